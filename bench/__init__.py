@@ -1,0 +1,1 @@
+"""What weft costs, measured: see README.md beside this file."""

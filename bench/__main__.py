@@ -1,0 +1,41 @@
+"""``python -m bench [W1 W2 W3 W4 scale start] [--json]``: run the benchmarks and print their figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+
+from bench.scale import scale
+from bench.startup import startup
+from bench.workloads import WORKLOADS
+
+PARTS = {**WORKLOADS, "scale": scale, "start": startup}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description="Run the benchmarks.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON array")
+    options = parser.parse_args()
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]!r}; there is: {', '.join(PARTS)}")
+
+    if not options.json:
+        print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}", flush=True)
+    figures = []
+    for part in options.parts or PARTS:
+        for figure in PARTS[part]():
+            figures.append(figure)
+            if not options.json:
+                print(figure, flush=True)
+    if options.json:
+        print(json.dumps([figure.as_dict() for figure in figures], ensure_ascii=False, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The reference: what SQLite alone does with the same node rows, on the same disk, in the same run.
+
+WAL and ``synchronous=FULL`` as in the journal, one transaction for every 256 rows, nothing else: no fence,
+no events, no graph. No journal on SQLite can be faster, and a slow disk slows both.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from weft.core.row import NodeRow
+
+_BATCH = 256
+
+
+def insert_rate(rows: Iterable[tuple[str, NodeRow]]) -> float:
+    """Give how many rows of (execution, node) a second SQLite takes."""
+    values = [
+        (
+            execution,
+            row.node_id,
+            row.attempt,
+            row.state,
+            row.generation,
+            row.output,
+            row.worker,
+            row.queued_at,
+            row.started_at,
+            row.finished_at,
+            row.seq,
+        )
+        for execution, row in rows
+    ]
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path(__file__).parent) as folder:
+        database = sqlite3.connect(Path(folder) / "raw.db", isolation_level=None)
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=FULL")
+        database.execute(
+            "CREATE TABLE node (execution TEXT, node TEXT, attempt INTEGER, state TEXT, generation INTEGER,"
+            " output BLOB, worker TEXT, queued_at INTEGER, started_at INTEGER, finished_at INTEGER,"
+            " seq INTEGER, PRIMARY KEY (execution, node)) WITHOUT ROWID"
+        )
+        begun = time.perf_counter()
+        for start in range(0, len(values), _BATCH):
+            database.execute("BEGIN IMMEDIATE")
+            database.executemany(
+                "INSERT INTO node VALUES (?,?,?,?,?,?,?,?,?,?,?)", values[start : start + _BATCH]
+            )
+            database.execute("COMMIT")
+        seconds = time.perf_counter() - begun
+        database.close()
+    return len(values) / seconds

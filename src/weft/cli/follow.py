@@ -1,0 +1,175 @@
+"""Stay with one execution of the embedded engine to its end, showing it, and stopping it when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weft.cli.progress import SMALL, SettledNode, Snapshot
+from weft.core.state import SETTLED, NodeState
+from weft.errors import NotAllowedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from weft.cli.progress import Progress
+
+LOOK_INTERVAL_SECONDS = 0.1
+
+
+class EngineProgress(Protocol):
+    """What a running engine can say of an execution at no cost."""
+
+    @property
+    def counts(self) -> Mapping[NodeState, int]: ...
+    @property
+    def running(self) -> Sequence[str]: ...
+    @property
+    def retried(self) -> int: ...
+    @property
+    def failures(self) -> Sequence[tuple[str, str]]:
+        """The failures so far, the first ones first: (node, message)."""
+        ...
+
+
+class Engine(Protocol):
+    """What is asked of the embedded engine."""
+
+    async def wait(self, execution_id: str) -> object: ...
+    async def describe(self, execution_id: str) -> dict[str, Any]: ...
+    async def cancel(self, execution_id: str) -> object: ...
+    def progress(self, execution_id: str) -> EngineProgress: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """An execution that has ended."""
+
+    execution: dict[str, Any]
+    elapsed_seconds: float
+    signal: int | None  # the one that stopped it
+
+
+async def follow(engine: Engine, execution_id: str, *, total: int, progress: Progress | None) -> Followed:
+    """Return once the execution is terminal.
+
+    The first Ctrl-C (or SIGTERM) cancels the execution and waits for that; the second ends the process
+    at once.
+    """
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    look = _Look(engine, execution_id, total)
+    stop = Stop(progress)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.request, number)
+    ended = asyncio.ensure_future(engine.wait(execution_id))
+    stopped = asyncio.ensure_future(stop.requested.wait())
+    try:
+        waiting = {ended, stopped}
+        while not ended.done():
+            if progress is not None:
+                progress.show(await look.at(loop.time() - begun))
+            await asyncio.wait(
+                waiting,
+                timeout=None if progress is None else LOOK_INTERVAL_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if stopped in waiting and stopped.done():
+                waiting.discard(stopped)
+                with suppress(NotAllowedError):  # it ended in the same moment
+                    await engine.cancel(execution_id)
+        await ended
+        if progress is not None:
+            progress.show(await look.at(loop.time() - begun))
+    finally:
+        ended.cancel()
+        stopped.cancel()
+        if progress is not None:
+            progress.close()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    return Followed(await engine.describe(execution_id), loop.time() - begun, stop.signal)
+
+
+@dataclass(slots=True)
+class Stop:
+    """What Ctrl-C does."""
+
+    progress: Progress | None
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
+    signal: int | None = None
+
+    def request(self, number: int) -> None:
+        if self.signal is not None:
+            if self.progress is not None:
+                self.progress.close()  # or the terminal is left without its cursor
+            # Not sys.exit: a handler that ignores its cancellation would hold up the interpreter.
+            os._exit(128 + number)
+        self.signal = number
+        sys.stderr.write("weft: cancelling; press Ctrl-C again to stop at once\n")
+        self.requested.set()
+
+
+@dataclass(slots=True)
+class _Look:
+    """Makes the snapshots of one execution, and remembers what the last one told."""
+
+    engine: Engine
+    execution_id: str
+    total: int
+    told: set[str] = field(default_factory=set)
+    failures_told: int = 0
+
+    async def at(self, elapsed_seconds: float) -> Snapshot:
+        # Describing all nodes is exact, and for a few nodes it costs nothing.
+        if self.total <= SMALL:
+            return self._small(await self.engine.describe(self.execution_id), elapsed_seconds)
+        return self._large(self.engine.progress(self.execution_id), elapsed_seconds)
+
+    def _small(self, execution: Mapping[str, Any], elapsed_seconds: float) -> Snapshot:
+        nodes = execution["nodes"]
+        settled = [node for node in nodes if node["state"] in SETTLED and node["id"] not in self.told]
+        # Those that never ran come behind the failure that stopped them.
+        settled.sort(key=lambda node: (node["finished_at"] is None, node["finished_at"] or ""))
+        self.told.update(node["id"] for node in settled)
+        return Snapshot(
+            elapsed_seconds,
+            {NodeState(state): count for state, count in execution["counts"].items()},
+            running=[node["id"] for node in nodes if node["state"] == NodeState.RUNNING],
+            settled=[_settled_node(node) for node in settled],
+            retried=sum(max(node["attempt"] - 1, 0) for node in nodes),
+        )
+
+    def _large(self, progress: EngineProgress, elapsed_seconds: float) -> Snapshot:
+        failures = progress.failures[self.failures_told :]
+        self.failures_told += len(failures)
+        return Snapshot(
+            elapsed_seconds,
+            progress.counts,
+            running=progress.running,
+            settled=[SettledNode(node, NodeState.FAILED, message=message) for node, message in failures],
+            retried=progress.retried,
+        )
+
+
+def _settled_node(node: Mapping[str, Any]) -> SettledNode:
+    seconds = None
+    if node["started_at"] and node["finished_at"]:
+        seconds = _moment(node["finished_at"]).timestamp() - _moment(node["started_at"]).timestamp()
+    error = node["error"]
+    why = (
+        f"{error['code']}: {error['message']}"
+        if error
+        else ", ".join(filter(None, (node["reason"], node["cause"])))
+    )
+    return SettledNode(node["id"], NodeState(node["state"]), seconds, why)
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,299 @@
+"""The commands that need no server: ``run``, ``validate``, ``graph``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path  # noqa: TC003 - the parser reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli.main import FAILED, USAGE
+from weft.errors import DefinitionError, DocumentError, InputError, Problem, SettingsError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from weft.cli.follow import Followed
+    from weft.core.plan import Plan
+    from weft.core.validation import Checked
+    from weft.handlers.registry import Registry
+    from weft.sdk.loading import Loaded
+    from weft.settings import Settings
+
+# `-` is stdin, not a flag that was left unfinished.
+File = Annotated[str, Parameter(allow_leading_hyphen=True, help="YAML, JSON, - (stdin), or path.py:variable")]
+
+
+def run(
+    file: File,
+    /,
+    *,
+    input: Annotated[  # noqa: A002 - the name of the flag
+        tuple[str, ...],
+        Parameter(metavar="KEY=VALUE", help="read as JSON, or else as text; may be repeated"),
+    ] = (),
+    input_file: Annotated[
+        str | None,
+        Parameter(metavar="FILE", allow_leading_hyphen=True, help="the input as YAML or JSON; - is stdin"),
+    ] = None,
+    data: Annotated[
+        Path | None, Parameter(metavar="DIR", help="keep state and history in this folder")
+    ] = None,
+    as_json: Annotated[
+        bool, Parameter("--json", help="print the whole execution, not its output alone")
+    ] = False,
+    concurrency: Annotated[int | None, Parameter(metavar="N", help="nodes in flight at once")] = None,
+    quiet: Annotated[bool, Parameter(help="show no progress")] = False,
+) -> int:
+    """Run one definition in this process, and print its output."""
+    settings = _settings(concurrency=concurrency)
+    registry = _registry(settings)
+    loaded, checked = _check(file, registry, settings, named=False)
+    for warning in checked.warnings:
+        _say(f"warning: {warning}")
+    if checked.plan is None:
+        raise DefinitionError(checked.problems)
+    value = _input(input, input_file, settings, stdin_taken=file == "-")
+    _check_input(checked.plan, value)
+    # What a user's function prints is for people; stdout is for the output alone.
+    with redirect_stdout(sys.stderr):
+        followed = _run_loop(_follow(settings, registry, loaded, checked.plan, value, data=data, quiet=quiet))
+    return _finish(followed, as_json=as_json, quiet=quiet)
+
+
+def validate(
+    *files: File,
+    as_json: Annotated[bool, Parameter("--json", help="print one JSON object per file, a line each")] = False,
+) -> int:
+    """Check definitions, and list every problem."""
+    if not files:
+        raise DocumentError("name at least one file to check")
+    settings = _settings()
+    registry = _registry(settings)
+    code = 0
+    for file in files:
+        try:
+            _, checked = _check(file, registry, settings, named=True)
+            problems, warnings, layers = checked.problems, checked.warnings, checked.layers
+        except DocumentError as error:
+            problems, warnings, layers = [Problem("", str(error))], [], []
+        if problems:
+            code = USAGE
+        if as_json:
+            _print_json(
+                {
+                    "file": file,
+                    "valid": not problems,
+                    "problems": [{"pointer": p.pointer, "message": p.message} for p in problems],
+                    "warnings": [{"pointer": p.pointer, "message": p.message} for p in warnings],
+                    "layers": layers,
+                },
+                pretty=False,
+            )
+        else:
+            _print_verdict(file, problems, warnings, layers)
+    return code
+
+
+def graph(
+    file: File,
+    /,
+    *,
+    mermaid: Annotated[bool, Parameter(help="as a Mermaid flowchart")] = False,
+    svg: Annotated[bool, Parameter(help="as an SVG picture")] = False,
+) -> int:
+    """Draw a definition as text, Mermaid or SVG."""
+    if mermaid and svg:
+        raise DocumentError("--mermaid and --svg exclude each other")
+    settings = _settings()
+    _, checked = _check(file, _registry(settings), settings, named=False)
+    if checked.plan is None:
+        raise DefinitionError(checked.problems)
+    plan = checked.plan
+    labels = {node.id: node.handler for node in plan.definition.nodes}
+    if mermaid:
+        from weft.drawing.mermaid import draw_mermaid
+
+        _print(draw_mermaid(plan.graph, labels))
+    elif svg:
+        from weft.drawing.svg import draw_svg
+
+        _print(draw_svg(plan.graph, labels, title=plan.definition.name or file))
+    else:
+        from weft.drawing.text import draw_text
+
+        _print(draw_text(plan.graph, labels))
+    return 0
+
+
+# --- What they share.
+
+
+def _settings(*, concurrency: int | None = None) -> Settings:
+    from weft.settings import read_settings
+
+    settings, warnings = read_settings(flags={"worker_concurrency": concurrency})
+    for warning in warnings:
+        _say(f"warning: {warning}")
+    return settings
+
+
+def _registry(settings: Settings) -> Registry:
+    """Give this process's handlers, with those of the modules that the settings name."""
+    from weft.handlers import usercode
+    from weft.handlers.registry import default_registry
+
+    registry = default_registry()
+    code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
+    problems = usercode.load(code, registry)
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return registry
+
+
+def _check(file: str, registry: Registry, settings: Settings, *, named: bool) -> tuple[Loaded, Checked]:
+    from weft.core.validation import check
+    from weft.sdk.loading import load
+
+    bounds = settings.bounds()
+    loaded = load(file, registry, bounds=bounds)
+    return loaded, check(loaded.document, handlers=registry, bounds=bounds, named=named)
+
+
+def _input(
+    pairs: Sequence[str], file: str | None, settings: Settings, *, stdin_taken: bool
+) -> dict[str, Any]:
+    """Put the execution's input together: the file's, with each key=value laid over it."""
+    from weft.core.document import read_json
+    from weft.sdk.loading import STDIN, read_value
+
+    bounds = settings.bounds()
+    value: dict[str, Any] = {}
+    if file is not None:
+        if file == STDIN and stdin_taken:
+            raise DocumentError("stdin holds the definition already; give the input as a file")
+        given = read_value(file, bounds=bounds)
+        if not isinstance(given, dict):
+            raise DocumentError(f"{file}: the input must be an object")
+        value.update(given)
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not (key and equals):
+            raise DocumentError(f"--input needs key=value, not {pair!r}")
+        try:
+            value[key] = read_json(text.encode(), max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+        except DocumentError:
+            value[key] = text
+    return value
+
+
+def _check_input(plan: Plan, value: dict[str, Any]) -> None:
+    from weft.core.validation import check_input
+
+    problems = check_input(plan, value)
+    if problems:
+        raise InputError(problems)
+
+
+# --- Running.
+
+
+async def _follow(
+    settings: Settings,
+    registry: Registry,
+    loaded: Loaded,
+    plan: Plan,
+    value: dict[str, Any],
+    *,
+    data: Path | None,
+    quiet: bool,
+) -> Followed:
+    """Take one execution through the embedded engine.
+
+    A data folder may hold an execution of the same definition and input that an earlier process did not
+    finish: then that one is taken to its end. Users' code runs in child processes, as on a server.
+    """
+    from weft.cli.follow import follow
+    from weft.cli.progress import open_progress
+    from weft.embedded import Engine
+
+    total = len(plan.nodes)
+    code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)
+    async with Engine(settings=settings, registry=registry, data=data, isolate=True, code=code) as engine:
+        execution_id = await engine.find_unfinished(plan, input=value)
+        if execution_id is None:
+            execution_id = await engine.submit(plan, document=loaded.document, input=value)
+        else:
+            engine.watch(execution_id, total=total)
+            if not quiet:
+                _say(f"going on with execution {execution_id}, which was not finished")
+        progress = open_progress(total, stream=sys.stderr, quiet=quiet, environ=os.environ)
+        return await follow(engine, execution_id, total=total, progress=progress)
+
+
+def _run_loop(main: Coroutine[Any, Any, Followed]) -> Followed:
+    import asyncio
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # there is none for Windows
+        return None
+    return new_event_loop
+
+
+def _finish(followed: Followed, *, as_json: bool, quiet: bool) -> int:
+    """Print what is asked for on stdout, say how it ended on stderr, and give the exit code."""
+    from weft.cli.report import report
+    from weft.core.state import ExecutionState
+
+    execution = followed.execution
+    completed = execution["state"] == ExecutionState.COMPLETED
+    if not (quiet and completed and execution["error"] is None):
+        sys.stderr.write(report(execution, elapsed_seconds=followed.elapsed_seconds) + "\n")
+    if as_json:
+        _print_json(execution)
+    elif completed:
+        _print_json(execution["output"])
+    if completed:
+        return 0
+    return FAILED if followed.signal is None else 128 + followed.signal
+
+
+# --- Printing.
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"weft: {message}\n")
+
+
+def _print(text: str) -> None:
+    # UTF-8 whatever the locale says: JSON and SVG are.
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
+
+
+def _print_json(value: Any, *, pretty: bool = True) -> None:
+    import json
+
+    _print(json.dumps(value, ensure_ascii=False, indent=2 if pretty else None) + "\n")
+
+
+def _print_verdict(
+    file: str, problems: Sequence[Problem], warnings: Sequence[Problem], layers: Sequence[Sequence[str]]
+) -> None:
+    for warning in warnings:
+        _say(f"{file}: warning: {warning}")
+    for problem in problems:
+        _say(f"{file}: {problem}")
+    if not problems:
+        _print(f"{file}: valid; nodes: {sum(map(len, layers)):,}, layers: {len(layers):,}\n")

@@ -1,0 +1,235 @@
+"""How far an execution has come, on stderr: for three nodes and for ten thousand.
+
+The engine is asked for a ``Snapshot`` a few times a second; a view shows it. On a terminal a live line
+stays at the bottom; elsewhere plain lines are written. Up to ``SMALL`` nodes each settled node gets a
+line; above that only failures do, and the first of those: a log of ten thousand lines helps nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from weft.core.state import SETTLED, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console, RenderableType
+
+SMALL = 30
+MAX_FAILURES = 20
+MAX_RUNNING = 6
+PLAIN_INTERVAL_SECONDS = 5.0
+PACE_WINDOW_SECONDS = 10.0
+LONGEST_MESSAGE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class SettledNode:
+    """One node that has settled, and how."""
+
+    id: str
+    state: NodeState
+    seconds: float | None = None  # of its latest attempt
+    message: str = ""  # the error, or the reason it did not run
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at an execution."""
+
+    elapsed_seconds: float
+    counts: Mapping[NodeState, int]
+    running: Sequence[str] = ()  # some of the ids
+    settled: Sequence[SettledNode] = ()  # since the last look; of a large execution, failures alone
+    retried: int = 0
+
+    @property
+    def settled_count(self) -> int:
+        return sum(self.counts.get(state, 0) for state in SETTLED)
+
+
+class Progress(Protocol):
+    """Where snapshots are shown."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Bring the view up to date."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was; what was written stays."""
+
+
+def open_progress(total: int, *, stream: TextIO, quiet: bool, environ: Mapping[str, str]) -> Progress | None:
+    """Choose the view that suits where the stream goes; none where nobody wants to see it."""
+    if quiet:
+        return None
+    if stream.isatty() and environ.get("TERM") != "dumb":
+        from rich.console import Console
+
+        no_color = bool(environ.get("NO_COLOR"))
+        return LiveProgress(total, Console(file=stream, no_color=no_color, highlight=False, markup=False))
+    return PlainProgress(total, stream)
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Lets the first failures through; the rest are in the counts and in the report at the end."""
+
+    shown: int = 0
+
+    def pick(self, total: int, settled: Sequence[SettledNode]) -> list[SettledNode]:
+        if total <= SMALL:
+            return list(settled)
+        failed = [node for node in settled if node.state is NodeState.FAILED]
+        picked = failed[: MAX_FAILURES - self.shown]
+        self.shown += len(picked)
+        return picked
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How many nodes settle per second, over the last ``PACE_WINDOW_SECONDS``."""
+
+    looks: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)]))
+
+    def per_second(self, snapshot: Snapshot) -> float:
+        now = snapshot.elapsed_seconds
+        self.looks.append((now, snapshot.settled_count))
+        while len(self.looks) > 2 and self.looks[0][0] < now - PACE_WINDOW_SECONDS:
+            self.looks.popleft()
+        (since, before), (_, after) = self.looks[0], self.looks[-1]
+        return (after - before) / (now - since) if now > since else 0.0
+
+
+class PlainProgress:
+    """Lines for a log: one per settled node, or one every few seconds where there are many."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self._total = total
+        self._stream = stream
+        self._failures = _Failures()
+        self._pace = _Pace()
+        self._due = PLAIN_INTERVAL_SECONDS
+
+    def show(self, snapshot: Snapshot) -> None:
+        for node in self._failures.pick(self._total, snapshot.settled):
+            self._write(f"{node.state.value:<9}  {_describe(node)}")
+        if self._total <= SMALL:
+            return
+        pace = self._pace.per_second(snapshot)
+        if snapshot.elapsed_seconds >= self._due:
+            self._due = snapshot.elapsed_seconds + PLAIN_INTERVAL_SECONDS
+            settled = f"{snapshot.settled_count:,} of {self._total:,} nodes settled"
+            self._write(settled + _tail(snapshot, pace, self._total))
+
+    def close(self) -> None:
+        self._stream.flush()
+
+    def _write(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+_MARKS = {
+    NodeState.COMPLETED: ("✓", "green"),
+    NodeState.FAILED: ("✗", "red"),
+    NodeState.SKIPPED: ("↷", "dim"),
+    NodeState.CANCELLED: ("■", "yellow"),
+}
+
+
+class LiveProgress:
+    """A bar at the bottom of a terminal, with what is running; settled nodes scroll away above it."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        from rich.live import Live
+
+        self._total = total
+        self._console = console
+        self._failures = _Failures()
+        self._pace = _Pace()
+        # Redrawn by `show` alone: a thread of its own would draw between two looks what has not changed.
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, snapshot: Snapshot) -> None:
+        from rich.text import Text
+
+        for node in self._failures.pick(self._total, snapshot.settled):
+            mark, style = _MARKS[node.state]
+            self._console.print(Text.assemble((mark, style), " ", _describe(node)))
+        self._live.update(self._draw(snapshot), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self, snapshot: Snapshot) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        pace = self._pace.per_second(snapshot)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(
+            ProgressBar(total=self._total, completed=snapshot.settled_count, width=24),
+            Text(f"{snapshot.settled_count:,}/{self._total:,}{_tail(snapshot, pace, self._total)}"),
+        )
+        return Group(line, Text(_names(snapshot), style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def _describe(node: SettledNode) -> str:
+    took = f"  {seconds_text(node.seconds)}" if node.seconds is not None else ""
+    return f"{node.id}{took}{f'  {shorten(node.message)}' if node.message else ''}"
+
+
+def _tail(snapshot: Snapshot, pace: float, total: int) -> str:
+    """Say what differs from a smooth run, how fast it goes, and how long it still takes."""
+    counts = snapshot.counts
+    parts = [
+        f"{counts[state]:,} {state.value.lower()}"
+        for state in (
+            NodeState.FAILED,
+            NodeState.SKIPPED,
+            NodeState.CANCELLED,
+            NodeState.RUNNING,
+            NodeState.QUEUED,
+        )
+        if counts.get(state)
+    ]
+    if snapshot.retried:
+        parts.append(f"{snapshot.retried:,} retried")
+    parts.append(seconds_text(snapshot.elapsed_seconds))
+    # A handful of nodes has no steady pace to foretell anything from.
+    if total > SMALL and pace > 0:
+        parts.append(f"{pace:,.0f}/s" if pace >= 10 else f"{pace:.1f}/s")
+        if left := total - snapshot.settled_count:
+            parts.append(f"about {seconds_text(left / pace)} left")
+    return "".join(f", {part}" for part in parts)
+
+
+def _names(snapshot: Snapshot) -> str:
+    shown = snapshot.running[:MAX_RUNNING]
+    more = snapshot.counts.get(NodeState.RUNNING, 0) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if shown and more > 0 else "")
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a stretch of time the way people say it."""
+    if seconds < 10:
+        return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def shorten(message: str) -> str:
+    """Keep a message to one line of bearable length, and free of control characters."""
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else "�" for c in line)
+    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"

@@ -1,0 +1,39 @@
+"""What to do, in the imperative: what ``decide`` says of a free node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from weft.core.event import Skip
+
+
+class DispatchNode(msgspec.Struct, frozen=True):
+    """Hand the attempt out, with this config. ``cache_key``: look there first."""
+
+    node_id: str
+    config: bytes
+    secrets: tuple[Any, ...] = ()
+    cache_key: str | None = None
+
+
+class SkipNode(msgspec.Struct, frozen=True):
+    """Settle it as skipped, with what can no longer run behind it."""
+
+    node_id: str
+    reason: str
+    cause: str | None
+    skips: tuple[Skip, ...]
+
+
+class FailNode(msgspec.Struct, frozen=True):
+    """Settle it as failed, before any attempt, with what can no longer run behind it."""
+
+    node_id: str
+    error: dict[str, Any]
+    skips: tuple[Skip, ...]
+
+
+Decision: TypeAlias = DispatchNode | SkipNode | FailNode

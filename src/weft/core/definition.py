@@ -1,0 +1,151 @@
+"""What was written down: a workflow's definition and its nodes, with every default filled in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from weft.core.payload import Json, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# To be used with fullmatch: `$` would let a newline at the end pass.
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+ID_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
+# Queues and resource tags: like names, but upper case and a leading underscore too, because a queue is named
+# after its handler unless the node says otherwise, and handlers are often named after functions.
+LANE_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+DEFAULT_TIMEOUT_SECONDS = 300.0
+DEFAULT_MAX_RETRIES = 3
+MAX_RETRIES = 100
+MAX_TIMEOUT_SECONDS = 604_800  # a week
+
+
+class TriggerRule(StrEnum):
+    """What a node asks of its parents before it runs."""
+
+    NONE_FAILED_MIN_ONE_SUCCESS = "none_failed_min_one_success"
+    NONE_FAILED = "none_failed"
+    ALL_SUCCESS = "all_success"
+    ALL_DONE = "all_done"
+    ONE_SUCCESS = "one_success"
+    ONE_FAILED = "one_failed"
+
+
+class FailurePolicy(StrEnum):
+    """What a failure that nothing handles does to the branches it does not touch."""
+
+    FAIL_FAST = "fail_fast"
+    CONTINUE = "continue"
+
+
+class Delivery(StrEnum):
+    """How often a node's handler may be started in one generation."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long to wait before the n-th retry; the formula is in ``retry.py``."""
+
+    base_delay_seconds: float = 1.0
+    multiplier: float = 2.0
+    max_delay_seconds: float = 300.0
+    jitter: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step of a workflow. ``config`` still holds its templates."""
+
+    id: str
+    handler: str
+    config: Json
+    dependencies: tuple[str, ...]
+    condition: str | None
+    trigger_rule: TriggerRule
+    timeout_seconds: float
+    max_retries: int
+    retry: RetryPolicy
+    resource_tag: str | None
+    queue: str
+    delivery: Delivery
+    cache_ttl_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One revision of a workflow. ``has_output`` tells an ``output`` of null from none at all."""
+
+    name: str | None
+    description: str | None
+    input_schema: Json
+    failure_policy: FailurePolicy
+    timeout_seconds: float | None
+    max_concurrency: int | None
+    nodes: tuple[Node, ...]
+    output: Json
+    has_output: bool
+
+
+def digest(document: Json) -> str:
+    """Name a document by its content; the order of keys does not count."""
+    return hashlib.sha256(canonical(document)).hexdigest()
+
+
+def read_definition(document: Json) -> Definition:
+    """Read a document that passed validation; each node has the defaults merged in."""
+    defaults = document.get("defaults", {})
+    retry = _retry_policy(defaults.get("retry", {}), RetryPolicy())
+    timeout_seconds = document.get("timeout_seconds")
+    return Definition(
+        name=document.get("name"),
+        description=document.get("description"),
+        input_schema=document.get("input_schema"),
+        failure_policy=FailurePolicy(document.get("failure_policy", FailurePolicy.FAIL_FAST)),
+        timeout_seconds=None if timeout_seconds is None else float(timeout_seconds),
+        max_concurrency=document.get("max_concurrency"),
+        nodes=tuple([_read_node(node, defaults, retry) for node in document["nodes"]]),
+        output=document.get("output"),
+        has_output="output" in document,
+    )
+
+
+def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: RetryPolicy) -> Node:
+    given = {**defaults, **node}
+    delivery = Delivery(given.get("delivery", Delivery.AT_LEAST_ONCE))
+    at_most_once = delivery is Delivery.AT_MOST_ONCE
+    cache = node.get("cache")
+    return Node(
+        id=node["id"],
+        handler=node["handler"],
+        config=node.get("config", {}),
+        dependencies=tuple(node.get("dependencies") or node.get("depends_on") or ()),
+        condition=node.get("condition"),
+        trigger_rule=TriggerRule(node.get("trigger_rule", TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)),
+        timeout_seconds=float(given.get("timeout_seconds", DEFAULT_TIMEOUT_SECONDS)),
+        # A default of retries is meant for the nodes that may have them.
+        max_retries=0 if at_most_once else given.get("max_retries", DEFAULT_MAX_RETRIES),
+        retry=_retry_policy(node["retry"], retry) if "retry" in node else retry,
+        resource_tag=given.get("resource_tag"),
+        queue=given.get("queue", node["handler"]),
+        delivery=delivery,
+        cache_ttl_seconds=None if cache is None else float(cache["ttl_seconds"]),
+    )
+
+
+def _retry_policy(fields: Mapping[str, float], otherwise: RetryPolicy) -> RetryPolicy:
+    """Take the fields that are given, and the rest from the next outer policy."""
+    return RetryPolicy(
+        base_delay_seconds=float(fields.get("base_delay_seconds", otherwise.base_delay_seconds)),
+        multiplier=float(fields.get("multiplier", otherwise.multiplier)),
+        max_delay_seconds=float(fields.get("max_delay_seconds", otherwise.max_delay_seconds)),
+        jitter=float(fields.get("jitter", otherwise.jitter)),
+    )

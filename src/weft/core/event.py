@@ -1,0 +1,138 @@
+"""What happened, in the past tense. Every change of an execution is one of these, recorded under a fence."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class Skip(msgspec.Struct, frozen=True):
+    """A node that can no longer run, and why."""
+
+    node_id: str
+    reason: str
+    cause: str | None
+
+
+class Running(msgspec.Struct, frozen=True):
+    """An attempt in hand when its execution was stopped, as the store knew it."""
+
+    attempt: int
+    worker: str | None
+    queued_at: int | None
+    started_at: int | None
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: str
+    generation: int
+
+
+class _NodeEvent(_Event, frozen=True, kw_only=True):
+    node_id: str
+    attempt: int
+
+
+class _AttemptEvent(_NodeEvent, frozen=True, kw_only=True):
+    """The end of an attempt, with its times."""
+
+    worker: str | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+
+
+class ExecutionStarted(_Event, frozen=True, kw_only=True):
+    """An orchestrator has taken the execution up."""
+
+
+class NodeCompleted(_AttemptEvent, frozen=True, kw_only=True):
+    output: bytes | None
+    blob: str | None = None
+    output_bytes: int
+    cache_key: str | None = None
+
+
+class NodeCached(_NodeEvent, frozen=True, kw_only=True):
+    """The cache had the output: no attempt was made."""
+
+    output: bytes
+
+
+class AttemptFailed(_AttemptEvent, frozen=True, kw_only=True):
+    """An attempt failed and another follows, not before ``due_at``."""
+
+    error: dict[str, Any]
+    due_at: int
+
+
+class AttemptLost(_AttemptEvent, frozen=True, kw_only=True):
+    """An attempt ended without a result, and another follows. ``counted``: as a delivery lost."""
+
+    counted: bool
+
+
+class NodeFailed(_AttemptEvent, frozen=True, kw_only=True):
+    """A node failed for good. ``skips`` are the nodes behind it that can no longer run."""
+
+    error: dict[str, Any]
+    skips: tuple[Skip, ...] = ()
+    running: dict[str, Running] = {}
+    lost: bool = False
+
+
+class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
+    reason: str
+    cause: str | None
+    skips: tuple[Skip, ...] = ()
+    running: dict[str, Running] = {}
+
+
+class AttemptIssued(_NodeEvent, frozen=True, kw_only=True):
+    """An ``at_most_once`` attempt is about to be handed out under this epoch of the store."""
+
+    epoch: int
+
+
+class DeadlinePassed(_Event, frozen=True, kw_only=True):
+    running: dict[str, Running] = {}
+
+
+class CancelRequested(_Event, frozen=True, kw_only=True):
+    """``generation`` 0 means whichever is current: a person asked."""
+
+    running: dict[str, Running] = {}
+    actor: str | None = None
+
+
+class PauseRequested(_Event, frozen=True, kw_only=True):
+    actor: str | None = None
+
+
+class ResumeRequested(_Event, frozen=True, kw_only=True):
+    actor: str | None = None
+
+
+class RetryRequested(_Event, frozen=True, kw_only=True):
+    """``nodes``: to run again besides those that did not complete, with everything behind them."""
+
+    nodes: tuple[str, ...] = ()
+    actor: str | None = None
+
+
+Event: TypeAlias = (
+    ExecutionStarted
+    | NodeCompleted
+    | NodeCached
+    | AttemptFailed
+    | AttemptLost
+    | NodeFailed
+    | NodeSkipped
+    | AttemptIssued
+    | DeadlinePassed
+    | CancelRequested
+    | PauseRequested
+    | ResumeRequested
+    | RetryRequested
+)

@@ -1,0 +1,104 @@
+"""The one language of conditions and templates.
+
+The syntax is Jinja's, and Jinja's parser reads it (``syntax``); nothing is ever rendered or run by Jinja. Its
+tree is compiled, over an allow-list of node types, to closures that know JSON values and nothing else
+(``compiler``, ``path``, ``operators``, ``filters``): no expression and no data can reach Python. Cost is
+bounded when the source is read, and by a ``Budget`` that each operation pays from before it runs.
+
+Something undefined is a value that travels along paths, through ``default`` and through the branches of
+``a if c else b``. Wherever a real value is needed, it is an error that names the path as it was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from weft.core.budget import Budget
+from weft.core.compiler import Compiler
+from weft.core.syntax import parse, plain_path
+from weft.core.undefined import Undefined
+from weft.errors import ExpressionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.core.path import Run
+    from weft.core.payload import Json
+
+# Only short sources are worth keeping, and they bound what the cache can hold.
+_CACHED_EXPRESSIONS = 8_192
+_LONGEST_CACHED_SOURCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class NodeValue:
+    """What an expression sees of a node that has settled."""
+
+    state: str
+    output: Json = None
+    error: Json = None
+    reason: str | None = None
+
+    @property
+    def completed(self) -> bool:
+        return self.state == "COMPLETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """All that an expression sees. A node that ``nodes`` does not know has not settled."""
+
+    input: Json
+    execution: Mapping[str, Json]
+    nodes: Mapping[str, NodeValue]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expression:
+    """A compiled expression, and the nodes and secrets it names.
+
+    An expression with a secret is that secret alone: its value is known to the worker, and never here.
+    """
+
+    source: str
+    nodes: frozenset[str]
+    secrets: frozenset[str]
+    _run: Run
+
+    def evaluate(self, scope: Scope) -> Json:
+        """Give the value; raises EvaluationError where something is undefined, of a wrong kind, too large."""
+        budget = Budget()
+        value = self._run(scope, budget)
+        if value.__class__ is Undefined:
+            raise value.error()
+        if budget.multiplied:
+            budget.spend_tree(value)
+        return value
+
+    def resolve(self, scope: Scope, budget: Budget) -> Json | Undefined:
+        """Give the value or an Undefined, as one of several expressions that share a budget."""
+        return self._run(scope, budget)
+
+
+def compile_expression(source: str, *, secrets_allowed: bool = False) -> Expression:
+    """Compile one expression, written without braces; raises ExpressionError, naming what does not fit."""
+    if len(source) <= _LONGEST_CACHED_SOURCE:
+        return _compile_cached(source, secrets_allowed)
+    return _compile(source, secrets_allowed)
+
+
+def _compile(source: str, secrets_allowed: bool) -> Expression:
+    compiler = Compiler(secrets_allowed=secrets_allowed)
+    try:
+        plain = plain_path(source)
+        run = compiler.plain_path(*plain) if plain is not None else compiler.expression(parse(source))
+    except ExpressionError as error:
+        shown = source.strip()
+        raise ExpressionError(f"{shown if len(shown) <= 80 else shown[:79] + '…'}: {error}") from None
+    return Expression(source, frozenset(compiler.nodes), frozenset(compiler.secrets), run)
+
+
+# A definition of fifty thousand nodes repeats its expressions.
+_compile_cached = lru_cache(maxsize=_CACHED_EXPRESSIONS)(_compile)

@@ -1,0 +1,212 @@
+"""What one field of a definition may hold, looked at by itself.
+
+A rule takes a value and gives its faults: pairs of a pointer, relative to the value, and a message that says
+what to write instead. Types are strict: ``"3"`` is not 3, ``true`` is not 1, and 3.0 is no integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from math import isfinite
+from typing import TYPE_CHECKING, TypeAlias
+
+from weft.core.definition import (
+    ID_PATTERN,
+    LANE_PATTERN,
+    MAX_RETRIES,
+    MAX_TIMEOUT_SECONDS,
+    NAME_PATTERN,
+    Delivery,
+    FailurePolicy,
+    TriggerRule,
+)
+from weft.core.payload import Json, pointer
+from weft.core.suggestion import Suggester
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Collection, Mapping
+    from enum import StrEnum
+
+Faults: TypeAlias = Sequence[tuple[str, str]]
+Rule: TypeAlias = Callable[[Json], Faults]
+
+_FINE: Faults = ()
+_MAX_SHOWN_CHARACTERS = 80
+# Far above what any of these objects can hold, so that the rest of such an object is one of many problems.
+_MAX_FIELDS_READ = 1000
+
+
+def _one(message: str) -> Faults:
+    return (("", message),)
+
+
+def _anything(value: Json) -> Faults:
+    return _FINE
+
+
+def _text(value: Json) -> Faults:
+    return _FINE if isinstance(value, str) else _one(f"must be a string, not {kind(value)}")
+
+
+def _spelled(pattern: re.Pattern[str], words: str) -> Rule:
+    def rule(value: Json) -> Faults:
+        if not isinstance(value, str):
+            return _text(value)
+        if pattern.fullmatch(value):
+            return _FINE
+        return _one(f"{shown(value)} is not allowed: use {words}")
+
+    return rule
+
+
+def _one_of(choices: type[StrEnum]) -> Rule:
+    known = {str(choice): None for choice in choices}
+
+    def rule(value: Json) -> Faults:
+        if not isinstance(value, str):
+            return _text(value)
+        if value in known:
+            return _FINE
+        hint = Suggester().hint(value, known)
+        return _one(f"{shown(value)} is not one of {', '.join(known)}{hint}")
+
+    return rule
+
+
+def _integer(low: int, high: int) -> Rule:
+    def rule(value: Json) -> Faults:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return _one(f"must be an integer, not {kind(value)}{_unquote(value)}")
+        if not low <= value <= high:
+            return _one(f"must be {low} to {high:,}, not {shown(value)}")
+        return _FINE
+
+    return rule
+
+
+def _number(low: int, high: int, *, above_low: bool = False) -> Rule:
+    lower = f"above {low}" if above_low else f"at least {low}"
+
+    def rule(value: Json) -> Faults:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return _one(f"must be a number, not {kind(value)}{_unquote(value)}")
+        if not low <= value <= high or (above_low and value == low):
+            return _one(f"must be {lower} and at most {high:,}, not {shown(value)}")
+        return _FINE
+
+    return rule
+
+
+def _record(fields: Mapping[str, Rule], required: Collection[str] = ()) -> Rule:
+    """Make the rule of an object: known fields only, each by its own rule."""
+
+    def rule(value: Json) -> Faults:
+        if not isinstance(value, dict):
+            return _one(f"must be an object, not {kind(value)}")
+        found = [("", f"{name} is missing") for name in required if name not in value]
+        suggester = Suggester()
+        for name, item in islice(value.items(), _MAX_FIELDS_READ):
+            at = pointer((name,))
+            if name in fields:
+                found += [(at + where, message) for where, message in fields[name](item)]
+            else:
+                found.append((at, unknown_field(name, fields, suggester)))
+        return found
+
+    return rule
+
+
+def unknown_field(name: str, fields: Collection[str], suggester: Suggester) -> str:
+    """Say that a field is unknown, with the one that was meant, or all there are."""
+    near = suggester.nearest(name, fields)
+    help_with_it = f"did you mean {near!r}?" if near is not None else f"known are {', '.join(fields)}"
+    return f"unknown field {shown(name)}; {help_with_it}"
+
+
+def shown(value: Json) -> str:
+    """Quote a value in a message, shortened where it is long."""
+    if isinstance(value, str):
+        text = repr(value[: _MAX_SHOWN_CHARACTERS + 1])
+        return text if len(value) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…'"
+    text = str(value)
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+
+
+def kind(value: Json) -> str:
+    """Name a value by its type, and by itself where that is short enough to help."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"the string {shown(value)}"
+        case int() | float():
+            return f"the number {shown(value)}"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _unquote(value: Json) -> str:
+    """Give the advice for a number in quotes, the most common of wrong types."""
+    if not isinstance(value, str) or len(value) > _MAX_SHOWN_CHARACTERS:
+        return ""
+    try:
+        is_number = isfinite(float(value))
+    except ValueError:
+        return ""
+    return "; leave out the quotes" if is_number else ""
+
+
+# A week is the bound of every number of seconds; a cache may keep its outputs for longer, but not for ever,
+# because the moment it ends must be one that a clock can show: a hundred years.
+_TIMEOUT = _number(0, MAX_TIMEOUT_SECONDS, above_low=True)
+_DELAY = _number(0, MAX_TIMEOUT_SECONDS)
+_TTL = _number(0, 100 * 366 * 86_400, above_low=True)
+_LANE = _spelled(LANE_PATTERN, "1 to 128 letters, digits, '_', '.', '-', not starting with '.' or '-'")
+
+_RETRY = _record(
+    {
+        "base_delay_seconds": _DELAY,
+        "multiplier": _number(1, 1000),
+        "max_delay_seconds": _DELAY,
+        "jitter": _number(0, 1),
+    }
+)
+
+_SHARED_FIELDS: dict[str, Rule] = {
+    "timeout_seconds": _TIMEOUT,
+    "max_retries": _integer(0, MAX_RETRIES),
+    "retry": _RETRY,
+    "queue": _LANE,
+    "resource_tag": _LANE,
+    "delivery": _one_of(Delivery),
+}
+
+NODE_FIELDS: dict[str, Rule] = {
+    "id": _spelled(ID_PATTERN, "1 to 128 letters, digits, '_', '-', starting with a letter or '_'"),
+    "handler": _text,
+    "config": _anything,
+    "dependencies": _anything,
+    "depends_on": _anything,
+    "condition": _text,
+    "trigger_rule": _one_of(TriggerRule),
+    "cache": _record({"ttl_seconds": _TTL}, required=("ttl_seconds",)),
+    **_SHARED_FIELDS,
+}
+
+DEFINITION_FIELDS: dict[str, Rule] = {
+    "name": _spelled(NAME_PATTERN, "1 to 128 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"),
+    "description": _text,
+    "input_schema": _anything,
+    "failure_policy": _one_of(FailurePolicy),
+    "timeout_seconds": _TIMEOUT,
+    "max_concurrency": _integer(1, 1_000_000),
+    "defaults": _record(_SHARED_FIELDS),
+    "nodes": _anything,
+    "output": _anything,
+}

@@ -1,0 +1,95 @@
+"""Which nodes a retry of an execution runs again, and which keep what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.core.definition import TriggerRule
+from weft.core.row import NodeRow
+from weft.core.state import NodeState, Reason
+
+if TYPE_CHECKING:
+    from weft.core.plan import Plan
+
+Rows = Mapping[str, NodeRow]
+
+# Their outcome is drawn from failures: when a failure is taken back, they ran on what is no longer true.
+_RAN_ON_FAILURES = frozenset({TriggerRule.ONE_FAILED, TriggerRule.ALL_DONE})
+
+
+class RetryPlan(msgspec.Struct, frozen=True):
+    """``run``: unsettled again in the next generation; ``reuse``: settled, and they stay so."""
+
+    run: tuple[str, ...]
+    reuse: tuple[str, ...]
+
+
+def plan_retry(plan: Plan, rows: Rows, nodes: tuple[str, ...] = ()) -> RetryPlan:
+    """Plan the next generation of a failed or cancelled execution.
+
+    The set is closed over what consumed an outcome that is about to change. A node that completed and
+    runs again may give another output, so everything behind it runs again; a node that did not
+    complete gave nothing, so behind it only what was decided by that is decided anew.
+    """
+    # Whether everything behind the node runs again too.
+    again: dict[str, bool] = {}
+    frontier: list[str] = []
+
+    def add(node_id: str, *, with_all_behind: bool) -> None:
+        with_all_behind = with_all_behind or rows[node_id].state is NodeState.COMPLETED
+        if node_id not in again or (with_all_behind and not again[node_id]):
+            again[node_id] = with_all_behind
+            frontier.append(node_id)
+
+    for node_id in nodes:
+        add(node_id, with_all_behind=True)
+    for node_id in plan.graph.ids:
+        if _runs_again(rows[node_id]):
+            add(node_id, with_all_behind=False)
+    while frontier:
+        node_id = frontier.pop()
+        all_behind = again[node_id]
+        for dependent in plan.graph.dependents[node_id]:
+            if (
+                all_behind
+                or rows[dependent].state is NodeState.SKIPPED
+                or plan.nodes[dependent].trigger_rule in _RAN_ON_FAILURES
+            ):
+                add(dependent, with_all_behind=all_behind)
+    return RetryPlan(
+        run=tuple(node_id for node_id in plan.graph.ids if node_id in again),
+        reuse=tuple(node_id for node_id in plan.graph.ids if node_id not in again),
+    )
+
+
+def _runs_again(row: NodeRow) -> bool:
+    return row.state in (NodeState.FAILED, NodeState.CANCELLED) or (
+        row.state is NodeState.SKIPPED and row.reason == Reason.UPSTREAM_FAILED
+    )
+
+
+def may_have_started(plan: Plan, rows: Rows, node_id: str) -> bool:
+    """Say whether an attempt of a settled node may have been handed out in its generation.
+
+    If not, its number was never seen by anyone and is used in the next generation.
+    """
+    row = rows[node_id]
+    if row.state is NodeState.SKIPPED:
+        return False
+    if row.state is not NodeState.CANCELLED:
+        # From the cache, or failed by its own condition or templates: decided without an attempt.
+        return row.ended == row.attempt
+    rule = plan.nodes[node_id].trigger_rule
+    open_parents = 0
+    for parent in plan.graph.parents[node_id]:
+        state = rows[parent].state
+        if state is NodeState.CANCELLED:
+            open_parents += 1
+        elif (rule is TriggerRule.ONE_SUCCESS and state is NodeState.COMPLETED) or (
+            rule is TriggerRule.ONE_FAILED and state is NodeState.FAILED
+        ):
+            return True
+    return open_parents == 0

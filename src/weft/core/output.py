@@ -1,0 +1,85 @@
+"""What an execution gives back, once it has completed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft.core.expression import NodeValue, Scope
+from weft.core.payload import decode, encode
+from weft.core.state import NodeState
+from weft.core.time import rfc3339
+
+if TYPE_CHECKING:
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow, NodeRow
+
+# Outputs over a bound lie in the journal as blobs: how to read one.
+LoadBlob = Callable[[str], bytes]
+
+
+def output_nodes(plan: Plan) -> frozenset[str]:
+    """Name the nodes whose rows the execution's output is made from."""
+    if plan.output is not None:
+        return plan.output.nodes
+    return frozenset(plan.output_ids)
+
+
+def execution_output(
+    plan: Plan,
+    execution: ExecutionRow,
+    rows: Mapping[str, NodeRow],
+    load_blob: LoadBlob,
+    *,
+    max_bytes: int,
+) -> bytes:
+    """Make the output of a completed execution; raises EvaluationError or PayloadError where it cannot be."""
+    if plan.output is not None:
+        scope = Scope(
+            input=decode(execution.input),
+            execution=execution_facts(execution),
+            nodes={name: node_value(rows[name], load_blob) for name in plan.output.nodes if name in rows},
+        )
+        return encode(plan.output.fill_or_null(scope, max_bytes=max_bytes).value, max_bytes=max_bytes)
+    outputs = {
+        node_id: output_of(rows[node_id], load_blob)
+        for node_id in plan.output_ids
+        if node_id in rows and rows[node_id].state is NodeState.COMPLETED
+    }
+    if plan.has_one_output_node:
+        return next(iter(outputs.values()), b"null")
+    joined = b",".join(encode(name, max_bytes=max_bytes) + b":" + output for name, output in outputs.items())
+    if len(joined) + 2 > max_bytes:
+        return encode({name: decode(output) for name, output in outputs.items()}, max_bytes=max_bytes)
+    return b"{" + joined + b"}"
+
+
+def output_of(row: NodeRow, load_blob: LoadBlob) -> bytes:
+    """Give the accepted output of a completed node, byte for byte."""
+    if row.blob is not None:
+        return load_blob(row.blob)
+    assert row.output is not None
+    return row.output
+
+
+def node_value(row: NodeRow, load_blob: LoadBlob) -> NodeValue:
+    """Make of a settled row what an expression sees of it."""
+    completed = row.state is NodeState.COMPLETED
+    return NodeValue(
+        state=str(row.state),
+        output=decode(output_of(row, load_blob)) if completed else None,
+        error=row.error,
+        reason=row.reason,
+    )
+
+
+def execution_facts(execution: ExecutionRow) -> dict[str, Any]:
+    """List what ``execution.…`` holds in a template."""
+    return {
+        "id": execution.id,
+        "workflow": execution.workflow,
+        "version": execution.version,
+        "generation": execution.generation,
+        "labels": execution.labels,
+        "created_at": rfc3339(execution.created_at),
+    }

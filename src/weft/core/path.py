@@ -1,0 +1,166 @@
+"""Following a path through JSON values, and saying why it leads nowhere.
+
+A step is a subscription of a dict, a list or a string, never an attribute: ``a.items`` is the key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.core import operators
+from weft.core.operators import kind
+from weft.core.undefined import Undefined
+from weft.errors import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from weft.core.budget import Budget
+    from weft.core.expression import Scope
+
+    Run: TypeAlias = Callable[[Scope, Budget], Any]
+    Step: TypeAlias = Callable[[Any, Scope, Budget], Any]
+
+
+def walk(base: Run, keys: Sequence[str | int], texts: Sequence[str]) -> Run:
+    """Follow constant keys. ``texts`` are the pieces of the path as written, the base's first."""
+    if not keys:
+        return base
+
+    def run(scope: Scope, budget: Budget) -> Any:
+        value = base(scope, budget)
+        # Subscription alone decides: a JSON object knows its keys, a list its positions, and everything
+        # else, an Undefined among it, raises TypeError.
+        try:
+            for key in keys:
+                value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return _missing(base(scope, budget), keys, texts)
+        return value
+
+    return run
+
+
+def _missing(value: Any, keys: Sequence[str | int], texts: Sequence[str]) -> Undefined:
+    """Say where a path ends early, and what there is instead."""
+    path = "".join(texts)
+    for position, key in enumerate(keys, start=1):
+        if isinstance(value, Undefined):
+            return Undefined(path, value.why)
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return Undefined(path, _why_missing(value, key, "".join(texts[:position])[:200]))
+    raise AssertionError("the path leads somewhere after all")
+
+
+def _why_missing(value: Any, key: str | int, where: str) -> str:
+    match value:
+        case Mapping() if isinstance(key, str):
+            known = ", ".join(str(known)[:40] for known in islice(value, 10))
+            if len(value) > 10:
+                known += f" and {len(value) - 10:,} more"
+            return f"{where} has no key {key!r:.80}; " + (f"it has: {known}" if known else "it is empty")
+        case Mapping():
+            return f"{where} is an object, whose keys are strings, and {key!r:.40} is none"
+        case list() | str() if not isinstance(key, str):
+            count = f"{len(value):,} {'elements' if isinstance(value, list) else 'characters'}"
+            return f"{where} has {count}, and none at {key!r:.40}"
+        case _:
+            return f"{where} is {kind(value)}, which has no key {key!r:.80}"
+
+
+def key_text(key: str | int) -> str:
+    return f"[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def subscript(index: Run, texts: Sequence[str]) -> Step:
+    """One step whose key is computed."""
+
+    def step(value: Any, scope: Scope, budget: Budget) -> Any:
+        key = index(scope, budget)
+        if type(key) is not int and not isinstance(key, str):
+            raise EvaluationError(f"{kind(key)} is no key: it takes a string or a whole number")
+        try:
+            return value[key]
+        except (KeyError, IndexError, TypeError):
+            return _missing(value, (key,), texts)
+
+    return step
+
+
+def slice_step(bounds: Sequence[Run], texts: Sequence[str]) -> Step:
+    def step(value: Any, scope: Scope, budget: Budget) -> Any:
+        if value.__class__ is Undefined:
+            return Undefined("".join(texts), value.why)
+        start, stop, stride = [bound(scope, budget) for bound in bounds]
+        return operators.part(value, start, stop, stride, budget)
+
+    return step
+
+
+def in_steps(base: Run, steps: Sequence[Step]) -> Run:
+    def run(scope: Scope, budget: Budget) -> Any:
+        value = base(scope, budget)
+        for step in steps:
+            value = step(value, scope, budget)
+        return value
+
+    return run
+
+
+def input_root(scope: Scope, budget: Budget) -> Any:
+    return scope.input
+
+
+def execution_root(scope: Scope, budget: Budget) -> Any:
+    return scope.execution
+
+
+def whole_execution(scope: Scope, budget: Budget) -> Any:
+    return dict(scope.execution)
+
+
+def node_output(node_id: str, path: str) -> Run:
+    """The whole output of a node, by whatever path it was asked for."""
+
+    def run(scope: Scope, budget: Budget) -> Any:
+        node = scope.nodes.get(node_id)
+        if node is None:
+            return Undefined(path, f"{node_id} has not completed")
+        if node.state != "COMPLETED":
+            return Undefined(path, f"{node_id} did not complete ({node.state})")
+        return node.output
+
+    return run
+
+
+def short_output(node_id: str, path: str) -> Run:
+    """``fetch.output``: the key where the output has it, else the whole output."""
+    whole = node_output(node_id, path)
+
+    def run(scope: Scope, budget: Budget) -> Any:
+        output = whole(scope, budget)
+        return output["output"] if isinstance(output, dict) and "output" in output else output
+
+    return run
+
+
+def node_fact(node_id: str, field: str, path: str) -> Run:
+    """``nodes["fetch"].state``, ``.error`` or ``.reason``: known of every settled node."""
+
+    def run(scope: Scope, budget: Budget) -> Any:
+        node = scope.nodes.get(node_id)
+        if node is None:
+            return Undefined(path, f"{node_id} has not settled")
+        fact = getattr(node, field)
+        return str(fact) if isinstance(fact, str) else fact
+
+    return run
+
+
+def nothing(undefined: Undefined) -> Run:
+    return lambda scope, budget: undefined

@@ -1,0 +1,199 @@
+"""JSON values on their way into bytes and back, checked once where they enter.
+
+msgspec does the work, but alone it would be too kind: it turns NaN into ``null``, bytes into base64, sets
+into lists and integer keys into strings. What a handler returned must be what its dependents see, so
+everything that JSON does not have is refused here, with the path to it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from weft.errors import PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# A value of JSON: dict with string keys, list, str, int, float, bool or None. It is spelled Any because user
+# data passes through most of the code unread, and a recursive union would need a cast at every step.
+Json: TypeAlias = Any
+
+# Python refuses to read or write longer integers in decimal (CVE-2020-10735); so do we, as a clean error.
+MAX_INTEGER_DIGITS = 4300
+
+_ATOMS = frozenset({str, int, bool, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a value cannot be a payload, and where in it: ``code`` is that of ``PayloadError``."""
+
+    code: str
+    path: tuple[str | int, ...]
+    message: str
+
+
+def encode(value: Json, *, max_bytes: int, max_depth: int = 100) -> bytes:
+    """Turn a value into JSON text that reads back as the same value, or raise PayloadError."""
+    if is_json(value, max_values=max_bytes, max_depth=max_depth):
+        try:
+            payload = _ENCODER.encode(value)
+        except (
+            ValueError,
+            RecursionError,
+        ):  # a lone surrogate or an endless integer; nesting above Python's own
+            pass
+        else:
+            if len(payload) <= max_bytes:
+                return payload
+            raise PayloadError("too_large", f"{len(payload):,} bytes of JSON; the limit is {max_bytes:,}")
+    fault = find_fault(value, max_values=max_bytes, max_depth=max_depth)
+    where = f"at {pointer(fault.path)[:200]}: " if fault.path else ""
+    raise PayloadError(fault.code, where + fault.message)
+
+
+def decode(payload: bytes) -> Json:
+    """Read back what ``encode`` wrote; bytes that are not JSON raise PayloadError."""
+    try:
+        return _DECODER.decode(payload)
+    except msgspec.ValidationError:
+        # msgspec counts the minus sign among the digits of the longest integer; the slow reader does not.
+        return json.loads(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PayloadError("not_json", f"stored bytes are not JSON: {error}") from error
+
+
+def canonical(value: Json) -> bytes:
+    """Write a JSON value with sorted keys and no spaces: equal values give equal bytes."""
+    return _CANONICAL.encode(value)
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """Write a path as a JSON pointer (RFC 6901)."""
+    return "".join([f"/{str(token).replace('~', '~0').replace('/', '~1')}" for token in path])
+
+
+def is_json(value: Json, *, max_values: int, max_depth: int) -> bool:
+    """Say whether a value has only JSON's types, within bounds; its strings and long integers are not read.
+
+    Every value takes a byte at least, so a limit on bytes is one on values too. It ends the walk through a
+    small object that refers to its parts so often that its text would be endless.
+    """
+    if type(value) in _ATOMS:
+        return True
+    # One iterator per open container: the stack is as high as the nesting, and nothing recurses.
+    stack: list[Iterator[Any]] = [iter((value,))]
+    while stack:
+        for item in stack[-1]:
+            kind = type(item)
+            if kind in _ATOMS:
+                continue
+            if kind is float:
+                if isfinite(item):
+                    continue
+                return False
+            if isinstance(item, dict):
+                for key in item:
+                    if not isinstance(key, str):
+                        return False
+                children: Iterable[Any] = item.values()
+            elif isinstance(item, (list, tuple)):
+                children = item
+            elif isinstance(item, (str, int)) or (isinstance(item, float) and isfinite(item)):
+                continue
+            else:
+                return False
+            max_values -= len(item) + 1
+            if len(stack) > max_depth or max_values < 0:
+                return False
+            stack.append(iter(children))
+            break
+        else:
+            stack.pop()
+    return True
+
+
+def find_fault(value: Json, *, max_values: int, max_depth: int) -> Fault:
+    """Name the first thing that keeps a value from being a payload; call it only where there is one."""
+    path: list[str | int] = []
+    stack: list[Iterator[tuple[str | int, Any]]] = []
+    opened: dict[int, None] = {}  # the containers the path leads through, innermost last
+    item = value
+    while True:
+        message = _objection(item)
+        if message is not None:
+            return Fault("not_json", tuple(path), message)
+        if isinstance(item, (dict, list, tuple)):
+            if id(item) in opened:
+                return Fault("not_json", tuple(path), "the value contains itself")
+            if len(stack) >= max_depth:
+                return Fault("too_deep", tuple(path), f"nested deeper than {max_depth} levels")
+            max_values -= len(item) + 1
+            if max_values < 0:
+                return Fault("too_large", (), "the JSON would be longer than the limit")
+            opened[id(item)] = None
+            stack.append(iter(item.items() if isinstance(item, dict) else enumerate(item)))
+            path.append("")
+        while stack:
+            step = next(stack[-1], None)
+            if step is not None:
+                path[-1], item = step
+                break
+            stack.pop()
+            opened.popitem()
+            path.pop()
+        else:
+            return Fault("too_deep", (), "nested deeper than this process can write")
+
+
+def _objection(item: Any) -> str | None:
+    """Say what is wrong with one value by itself."""
+    match item:
+        case str():
+            if not _is_unicode(item):
+                return "a string holds half of a surrogate pair, which is not Unicode text"
+        case float():
+            if not isfinite(item):
+                return f"JSON has no {float(item)}"
+        case bool() | None | list() | tuple():
+            pass
+        case int():
+            try:
+                str(int(item))
+            except ValueError:
+                return f"an integer of more than {MAX_INTEGER_DIGITS:,} digits"
+        case dict():
+            for key in item:
+                if not isinstance(key, str):
+                    return f"a key must be a string, not {type(key).__name__}"
+                if not _is_unicode(key):
+                    return "a key holds half of a surrogate pair, which is not Unicode text"
+        case _:
+            return f"a value of type {type(item).__name__} is not JSON"
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _as_builtin(value: Any) -> Any:
+    """Give msgspec the plain value of a subclass of str, int or float; numpy.float64 is one."""
+    for builtin in (str, int, float):
+        if isinstance(value, builtin):
+            return builtin(value)
+    raise AssertionError(f"{type(value).__name__} passed the check and cannot be encoded")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_as_builtin)
+_CANONICAL = msgspec.json.Encoder(order="sorted", enc_hook=_as_builtin)
+_DECODER = msgspec.json.Decoder()

@@ -1,0 +1,157 @@
+"""A definition made ready to run: its graph, its compiled expressions, the facts the engine asks often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.core.bounds import DEFAULT_BOUNDS, Bounds
+from weft.core.collector import collector_paused
+from weft.core.definition import Definition, Node, TriggerRule, digest, read_definition
+from weft.core.expression import Expression, compile_expression
+from weft.core.graph import Graph
+from weft.core.payload import encode
+from weft.core.schema import Schema, compile_schema
+from weft.core.template import Template, compile_template
+from weft.errors import DefinitionError, ExpressionError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from weft.core.payload import Json
+
+# The rules under which a node may run while some of its parents have not settled.
+EARLY_RULES = frozenset({TriggerRule.ONE_SUCCESS, TriggerRule.ONE_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything about one definition that does not change from execution to execution."""
+
+    definition: Definition
+    digest: str
+    graph: Graph
+    nodes: Mapping[str, Node]
+    # The config of every node, and the conditions of those that have one.
+    templates: Mapping[str, Template]
+    conditions: Mapping[str, Expression]
+    output: Template | None
+    input_schema: Schema | None
+    # The configs without a template, as the payloads they will always be.
+    static_configs: Mapping[str, bytes]
+    # Per node: the nodes that its condition and config name.
+    needs: Mapping[str, frozenset[str]]
+    # Per node: the nodes whose outcome it sees, its parents and those it names.
+    wanted: Mapping[str, Collection[str]]
+    # Whether some node may run while others before it have not settled.
+    has_early_rules: bool
+    # Per node that has any: the direct dependents that handle its failure.
+    failure_handlers: Mapping[str, tuple[str, ...]]
+    # The nodes whose outputs are the execution's, where the definition has no `output` of its own.
+    output_ids: tuple[str, ...]
+    has_one_output_node: bool
+
+
+def compile_plan(document: Json, bounds: Bounds = DEFAULT_BOUNDS) -> Plan:
+    """Make a plan of a document that passed validation, as stored definitions have.
+
+    Raises DefinitionError where an expression does not compile: one that an earlier release accepted.
+    """
+    with collector_paused():
+        return _compile(document, bounds)
+
+
+def _compile(document: Json, bounds: Bounds) -> Plan:
+    definition = read_definition(document)
+    problems: list[Problem] = []
+    templates: dict[str, Template] = {}
+    conditions: dict[str, Expression] = {}
+    for index, node in enumerate(definition.nodes):
+        template = compile_template(
+            node.config, max_template_bytes=bounds.max_template_bytes, secrets_allowed=True
+        )
+        if isinstance(template, Template):
+            templates[node.id] = template
+        else:
+            problems += _moved(template, f"/nodes/{index}/config")
+        if node.condition is not None:
+            try:
+                conditions[node.id] = compile_expression(node.condition)
+            except ExpressionError as error:
+                problems.append(Problem(f"/nodes/{index}/condition", str(error)))
+    output = schema = None
+    if definition.has_output:
+        output = compile_template(definition.output, max_template_bytes=bounds.max_template_bytes)
+        if isinstance(output, list):
+            problems += _moved(output, "/output")
+    if definition.input_schema is not None:
+        schema = compile_schema(definition.input_schema)
+        if isinstance(schema, list):
+            problems += _moved(schema, "/input_schema")
+    if problems or isinstance(output, list) or isinstance(schema, list):
+        raise DefinitionError(problems)
+    return assemble(
+        document,
+        definition,
+        templates=templates,
+        conditions=conditions,
+        output=output,
+        input_schema=schema,
+        bounds=bounds,
+    )
+
+
+def assemble(
+    document: Json,
+    definition: Definition,
+    *,
+    templates: Mapping[str, Template],
+    conditions: Mapping[str, Expression],
+    output: Template | None,
+    input_schema: Schema | None,
+    bounds: Bounds,
+) -> Plan:
+    """Put a plan together from parts that are compiled already."""
+    nodes = {node.id: node for node in definition.nodes}
+    graph = Graph(nodes, {node.id: node.dependencies for node in definition.nodes})
+    needs = {node_id: template.nodes for node_id, template in templates.items()}
+    for node_id, condition in conditions.items():
+        needs[node_id] |= condition.nodes
+    handlers: dict[str, list[str]] = {}
+    for node in definition.nodes:
+        if node.trigger_rule is TriggerRule.ONE_FAILED:
+            for parent in node.dependencies:
+                handlers.setdefault(parent, []).append(node.id)
+    has_early_rules = any(node.trigger_rule in EARLY_RULES for node in definition.nodes)
+    wanted: dict[str, Collection[str]] = {}
+    for name, parents in graph.parents.items():
+        named = needs[name]
+        wanted[name] = parents if not named or named.issubset(parents) else named.union(parents)
+    output_nodes = tuple([node.id for node in definition.nodes if node.handler == "output"])
+    return Plan(
+        definition=definition,
+        digest=digest(document),
+        graph=graph,
+        nodes=nodes,
+        templates=templates,
+        conditions=conditions,
+        output=output,
+        input_schema=input_schema,
+        static_configs={
+            node_id: encode(
+                nodes[node_id].config, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth
+            )
+            for node_id, template in templates.items()
+            if template.is_static
+        },
+        needs=needs,
+        has_early_rules=has_early_rules,
+        wanted=wanted,
+        failure_handlers={node_id: tuple(handling) for node_id, handling in handlers.items()},
+        output_ids=output_nodes or graph.leaves,
+        has_one_output_node=len(output_nodes) == 1,
+    )
+
+
+def _moved(problems: list[Problem], base: str) -> list[Problem]:
+    return [Problem(base + problem.pointer, problem.message) for problem in problems]

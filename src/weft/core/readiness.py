@@ -1,0 +1,79 @@
+"""Trigger rule + parents' outcomes → ready, skip or wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from weft.core.definition import TriggerRule
+from weft.core.event import Skip
+from weft.core.state import NodeState, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from weft.core.row import NodeRow
+
+READY: Literal["ready"] = "ready"
+WAIT: Literal["wait"] = "wait"
+Readiness: TypeAlias = Literal["ready", "wait"] | Skip
+
+# A node of these rules is skipped at its first failed parent, whatever the others do.
+SKIPPED_BY_FAILURE = frozenset(
+    {TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS, TriggerRule.NONE_FAILED, TriggerRule.ALL_SUCCESS}
+)
+# These may be decided before all parents are settled.
+EARLY = frozenset({TriggerRule.ONE_SUCCESS, TriggerRule.ONE_FAILED})
+
+
+def has_failed(row: NodeRow) -> bool:
+    """Say whether a parent counts as failed: by itself, or skipped because of a failure upstream."""
+    return row.state is NodeState.FAILED or (
+        row.state is NodeState.SKIPPED and row.reason == Reason.UPSTREAM_FAILED
+    )
+
+
+def readiness(node_id: str, rule: TriggerRule, parents: Iterable[NodeRow], *, waiting: int = 0) -> Readiness:
+    """Decide a node by its settled ``parents``; ``waiting`` more are not settled yet."""
+    completed = 0
+    failed: NodeRow | None = None
+    failed_itself = False
+    skipped: NodeRow | None = None
+    for row in parents:
+        if row.state is NodeState.COMPLETED:
+            completed += 1
+        elif has_failed(row):
+            failed = failed or row
+            failed_itself = failed_itself or row.state is NodeState.FAILED
+        else:
+            skipped = skipped or row
+
+    if rule is TriggerRule.ONE_FAILED and failed_itself:
+        return READY
+    if rule is TriggerRule.ONE_SUCCESS and completed:
+        return READY
+    if rule in SKIPPED_BY_FAILURE and failed is not None:
+        return _because_failed(node_id, failed)
+    if rule is TriggerRule.ALL_SUCCESS and skipped is not None:
+        return _because_skipped(node_id, skipped)
+    if waiting:
+        return WAIT
+    if rule is TriggerRule.ONE_FAILED:
+        return Skip(node_id, Reason.NOT_TRIGGERED, None)
+    if rule is TriggerRule.ONE_SUCCESS and failed is not None:
+        return _because_failed(node_id, failed)
+    if (
+        rule in (TriggerRule.ONE_SUCCESS, TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+        and not completed
+        and skipped
+    ):
+        return _because_skipped(node_id, skipped)
+    return READY
+
+
+def _because_failed(node_id: str, parent: NodeRow) -> Skip:
+    cause = parent.node_id if parent.state is NodeState.FAILED else parent.cause
+    return Skip(node_id, Reason.UPSTREAM_FAILED, cause)
+
+
+def _because_skipped(node_id: str, parent: NodeRow) -> Skip:
+    return Skip(node_id, Reason.UPSTREAM_SKIPPED, parent.cause or parent.node_id)

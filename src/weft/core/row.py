@@ -1,0 +1,119 @@
+"""What the journal holds of an execution and of a node, and one line of its history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
+
+
+class ExecutionRow(msgspec.Struct, kw_only=True):
+    """One execution. Whoever changes anything of an execution holds this row."""
+
+    id: str
+    namespace: str
+    workflow: str | None
+    version: int | None
+    digest: str
+    state: ExecutionState
+    generation: int
+    # How often the hot state was built anew: the highest epoch wins.
+    epoch: int
+    # Nodes not settled in this generation, and those FAILED: what finishing needs, without a count over rows.
+    unsettled: int
+    failed: int
+    # The number of the last event: 1, 2, 3 … without gaps, in the order of commit.
+    seq: int
+    input: bytes
+    output: bytes | None = None
+    error: dict[str, Any] | None = None
+    labels: dict[str, str] = {}
+    priority: str = "normal"
+    batch: str | None = None
+    partition: int = 0
+    created_at: int
+    started_at: int | None = None
+    finished_at: int | None = None
+    deadline_at: int | None = None
+    updated_at: int = 0
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. No row yet reads as ``NodeRow(node_id=…)``: attempt 1 issued, not settled."""
+
+    node_id: str
+    # The current attempt: issued with the submit, or by the commit that raised the number.
+    attempt: int = 1
+    # The last attempt that ended, and the last whose own result was recorded (a lost one has none).
+    ended: int = 0
+    answered: int = 0
+    # None while it is not settled: QUEUED and RUNNING are the store's.
+    state: NodeState | None = None
+    generation: int = 1
+    output: bytes | None = None
+    blob: str | None = None
+    output_bytes: int | None = None
+    reason: str | None = None
+    cause: str | None = None
+    error: dict[str, Any] | None = None
+    failures: int = 0
+    losses: int = 0
+    retry_at: int | None = None
+    # An at_most_once attempt is marked here before its task exists.
+    issued: int = 0
+    cached: bool = False
+    worker: str | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    # The event that made the row what it is.
+    seq: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state in SETTLED
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event of an execution's history, as it is stored and shown."""
+
+    seq: int
+    at: int
+    type: str
+    execution: str
+    generation: int
+    node: str | None = None
+    attempt: int | None = None
+    state: str | None = None
+    reason: str | None = None
+    cause: str | None = None
+    error: dict[str, Any] | None = None
+    worker: str | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    due_at: int | None = None
+    output_digest: str | None = None
+    actor: str | None = None
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that failed for good, one per node and generation."""
+
+    id: str
+    execution_id: str
+    workflow: str | None
+    node_id: str
+    generation: int
+    attempt: int
+    handler: str
+    queue: str
+    error: dict[str, Any]
+    state: str
+    created_at: int

@@ -1,0 +1,76 @@
+"""What travels between orchestrator and worker: a task for one attempt, a result back.
+
+These are ``msgspec`` structs, not dataclasses: a frozen dataclass costs ten times as much to make,
+and each attempt makes several.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+# Higher starts first.
+PRIORITIES = {"low": 0, "normal": 1, "high": 2}
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of one node, on its way to a worker that knows nothing of the graph."""
+
+    execution_id: str
+    generation: int
+    node_id: str
+    attempt: int
+    digest: str
+    handler: str
+    queue: str
+    priority: int
+    config: bytes
+    timeout_seconds: float
+    queued_at: int
+    # Of this generation, before this attempt: they come back with the result, so that judging it needs
+    # no further look at the journal. An attempt is issued with fixed counts, so they cannot be stale.
+    failures: int
+    losses: int
+    secrets: tuple[Any, ...] = ()
+    resource_tag: str | None = None
+    cache_key: str | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        return f"{self.execution_id}/{self.node_id}/{self.generation}"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How one attempt ended: with an output, or with an error."""
+
+    execution_id: str
+    generation: int
+    node_id: str
+    attempt: int
+    digest: str
+    failures: int
+    losses: int
+    worker: str
+    queued_at: int
+    started_at: int
+    finished_at: int
+    output: bytes | None = None
+    blob: str | None = None
+    error: dict[str, Any] | None = None
+    retry_after_seconds: float | None = None
+    # Of an output that lies in a blob; 0 where it is at hand.
+    output_bytes: int = 0
+    cache_key: str | None = None
+    # The attempt was lost with the process that ran it, and the worker lived to say so.
+    lost: bool = False
+    # Whether that loss counts towards MAX_DELIVERIES: not where a neighbour took the process down.
+    charged: bool = True
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """A hint on the result stream: this execution has work that no result announces."""
+
+    execution_id: str
+    generation: int
+    digest: str

@@ -1,0 +1,415 @@
+"""Filling the templates in a JSON value: a config, or the output of an execution.
+
+Every string of the value, keys of objects included, may hold ``{{ expression }}`` any number of times. A
+string that is one expression and nothing else becomes the expression's value, of whatever type; in any other,
+strings go in as they are and other values as compact JSON. What was filled in is never read as a template.
+
+Jinja renders nothing, and does not split the text either (it would change line ends): this module finds the
+ends of an expression, and ``expression`` compiles what is between. ``{{-`` and ``-}}`` take away the white
+space beside them, as in Jinja; statements and comments are refused.
+
+A secret is not known here. A filled value shows ``***`` in its place, and beside the value stand the slots
+from which the worker makes the real strings at the call (``with_secrets``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from weft.core import operators
+from weft.core.budget import Budget
+from weft.core.expression import Expression, Scope, compile_expression
+from weft.core.payload import pointer
+from weft.core.undefined import Undefined, UndefinedError
+from weft.errors import EvaluationError, ExpressionError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from weft.core.payload import Json
+
+MAX_DEPTH = 200
+SECRET_SHOWN = "***"  # noqa: S105 - what is shown in place of one
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret by its name, as part of a string."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSlot:
+    """A string of a filled value that holds secrets: where it is, and what to make it from."""
+
+    pointer: Path
+    parts: tuple[str | Secret, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A value with its templates filled in, and its secrets still to come."""
+
+    value: Json
+    secrets: tuple[SecretSlot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """A compiled JSON value, and the nodes and secrets that its templates name."""
+
+    value: Json
+    nodes: frozenset[str]
+    secrets: frozenset[str]
+    _fill: Fill | None
+    # What the value takes as JSON, apart from the strings that will be filled.
+    _fixed_bytes: int
+
+    @property
+    def is_static(self) -> bool:
+        return self._fill is None
+
+    def fill(self, scope: Scope, *, max_bytes: int) -> Filled:
+        """Give the value with every template filled; it shares data with the scope and with the template.
+
+        Raises EvaluationError where an expression fails, or the result would take over ``max_bytes`` as JSON.
+        """
+        return self._filled(scope, max_bytes, undefined_is_null=False)
+
+    def fill_or_null(self, scope: Scope, *, max_bytes: int) -> Filled:
+        """Give the value with every template filled; one that needs something undefined reads as null."""
+        return self._filled(scope, max_bytes, undefined_is_null=True)
+
+    def _filled(self, scope: Scope, max_bytes: int, *, undefined_is_null: bool) -> Filled:
+        if self._fixed_bytes > max_bytes:
+            raise _too_large(max_bytes)
+        if self._fill is None:
+            return Filled(self.value)
+        filling = _Filling(scope, max_bytes, undefined_is_null=undefined_is_null)
+        filling.take(self._fixed_bytes)
+        value = self._fill(filling)
+        return Filled(value, tuple(filling.slots))
+
+
+def _too_large(max_bytes: int) -> EvaluationError:
+    return EvaluationError(f"the filled value is larger than {max_bytes:,} bytes")
+
+
+class _Filling:
+    """One filling under way: its scope, what it may still cost, and the secrets met so far."""
+
+    __slots__ = ("budget", "bytes_left", "max_bytes", "scope", "slots", "undefined_is_null")
+
+    def __init__(self, scope: Scope, max_bytes: int, *, undefined_is_null: bool) -> None:
+        self.scope = scope
+        self.budget = Budget(max_text=max_bytes)
+        self.bytes_left = self.max_bytes = max_bytes
+        self.undefined_is_null = undefined_is_null
+        self.slots: list[SecretSlot] = []
+
+    def take(self, size: int) -> None:
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise _too_large(self.max_bytes)
+
+    def evaluate(self, expression: Expression) -> Json:
+        try:
+            value = expression.resolve(self.scope, self.budget)
+            if isinstance(value, Undefined):
+                raise value.error()
+        except UndefinedError:
+            if not self.undefined_is_null:
+                raise
+            return None
+        return value
+
+
+if TYPE_CHECKING:
+    Part: TypeAlias = str | Expression | Secret
+    Fill: TypeAlias = Callable[[_Filling], Json]
+
+
+def compile_template(
+    value: Json, *, max_template_bytes: int, secrets_allowed: bool = False
+) -> Template | list[Problem]:
+    """Compile all templates in a JSON value, or list every problem with its pointer into the value."""
+    compiler = _Compiler(max_template_bytes=max_template_bytes, secrets_allowed=secrets_allowed)
+    try:
+        fill = compiler.visit(value, ())
+        fixed_bytes = 0 if compiler.problems else _json_size(value) - compiler.template_bytes
+    except (TypeError, ValueError, RecursionError):  # a key that is no string, half a character, no end
+        compiler.problems.append(Problem("", "this is not JSON"))
+    if compiler.problems:
+        return compiler.problems
+    return Template(value, frozenset(compiler.nodes), frozenset(compiler.secrets), fill, fixed_bytes)
+
+
+def with_secrets(value: Json, slots: Sequence[SecretSlot], lookup: Callable[[str], str]) -> Json:
+    """Give a filled value with its secrets in place; the value given stays as it is."""
+    holder = [value]
+    copied: dict[Path, Json] = {}
+    for slot in slots:
+        # Each container on the way is copied once, however many secrets it holds.
+        container: Json = holder
+        key: str | int = 0
+        for depth, next_key in enumerate(slot.pointer):
+            path = slot.pointer[:depth]
+            if path not in copied:
+                copied[path] = container[key] = container[key].copy()
+            container, key = copied[path], next_key
+        container[key] = "".join(
+            [part if isinstance(part, str) else lookup(part.name) for part in slot.parts]
+        )
+    return holder[0]
+
+
+def _json_size(value: Json) -> int:
+    return len(msgspec.json.encode(value))
+
+
+# --- text and expressions ---------------------------------------------------------------------------
+
+_OPENING = re.compile(r"\{\{[-+]?|\{%|\{#")
+_INSIDE = re.compile(
+    r"""(?P<string>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')|(?P<end>-?\}\})|[()\[\]{}"']""",
+    flags=re.DOTALL,
+)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+def _split(template: str) -> Iterator[tuple[bool, str]]:
+    """Give the pieces of a template in order: texts, and the sources of expressions (marked by True)."""
+    position = 0
+    strip = False
+    while opening := _OPENING.search(template, position):
+        if opening[0] in ("{%", "{#"):
+            what = "statements ({% … %})" if opening[0] == "{%" else "comments ({# … #})"
+            raise ExpressionError(
+                f"{what} are not available; for the text itself write {{{{ '{opening[0]}' }}}}"
+            )
+        text = template[position : opening.start()]
+        if strip:
+            text = text.lstrip()
+        yield False, text.rstrip() if opening[0] == "{{-" else text
+        end = _end_of_expression(template, opening.end())
+        yield True, template[opening.end() : end.start()]
+        position = end.end()
+        strip = end[0].startswith("-")
+    text = template[position:]
+    yield False, text.lstrip() if strip else text
+
+
+def _end_of_expression(template: str, position: int) -> re.Match[str]:
+    """Find the braces that close an expression, as Jinja's lexer does: outside strings and brackets."""
+    expected: list[str] = []
+    while token := _INSIDE.search(template, position):
+        position = token.end()
+        if token["end"] is not None:
+            if not expected:
+                return token
+            position = token.start() + 1  # the first brace closes an object, or the minus is an operator
+            if token[0].startswith("-"):
+                continue
+        sign = token[0][0]
+        if token["string"] is not None:
+            continue
+        if sign in _CLOSING:
+            expected.append(_CLOSING[sign])
+        elif sign in "\"'":
+            raise ExpressionError("a string has no end")
+        elif not expected or expected.pop() != sign:
+            raise ExpressionError(f"{sign!r} closes nothing in the expression")
+    raise ExpressionError("{{ has no }}; for the braces themselves write {{ '{{' }}")
+
+
+# --- the compiler -----------------------------------------------------------------------------------
+
+
+class _Compiler:
+    """Turns a JSON value into closures for the parts of it that hold templates, and lists all problems."""
+
+    def __init__(self, *, max_template_bytes: int, secrets_allowed: bool) -> None:
+        self.max_template_bytes = max_template_bytes
+        self.secrets_allowed = secrets_allowed
+        self.nodes: set[str] = set()
+        self.secrets: set[str] = set()
+        self.problems: list[Problem] = []
+        self.template_bytes = 0
+        self.under_template_key = False
+
+    def visit(self, value: Json, path: Path) -> Fill | None:
+        """Compile a part of the value, or give None where it holds no template."""
+        if isinstance(value, str):
+            return self.string(value, path) if "{" in value else None
+        if not isinstance(value, (list, dict)) or not value:
+            return None
+        if len(path) >= MAX_DEPTH:
+            self.problems.append(Problem(pointer(path), f"nested more than {MAX_DEPTH} deep"))
+            return None
+        return self.elements(value, path) if isinstance(value, list) else self.members(value, path)
+
+    def elements(self, value: list[Json], path: Path) -> Fill | None:
+        fills = [(index, self.visit(item, (*path, index))) for index, item in enumerate(value)]
+        needed = [(index, fill) for index, fill in fills if fill is not None]
+        if not needed:
+            return None
+
+        def fill_elements(filling: _Filling) -> Json:
+            result = value.copy()
+            for index, fill in needed:
+                result[index] = fill(filling)
+            return result
+
+        return fill_elements
+
+    def members(self, value: dict[str, Json], path: Path) -> Fill | None:
+        if any("{" in key for key in value):
+            return self.members_and_keys(value, path)
+        fills = [(key, self.visit(item, (*path, key))) for key, item in value.items()]
+        needed = [(key, fill) for key, fill in fills if fill is not None]
+        if not needed:
+            return None
+
+        def fill_members(filling: _Filling) -> Json:
+            result = value.copy()
+            for key, fill in needed:
+                result[key] = fill(filling)
+            return result
+
+        return fill_members
+
+    def members_and_keys(self, value: dict[str, Json], path: Path) -> Fill | None:
+        fills: list[tuple[str, Fill | None, Json, Fill | None]] = []
+        outer = self.under_template_key
+        for key, item in value.items():
+            self.under_template_key = outer or "{{" in key
+            place = (*path, key)
+            fill_key = self.string(key, place, lone_keeps_type=False)
+            fills.append((key, fill_key, item, self.visit(item, place)))
+        self.under_template_key = outer
+        if all(fill_key is None and fill is None for _, fill_key, _, fill in fills):
+            return None
+
+        def fill_members(filling: _Filling) -> Json:
+            result: dict[str, Json] = {}
+            for key, fill_key, item, fill in fills:
+                filled_key = key if fill_key is None else fill_key(filling)
+                if filled_key in result:
+                    raise _at(path, EvaluationError(f"two keys of the object become {filled_key!r:.80}"))
+                result[filled_key] = item if fill is None else fill(filling)
+            return result
+
+        return fill_members
+
+    def string(self, template: str, path: Path, *, lone_keeps_type: bool = True) -> Fill | None:
+        parts = self.parts(template, path)
+        if all(isinstance(part, str) for part in parts):
+            return None
+        self.template_bytes += _json_size(template)
+        if any(isinstance(part, Secret) for part in parts):
+            return _fill_secrets(parts, path)
+        if lone_keeps_type and len(parts) == 1 and isinstance(parts[0], Expression):
+            return _fill_lone(parts[0], path)
+        return _fill_text(parts, path)
+
+    def parts(self, template: str, path: Path) -> list[Part]:
+        if not _OPENING.search(template):
+            return [template]
+        if len(template.encode("utf-8", "replace")) > self.max_template_bytes:
+            self.problem(path, f"a template has at most {self.max_template_bytes:,} bytes")
+            return []
+        parts: list[Part] = []
+        try:
+            pieces = list(_split(template))
+        except ExpressionError as error:
+            self.problem(path, str(error))
+            return []
+        for is_expression, piece in pieces:
+            if not is_expression:
+                parts += [piece] if piece else []
+                continue
+            try:
+                parts.append(self.expression(piece))
+            except ExpressionError as error:
+                self.problem(path, str(error))
+        return parts
+
+    def expression(self, source: str) -> Expression | Secret:
+        expression = compile_expression(source, secrets_allowed=self.secrets_allowed)
+        self.nodes |= expression.nodes
+        if not expression.secrets:
+            return expression
+        if self.under_template_key:
+            # A slot says where its string stands, which must not change from filling to filling.
+            raise ExpressionError("a secret cannot stand in or under a key that is a template")
+        self.secrets |= expression.secrets
+        (name,) = expression.secrets
+        return Secret(name)
+
+    def problem(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(pointer(path), message))
+
+
+# --- filling ----------------------------------------------------------------------------------------
+
+
+def _at(path: Path, error: EvaluationError) -> EvaluationError:
+    """The same error, with the place of the template that failed."""
+    return EvaluationError(f"{error} (at {pointer(path):.200})") if path else error
+
+
+def _fill_lone(expression: Expression, path: Path) -> Fill:
+    def fill(filling: _Filling) -> Json:
+        try:
+            value = filling.evaluate(expression)
+            filling.take(operators.encoded_size(value, filling.budget))
+        except EvaluationError as error:
+            raise _at(path, error) from None
+        return value
+
+    return fill
+
+
+def _fill_text(parts: Sequence[Part], path: Path) -> Fill:
+    def fill(filling: _Filling) -> Json:
+        try:
+            text = operators.concatenate(
+                [filling.evaluate(part) if isinstance(part, Expression) else part for part in parts],
+                filling.budget,
+            )
+            filling.take(_json_size(text))
+        except EvaluationError as error:
+            raise _at(path, error) from None
+        return text
+
+    return fill
+
+
+def _fill_secrets(parts: Sequence[Part], path: Path) -> Fill:
+    """Fill all but the secrets, note what the string is made from, and give what may be seen of it."""
+
+    def fill(filling: _Filling) -> Json:
+        try:
+            made = [
+                operators.text(filling.evaluate(part), filling.budget)
+                if isinstance(part, Expression)
+                else part
+                for part in parts
+            ]
+            shown = operators.concatenate(
+                [SECRET_SHOWN if isinstance(part, Secret) else part for part in made], filling.budget
+            )
+            filling.take(_json_size(shown))
+        except EvaluationError as error:
+            raise _at(path, error) from None
+        filling.slots.append(SecretSlot(path, tuple(made)))
+        return shown
+
+    return fill

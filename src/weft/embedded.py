@@ -1,0 +1,354 @@
+"""The whole engine in one process: the same rooms, on memory, with or without a journal on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, Self
+
+import uuid_utils
+
+from weft.clock import RealClock
+from weft.core.payload import decode, encode, find_fault, pointer
+from weft.core.state import SETTLED, ExecutionState, NodeState
+from weft.core.validation import check_input
+from weft.errors import InputError, NotFoundError, PayloadError, Problem
+from weft.handlers.usercode import UserCode
+from weft.journal.contract import DEFAULT_NAMESPACE, Submission
+from weft.journal.memory import MemoryJournal
+from weft.limits.contract import Rate
+from weft.limits.memory import MemoryLimits
+from weft.orchestrator import control
+from weft.orchestrator.describe import describe_execution, describe_node, explain_node
+from weft.orchestrator.service import Orchestrator
+from weft.orchestrator.submit import submit
+from weft.ports import Ports
+from weft.settings import Settings
+from weft.store.memory import MemoryStore
+from weft.transport.inprocess import InProcessTransport
+from weft.worker.inprocess import InProcess
+from weft.worker.run import Runner
+from weft.worker.service import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from weft.clock import Clock
+    from weft.core.ledger import Standing
+    from weft.core.payload import Json
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.handlers.registry import Registry
+    from weft.journal.contract import Journal
+    from weft.limits.contract import Limits
+    from weft.worker.call import Caller
+
+
+def new_id() -> str:
+    """Give an id that sorts by the time it was made."""
+    return str(uuid_utils.uuid7())
+
+
+_UNSETTLED = tuple(state for state in NodeState if state not in SETTLED)
+_SHOWN_RUNNING = 10
+
+
+class Progress:
+    """What has become of an execution so far, kept beside the loop: a hint, and cheap to look at."""
+
+    def __init__(self, total: int) -> None:
+        self.counts = dict.fromkeys(NodeState, 0)
+        self.counts[NodeState.PENDING] = total
+        self.retried = 0
+        self.failures: list[tuple[str, str]] = []
+        # A few of those that run now.
+        self.running: Sequence[str] = ()
+        self._settled: dict[str, NodeState] = {}
+
+    def show_in_flight(self, running: Sequence[str], in_flight: int) -> None:
+        unsettled = sum(self.counts[state] for state in _UNSETTLED)
+        self.running = running[:_SHOWN_RUNNING]
+        self.counts[NodeState.RUNNING] = len(running)
+        self.counts[NodeState.QUEUED] = in_flight - len(running)
+        self.counts[NodeState.PENDING] = unsettled - in_flight
+
+    def see(self, rows: Sequence[NodeRow]) -> None:
+        for row in rows:
+            if row.state is None:
+                self.retried += row.ended == row.attempt - 1 and row.ended > 0
+            elif row.node_id not in self._settled:
+                self._settled[row.node_id] = row.state
+                self.counts[NodeState.PENDING] -= 1
+                self.counts[row.state] += 1
+                if row.state is NodeState.FAILED:
+                    self.failures.append((row.node_id, str((row.error or {}).get("message", ""))))
+
+
+class Engine:
+    """Runs executions in this process.
+
+    ``data``: a folder for the journal; without one nothing is kept. ``isolate``: users' code runs in
+    child processes, which are given ``code`` to load; otherwise it runs in this process. ``limits``: makes
+    the rates for this engine's clock; without it they are the settings'. ``listen``: hears what is recorded.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        settings: Settings | None = None,
+        data: Path | None = None,
+        isolate: bool = False,
+        code: UserCode | None = None,
+        limits: Callable[[Clock], Limits] | None = None,
+        listen: Callable[[Sequence[Standing]], None] | None = None,
+    ) -> None:
+        self.settings = settings = settings or Settings()
+        clock = RealClock()
+        bounds = settings.bounds()
+        transport = InProcessTransport(now=clock.now)
+        self._terminal: dict[str, asyncio.Future[None]] = {}
+        self._progress: dict[str, Progress] = {}
+        self._listen = listen
+        self._store = MemoryStore(
+            now=clock.now,
+            new_id=new_id,
+            publish=transport.append,
+            send=transport.put,
+            window=settings.execution_window,
+            lease_seconds=settings.worker_heartbeat_timeout_seconds,
+            reported_seconds=settings.reaper_idle_timeout_seconds,
+            # One process owns the data folder, so nothing of an earlier life is still running.
+            limbo_seconds=0,
+        )
+        self.ports = Ports(
+            store=self._store,
+            journal=self._open_journal(data, clock, settings),
+            transport=transport,
+            limits=self._make_limits(settings, clock) if limits is None else limits(clock),
+            clock=clock,
+            draw=random.random,
+            new_id=new_id,
+            bounds=bounds,
+            max_deliveries=settings.max_deliveries,
+            stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
+            sweep_seconds=settings.orchestrator_sweep_interval_seconds,
+            announce=self._hear,
+        )
+        if data is None:
+            # In memory a blob would lie no farther away than the row that names it.
+            self.ports.inline_bytes = bounds.max_payload_bytes
+        self.orchestrator = Orchestrator(self.ports, name="orchestrator")
+        self.ports.timers_changed = self.orchestrator.nudge
+        self._caller = self._make_caller(registry, settings, code, isolate=isolate)
+        self.worker = Worker(
+            self.ports,
+            Runner(self.ports, registry, self._caller, worker="worker"),
+            name="worker",
+            concurrency=settings.worker_concurrency,
+            heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
+            grace_seconds=settings.worker_grace_seconds,
+        )
+
+    @staticmethod
+    def _make_limits(settings: Settings, clock: Clock) -> Limits:
+        rates = {
+            tag: Rate(limit.rate_per_second, limit.burst) for tag, limit in settings.resource_limits.items()
+        }
+        return MemoryLimits(rates, now=clock.now)
+
+    @staticmethod
+    def _open_journal(data: Path | None, clock: RealClock, settings: Settings) -> Journal:
+        if data is None:
+            return MemoryJournal(now=clock.now, new_id=new_id, bounds=settings.bounds())
+        from weft.journal.sqlite import SqliteJournal
+
+        return SqliteJournal(data, now=clock.now, new_id=new_id, bounds=settings.bounds())
+
+    def _make_caller(
+        self, registry: Registry, settings: Settings, code: UserCode | None, *, isolate: bool
+    ) -> Caller:
+        if not isolate:
+            return InProcess(
+                registry,
+                clock=self.ports.clock,
+                max_payload_bytes=settings.bounds().max_payload_bytes,
+                grace_seconds=settings.worker_grace_seconds,
+            )
+        from weft.worker.isolate import ChildPool
+
+        return ChildPool(
+            settings.worker_processes,
+            code=code or UserCode(),
+            grace_seconds=settings.worker_grace_seconds,
+            max_payload_bytes=settings.bounds().max_payload_bytes,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.ports.journal.open()
+        await self.worker.start()
+        await self.orchestrator.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.orchestrator.stop()
+        await self.worker.stop()
+        await self._caller.close()
+        await self.ports.journal.close()
+
+    # -- executions --------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        plan: Plan,
+        *,
+        document: Json,
+        input: Json = None,  # noqa: A002 - the word of the interface
+        labels: Mapping[str, str] | None = None,
+        priority: str = "normal",
+        execution_id: str | None = None,
+    ) -> str:
+        """Accept an execution and give its id, a new one where none is given.
+
+        Raises InputError where the input does not fit.
+        """
+        (accepted,) = await self.submit_many(
+            plan,
+            document=document,
+            inputs=[input],
+            labels=labels,
+            priority=priority,
+            execution_ids=[execution_id or new_id()],
+        )
+        return accepted
+
+    async def submit_many(
+        self,
+        plan: Plan,
+        *,
+        document: Json,
+        inputs: Sequence[Json],
+        labels: Mapping[str, str] | None = None,
+        priority: str = "normal",
+        execution_ids: Sequence[str] | None = None,
+    ) -> list[str]:
+        """Accept many executions of one plan in one commit: one bad input, none of them."""
+        body = encode(document, max_bytes=self.ports.bounds.max_body_bytes)
+        submissions = []
+        for execution_id, given in zip(execution_ids or [new_id() for _ in inputs], inputs, strict=True):
+            payload = self._input_payload({} if given is None else given)
+            problems = check_input(plan, decode(payload))
+            if problems:
+                raise InputError(problems)
+            submissions.append(
+                Submission(
+                    id=execution_id,
+                    plan=plan,
+                    document=body,
+                    input=payload,
+                    namespace=DEFAULT_NAMESPACE,
+                    workflow=plan.definition.name,
+                    labels=dict(labels or {}),
+                    priority=priority,
+                )
+            )
+        for submission in submissions:
+            self.watch(submission.id, total=len(plan.nodes))
+        return [row.id for row in await submit(submissions, self.ports)]
+
+    def _input_payload(self, value: Json) -> bytes:
+        max_bytes = self.ports.bounds.max_payload_bytes
+        try:
+            return encode(value, max_bytes=max_bytes)
+        except PayloadError as error:
+            if error.code == "too_large":
+                raise InputError([Problem("", str(error))]) from None
+            fault = find_fault(value, max_values=max_bytes, max_depth=self.ports.bounds.max_depth)
+            raise InputError([Problem(pointer(fault.path), fault.message)]) from None
+
+    def watch(self, execution_id: str, *, total: int) -> None:
+        """Keep the progress of an execution, from now on."""
+        self._progress[execution_id] = Progress(total)
+        self._terminal[execution_id] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, execution_id: str) -> ExecutionRow:
+        """Return once the execution is terminal."""
+        # Listen first, then look: the end may come while the journal is being asked.
+        ended = self._terminal.get(execution_id)
+        if ended is None or ended.done():
+            ended = self._terminal[execution_id] = asyncio.get_running_loop().create_future()
+        row = await self._row(execution_id)
+        if not row.is_terminal:
+            await asyncio.shield(ended)
+            row = await self._row(execution_id)
+        self._terminal.pop(execution_id, None)
+        return row
+
+    def progress(self, execution_id: str) -> Progress:
+        """Say how far an execution that was submitted or watched here has come."""
+        progress = self._progress[execution_id]
+        running, in_flight = self._store.in_hand(execution_id)
+        progress.show_in_flight(running, in_flight)
+        return progress
+
+    async def find_unfinished(self, plan: Plan, *, input: Json) -> str | None:  # noqa: A002 - as in submit
+        """Find an execution of the same definition and input that an earlier process did not finish."""
+        given = self._input_payload({} if input is None else input)
+        for active in await self.ports.journal.active(not_updated_since=self.ports.clock.now()):
+            row = await self._row(active.id)
+            if row.digest == plan.digest and row.input == given:
+                return row.id
+        return None
+
+    async def describe(self, execution_id: str) -> dict[str, Any]:
+        return await describe_execution(execution_id, self.ports)
+
+    async def describe_node(self, execution_id: str, node_id: str) -> dict[str, Any]:
+        return await describe_node(execution_id, node_id, self.ports)
+
+    async def explain(self, execution_id: str, node_id: str) -> dict[str, Any]:
+        return await explain_node(execution_id, node_id, self.ports, queues=None)
+
+    async def cancel(self, execution_id: str) -> None:
+        await control.cancel(execution_id, self.ports)
+
+    async def pause(self, execution_id: str) -> None:
+        await control.pause(execution_id, self.ports)
+
+    async def resume(self, execution_id: str) -> None:
+        await control.resume(execution_id, self.ports)
+
+    async def retry(self, execution_id: str, *, nodes: Sequence[str] = ()) -> None:
+        row = await control.retry(execution_id, self.ports, nodes=tuple(nodes))
+        plan = await self.ports.journal.plan(row.digest)
+        assert plan is not None
+        self.watch(execution_id, total=len(plan.nodes))
+
+    async def _row(self, execution_id: str) -> ExecutionRow:
+        row = await self.ports.journal.execution(execution_id)
+        if row is None:
+            raise NotFoundError(f"there is no execution {execution_id}")
+        return row
+
+    def _hear(self, standings: Sequence[Standing]) -> None:
+        if self._listen is not None:
+            self._listen(standings)
+        for standing in standings:
+            execution = standing.execution
+            if execution is None:
+                continue
+            progress = self._progress.get(execution.id)
+            if progress is not None:
+                progress.see(standing.rows)
+            if execution.is_terminal:
+                ended = self._terminal.get(execution.id)
+                if ended is not None and not ended.done():
+                    ended.set_result(None)
+                if execution.state is not ExecutionState.COMPLETED:
+                    # What still runs of it is told to stop with the next heartbeat: that may as well be
+                    # now, or rather when the one who recorded this has closed it in the store.
+                    asyncio.get_running_loop().call_soon(self.worker.beat)
+
+
+__all__ = ["SETTLED", "Engine", "Progress", "new_id"]

@@ -1,0 +1,135 @@
+"""Every exception weft raises.
+
+::
+
+    WeftError
+    ├── DefinitionError          a definition breaks the rules; .problems lists all of them
+    ├── InputError               an execution's input does not fit its schema; .problems
+    ├── DocumentError            text that is not JSON or YAML as weft reads it
+    ├── PayloadError             a value that cannot be stored: not JSON, too large, too deep
+    ├── ExpressionError          an expression that does not parse
+    ├── EvaluationError          an expression that fails on its data: a missing path, a bound passed
+    ├── NotAllowedError          a control call that the execution's state forbids; .state
+    ├── NotFoundError            no such workflow, execution or node
+    ├── SettingsError            a setting that cannot be used
+    ├── DataFolderError          a data folder that is held by another process, or newer than this weft
+    ├── JournalError             the journal cannot be reached or did not commit
+    │   └── OutcomeUnknownError  a commit was sent and its answer was lost
+    └── HandlerError             what a handler says of its own failure
+        ├── NonRetryable         another attempt would fail the same way
+        └── RetryAfter           another attempt, but not before .seconds have passed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a document, and where: a JSON pointer (RFC 6901) into it."""
+
+    pointer: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.pointer or '/'}: {self.message}"
+
+
+class WeftError(Exception):
+    """The root of weft's errors."""
+
+
+class _ProblemsError(WeftError):
+    subject = "document"
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        shown = "\n".join(f"  {problem}" for problem in problems[:20])
+        rest = f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else ""
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f"the {self.subject} has {count}:\n{shown}{rest}")
+
+
+class DefinitionError(_ProblemsError):
+    """A workflow definition breaks the rules; every problem is listed."""
+
+    subject = "definition"
+
+
+class InputError(_ProblemsError):
+    """An execution's input does not fit the workflow's ``input_schema``."""
+
+    subject = "input"
+
+
+class DocumentError(WeftError):
+    """Text that is not JSON or YAML as weft reads it."""
+
+
+class PayloadError(WeftError):
+    """A value that cannot be stored. ``code`` is one of ``not_json``, ``too_large``, ``too_deep``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class ExpressionError(WeftError):
+    """An expression or template that does not parse, or uses what the language does not have."""
+
+
+class EvaluationError(WeftError):
+    """An expression that fails on its data: a missing path, a wrong type, a bound passed."""
+
+
+class NotAllowedError(WeftError):
+    """A control call that the execution's present state forbids."""
+
+    def __init__(self, message: str, *, state: str) -> None:
+        self.state = state
+        super().__init__(message)
+
+
+class NotFoundError(WeftError):
+    """No such workflow, execution or node."""
+
+
+class SettingsError(WeftError):
+    """A setting that cannot be used."""
+
+
+class DataFolderError(WeftError):
+    """A data folder that cannot be used: held by another process, or written by a newer weft."""
+
+
+class JournalError(WeftError):
+    """The journal cannot be reached, or refused a commit: nothing of the batch was written."""
+
+
+class OutcomeUnknownError(JournalError):
+    """A commit was sent and its answer was lost: the batch may be written or not."""
+
+
+class HandlerError(WeftError):
+    """What a handler says of its own failure. ``code`` is one of the node error codes."""
+
+    code = "handler_error"
+    retryable = True
+    retry_after_seconds: float | None = None
+
+
+class NonRetryable(HandlerError):  # noqa: N818 - the public name
+    """Another attempt would fail the same way: the node fails for good."""
+
+    retryable = False
+
+
+class RetryAfter(HandlerError):  # noqa: N818 - the public name
+    """Try again, but not before ``seconds`` have passed."""
+
+    def __init__(self, seconds: float, message: str = "") -> None:
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"RetryAfter needs a number of seconds from 0 up, not {seconds!r}")
+        self.retry_after_seconds = float(seconds)
+        super().__init__(message or f"retry after {seconds:g} s")

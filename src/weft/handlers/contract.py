@@ -1,0 +1,123 @@
+"""What a handler is, what it is told, and how it says that it failed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from weft.core.time import MICROSECONDS
+from weft.errors import HandlerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.core.payload import Json
+
+# The handler that calls a user's function by reference. Who places its calls looks at the function.
+PYTHON = "python"
+
+_LOGGER = logging.getLogger("weft.handlers")
+
+
+class HandlerKind(StrEnum):
+    """Where a handler's function may run."""
+
+    # Ships with weft: a plain function of the config that cannot block. It runs where it is called.
+    INSTANT = "instant"
+    # Ships with weft: a coroutine function of (config, context). It runs on the worker's loop.
+    NATIVE = "native"
+    # A user's function of (config, context). On a server it never runs in the worker's process.
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    name: str
+    kind: HandlerKind
+    function: Callable[..., Any]
+    config_schema: Json = None
+
+    @property
+    def queue(self) -> str:
+        """The lane its tasks travel on where a node names none."""
+        return self.name
+
+
+@dataclass(slots=True)
+class StopSignal:
+    """A flag that is set once, from any thread: the attempt should come to an end."""
+
+    requested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerContext:
+    """What a handler may know of the attempt it runs."""
+
+    execution_id: str
+    node_id: str
+    generation: int
+    attempt: int
+    # In UTC. At this moment the attempt is asked to stop; what it returns later does not count.
+    deadline: datetime
+    stop: StopSignal = field(default_factory=StopSignal, repr=False)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of a node in one generation: what makes a call safe to repeat."""
+        return f"{self.execution_id}/{self.node_id}/{self.generation}"
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        facts = {"execution": self.execution_id, "node": self.node_id, "attempt": self.attempt}
+        return logging.LoggerAdapter(_LOGGER, facts)
+
+    def cancelled(self) -> bool:
+        """Say whether the attempt was asked to stop; a long function does well to look here now and then."""
+        return self.stop.requested
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A function with all its arguments: only the call is left to do."""
+
+    # What is called, by name: the handler, or the function that ``python`` was asked for.
+    target: str
+    is_coroutine: bool
+    call: Callable[[], Any]
+
+
+class BadConfig(HandlerError):  # noqa: N818 - named like its code
+    """The resolved config does not fit the handler; the same config would not fit it the next time."""
+
+    code = "bad_config"
+    retryable = False
+
+
+class UnknownHandler(HandlerError):  # noqa: N818 - as above
+    """This process has no such handler. It retries: during a roll-out, another worker may have it."""
+
+    code = "bad_config"
+
+
+class FunctionNotAllowed(HandlerError):  # noqa: N818 - named like its code
+    """The function is neither registered nor on the allow-list of this worker."""
+
+    code = "function_not_allowed"
+    retryable = False
+
+
+def deadline_after(now: int, timeout_seconds: float) -> datetime:
+    """Give the moment that lies so long after ``now``, a time of the engine in microseconds."""
+    return datetime.fromtimestamp(now / MICROSECONDS, UTC) + timedelta(seconds=timeout_seconds)
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Say whether a call gives a coroutine; an object with ``async def __call__`` counts."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is wanted
+    )

@@ -1,0 +1,161 @@
+"""How a call ended, in a form that can be stored whatever the user's code did.
+
+An exception is user data: its text may be ten megabytes long, hold half a surrogate pair, or raise when
+it is asked for. What comes out of here is bounded, plain text.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft.core.payload import Json, decode, encode
+from weft.errors import HandlerError, PayloadError
+
+# Enough for what a person reads; an error is copied into events, dead letters and answers.
+MAX_MESSAGE_BYTES = 4096
+MAX_DETAILS_BYTES = 16 * 1024
+# A floor above a year would only overflow the clocks of others.
+MAX_RETRY_AFTER_SECONDS = 366 * 86_400.0
+
+_MAX_NAME_CHARACTERS = 200
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    output: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """``error`` is the error of a node: ``code, message, retryable`` and perhaps ``details``."""
+
+    error: dict[str, Json]
+    retry_after_seconds: float | None = None
+
+
+Outcome: TypeAlias = Completed | Failed
+
+
+def completed(value: Any, *, max_bytes: int) -> Outcome:
+    """Turn what a handler returned into its outcome: not JSON, or too much of it, is a failure for good."""
+    try:
+        return Completed(encode(value, max_bytes=max_bytes))
+    except PayloadError as error:
+        # Nesting is a limit like the size: the value is JSON, there is too much of it.
+        code = "output_not_json" if error.code == "not_json" else "output_too_large"
+        return _failed(code, bounded_text(error), retryable=False)
+    except BaseException as error:
+        # A value of a class with methods of its own runs the user's code while it is read.
+        return _failed("output_not_json", f"the value cannot be read: {described(error)}", retryable=False)
+
+
+def timed_out(timeout_seconds: float) -> Failed:
+    return _failed("timeout", f"no result within {timeout_seconds:g} s", retryable=True)
+
+
+def classify(error: BaseException) -> Failed:
+    """Put any exception into words, and say whether another attempt may help."""
+    if not isinstance(error, HandlerError):
+        details = {"type": type_name(error), **_place(error)}
+        return _failed("handler_error", described(error), retryable=True, details=details)
+    code = _attribute(error, "code")
+    if not isinstance(code, str) or not _CODE.match(code):
+        code = "handler_error"
+    details = _storable(_attribute(error, "details"))
+    if details is None and code == "handler_error":
+        details = {"type": type_name(error), **_place(error)}
+    return _failed(
+        code,
+        bounded_text(error) or type_name(error),
+        retryable=_attribute(error, "retryable") is not False,
+        details=details,
+        retry_after_seconds=_floor(_attribute(error, "retry_after_seconds")),
+    )
+
+
+def described(error: BaseException) -> str:
+    """Give an exception's type and text, as the last line of a traceback does."""
+    text = bounded_text(error)
+    return cut(f"{type_name(error)}: {text}") if text else type_name(error)
+
+
+def bounded_text(value: object) -> str:
+    """Give the text of any object, at most MAX_MESSAGE_BYTES of it, whatever its ``__str__`` does."""
+    try:
+        return cut(str(value))
+    except BaseException:
+        return "(its text cannot be made)"
+
+
+def cut(text: str) -> str:
+    """Give text that every store takes: bounded, without half surrogate pairs and without NUL."""
+    # The slice of str itself gives a plain str, also of a subclass with methods of its own.
+    plain = str.__getitem__(text, slice(MAX_MESSAGE_BYTES + 1))
+    data = plain.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+    if len(data) <= MAX_MESSAGE_BYTES:
+        return data.decode()
+    return data[: MAX_MESSAGE_BYTES - 3].decode("utf-8", "ignore") + "…"
+
+
+def type_name(error: BaseException) -> str:
+    try:
+        return cut(type(error).__name__[:_MAX_NAME_CHARACTERS])
+    except BaseException:  # a metaclass may define __name__ anew
+        return "Exception"
+
+
+def _failed(
+    code: str,
+    message: str,
+    *,
+    retryable: bool,
+    details: Json = None,
+    retry_after_seconds: float | None = None,
+) -> Failed:
+    error: dict[str, Json] = {"code": code, "message": message, "retryable": retryable}
+    if details is not None:
+        error["details"] = details
+    return Failed(error, retry_after_seconds)
+
+
+def _place(error: BaseException) -> dict[str, str]:
+    """Say where an exception was raised: file name, line and function, without the path of the file."""
+    trace = error.__traceback__
+    if trace is None:
+        return {}
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return {"at": cut(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")}
+
+
+def _attribute(error: HandlerError, name: str) -> Any:
+    """Read an attribute that a user's subclass may have turned into anything."""
+    try:
+        return getattr(error, name, None)
+    except BaseException:
+        return None
+
+
+def _storable(details: Any) -> Json:
+    if details is None:
+        return None
+    try:
+        return decode(encode(details, max_bytes=MAX_DETAILS_BYTES))
+    except BaseException:
+        return None
+
+
+def _floor(seconds: Any) -> float | None:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        return None
+    try:
+        number = float(seconds)
+    except BaseException:  # an integer beyond floats
+        return MAX_RETRY_AFTER_SECONDS
+    return min(max(number, 0.0), MAX_RETRY_AFTER_SECONDS) if math.isfinite(number) else None

@@ -1,0 +1,99 @@
+"""``python``: calls a function of the user's, by reference, with ``args`` as keyword arguments.
+
+Only functions that were registered or allow-listed in this process can be called: the reference comes
+from whoever may write a definition, and must not reach the rest of Python.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from weft.handlers.contract import (
+    PYTHON,
+    BadConfig,
+    Handler,
+    HandlerContext,
+    HandlerKind,
+    Invocation,
+    is_coroutine_function,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.core.payload import Json
+
+CONFIG_SCHEMA = {
+    "type": "object",
+    "required": ["function"],
+    "properties": {
+        "function": {"type": "string", "pattern": "^[^:]+:[^:]+$"},
+        "args": {"type": "object"},
+    },
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """A function that may be called, with what a call needs to know about it."""
+
+    reference: str
+    function: Callable[..., Any]
+    is_coroutine: bool
+    takes_context: bool
+    # None for a few builtins that do not tell.
+    signature: inspect.Signature | None
+
+    def bind(self, args: dict[str, Json], context: HandlerContext) -> Invocation:
+        arguments: dict[str, Any] = dict(args)
+        if self.takes_context and "context" not in arguments:
+            arguments["context"] = context
+        if self.signature is not None:
+            # Arguments that do not fit are an error of the definition: another attempt would not mend it,
+            # while a TypeError from inside the function might be anything.
+            try:
+                self.signature.bind(**arguments)
+            except TypeError as error:
+                raise BadConfig(f"args do not fit {self.reference}: {error}") from None
+        return Invocation(self.reference, self.is_coroutine, partial(self.function, **arguments))
+
+
+def describe(reference: str, function: Callable[..., Any]) -> PythonFunction:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        signature = None
+    parameter = signature.parameters.get("context") if signature is not None else None
+    return PythonFunction(
+        reference=reference,
+        function=function,
+        is_coroutine=is_coroutine_function(function),
+        takes_context=parameter is not None
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY),
+        signature=signature,
+    )
+
+
+def bind(resolve: Callable[[str], PythonFunction], config: Json, context: HandlerContext) -> Invocation:
+    """Find the function that a config asks for, and give it its arguments."""
+    # Checked by hand: a child process that never sees a JSON Schema need not load the library for it.
+    if not isinstance(config, dict) or not isinstance(config.get("function"), str):
+        raise BadConfig("config needs a string 'function', such as \"module:name\"")
+    unknown = sorted(config.keys() - {"function", "args"})
+    if unknown:
+        raise BadConfig(f"config has 'function' and 'args', not {', '.join(map(repr, unknown))}")
+    args = config.get("args", {})
+    if not isinstance(args, dict):
+        raise BadConfig("config 'args' must be an object: the keyword arguments of the function")
+    return resolve(config["function"]).bind(args, context)
+
+
+def handler(resolve: Callable[[str], PythonFunction]) -> Handler:
+    def call(config: Json, context: HandlerContext) -> Any:
+        return bind(resolve, config, context).call()
+
+    return Handler(PYTHON, HandlerKind.USER, call, CONFIG_SCHEMA)

@@ -1,0 +1,69 @@
+"""Secrets live in the worker's environment, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.handlers.contract import BadConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.core.payload import Json
+
+HIDDEN = "***"
+PREFIX = "WEFT_SECRET_"
+MAX_SECRET_BYTES = 64 * 1024
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+
+
+def lookup(name: str) -> str:
+    """Give the value of ``WEFT_SECRET_<NAME>``, or the content of the file that ``…_FILE`` names."""
+    variable = PREFIX + name.upper()
+    if not _NAME.match(name):
+        raise BadConfig("a secret is named by letters, digits and underscores")
+    if variable.endswith("_FILE"):
+        # It would give away where another secret is kept.
+        raise BadConfig(f"a secret's name cannot end in _FILE, as in {variable}")
+    value = os.environ.get(variable)
+    if value is not None:
+        return value
+    path = os.environ.get(f"{variable}_FILE")
+    if path is None:
+        raise BadConfig(f"this worker has no secret {name!r}: set {variable} or {variable}_FILE")
+    return _read(Path(path), f"{variable}_FILE")
+
+
+def hidden(value: Json, secrets: Sequence[str]) -> Json:
+    """Give a JSON value in which every occurrence of a secret reads ``***``."""
+    match value:
+        case str():
+            for secret in secrets:
+                if secret:
+                    value = value.replace(secret, HIDDEN)
+            return value
+        case list():
+            return [hidden(item, secrets) for item in value]
+        case dict():
+            return {hidden(key, secrets): hidden(item, secrets) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _read(path: Path, variable: str) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SECRET_BYTES + 1)
+        if len(data) > MAX_SECRET_BYTES:
+            raise BadConfig(f"the file that {variable} names is over {MAX_SECRET_BYTES:,} bytes")
+        # Editors and `echo` end a file with a newline that is no part of the secret.
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise BadConfig(f"the file that {variable} names cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        # Not chained: the exception holds the bytes.
+        raise BadConfig(f"the file that {variable} names is not UTF-8 text") from None

@@ -1,0 +1,85 @@
+"""The users' code that a process loads, and which functions of it may be called."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.handlers.outcome import described
+
+if TYPE_CHECKING:
+    from weft.handlers.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class UserCode:
+    # Imported by name; they register handlers and functions.
+    modules: tuple[str, ...] = ()
+    # Looked into first when a module is imported, as the folder of a script is.
+    folders: tuple[str, ...] = ()
+    # Loaded by path, under the name of the file without ``.py``.
+    files: tuple[str, ...] = ()
+    # ``module:name`` or ``module:*``: what ``python`` may call.
+    allow: tuple[str, ...] = ()
+
+    def joined(self, *, modules: tuple[str, ...], allow: tuple[str, ...]) -> UserCode:
+        """Give this code together with what an operator's settings name."""
+        return replace(self, modules=(*modules, *self.modules), allow=(*allow, *self.allow))
+
+
+def beside(file: Path) -> UserCode:
+    """Allow the functions of the modules in the same folder as a definition, and of the file itself."""
+    folder = file.resolve().parent
+    names = {module.name for module in pkgutil.iter_modules([str(folder)])}
+    files: tuple[str, ...] = ()
+    if file.suffix == ".py":
+        files = (str(file.resolve()),)
+        names.add(file.stem)
+    # A stray os.py must not open the standard library's os.
+    allow = tuple(f"{name}:*" for name in sorted(names - sys.stdlib_module_names))
+    return UserCode(folders=(str(folder),), files=files, allow=allow)
+
+
+def load(code: UserCode, registry: Registry) -> list[str]:
+    """Import and allow all of it; what could not be imported is returned, one sentence each."""
+    sys.path[:0] = [folder for folder in code.folders if folder not in sys.path]
+    registry.allow(code.allow)
+    problems = []
+    for module in code.modules:
+        try:
+            importlib.import_module(module)
+        except (Exception, SystemExit) as error:
+            problems.append(f"the module {module!r} cannot be imported: {described(error)}")
+    for file in code.files:
+        try:
+            _load_file(Path(file))
+        except (Exception, SystemExit) as error:
+            problems.append(f"{file} cannot be loaded: {described(error)}")
+    return problems
+
+
+def _load_file(path: Path) -> None:
+    name = path.stem
+    if name in sys.stdlib_module_names:
+        raise ImportError(f"the standard library has a module {name!r}; rename the file")
+    present = sys.modules.get(name)
+    if present is not None:
+        if Path(getattr(present, "__file__", None) or "").resolve() == path.resolve():
+            return
+        raise ImportError(f"another module is loaded as {name!r}; rename the file")
+    specification = importlib.util.spec_from_file_location(name, path)
+    if specification is None or specification.loader is None:
+        raise ImportError("it is not a Python file")
+    module = importlib.util.module_from_spec(specification)
+    # Before it runs, as import does: dataclasses and pickle look their module up.
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise

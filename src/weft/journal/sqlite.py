@@ -1,0 +1,290 @@
+"""A journal in one SQLite file: what the embedded engine runs on.
+
+One process owns the data folder, and in it one thread writes. That thread therefore knows, without asking,
+what the file holds: it keeps the rows of active executions in memory, lets the ledger judge a batch by them,
+and writes the changes in one transaction. Only an execution that it does not hold is read. What it holds runs
+ahead of the file between a statement and its commit; no other thread sees it, and where the commit fails it
+is thrown away.
+
+Reads have a thread and a connection of their own: they see the last commit, and wait for no writer.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from functools import partial
+from typing import TYPE_CHECKING
+
+from weft.core.bounds import DEFAULT_BOUNDS, Bounds
+from weft.core.event import (
+    AttemptFailed,
+    AttemptIssued,
+    AttemptLost,
+    NodeCached,
+    NodeCompleted,
+    NodeFailed,
+    NodeSkipped,
+    RetryRequested,
+)
+from weft.core.ledger import Changes, Ledger, Standing
+from weft.core.payload import decode
+from weft.core.plan import Plan, compile_plan
+from weft.core.snapshot import Snapshot
+from weft.errors import JournalError
+from weft.journal import sqlite_changes as changes
+from weft.journal import sqlite_queries as queries
+from weft.journal.contract import DEFAULT_NAMESPACE, ActiveExecution, Submission
+from weft.journal.data_folder import DataFolder
+from weft.journal.held import ActiveRows, Held
+from weft.journal.memory import new_execution
+from weft.journal.plans import PlanCache
+from weft.journal.sqlite_schema import open_for_reading, open_for_writing
+from weft.journal.sqlite_threads import Reader, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from sqlite3 import Connection
+
+    from weft.core.event import Event
+    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+
+FILE_NAME = "weft.db"
+
+_NODE_EVENTS = (
+    NodeCompleted,
+    NodeCached,
+    AttemptFailed,
+    AttemptLost,
+    NodeFailed,
+    NodeSkipped,
+    AttemptIssued,
+)
+
+
+class SqliteJournal:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], int],
+        new_id: Callable[[], str],
+        bounds: Bounds = DEFAULT_BOUNDS,
+    ) -> None:
+        """Keep the journal in the data folder ``path``; its thread calls ``now`` and ``new_id``."""
+        self._now = now
+        self._new_id = new_id
+        self._bounds = bounds
+        self._folder = DataFolder(path)
+        self._plans = PlanCache()
+        self._active = ActiveRows()
+        self._next_number = 1
+        file = path / FILE_NAME
+        self._writer = Writer("weft-journal-writer", partial(open_for_writing, file), self._active.clear)
+        self._reader = Reader("weft-journal-reader", partial(open_for_reading, file))
+
+    async def open(self) -> None:
+        self._folder.acquire()
+        try:
+            await self._writer.start()
+            await self._reader.start()
+            await self._writer.run(self._start_numbering)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._reader.stop()
+        await self._writer.stop()
+        self._active.clear()
+        self._folder.release()
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def submit(self, submissions: Sequence[Submission]) -> Sequence[ExecutionRow]:
+        for submission in submissions:
+            self._plans.put(submission.plan)
+        return await self._writer.run(self._submit, submissions)
+
+    async def record(self, events: Sequence[Event]) -> Sequence[Standing]:
+        return await self._writer.run(self._record, events)
+
+    async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
+        return await self._writer.run(self._rebuild, execution_id, seen_epoch)
+
+    async def put_blob(self, payload: bytes) -> str:
+        name = self._new_id()
+        await self._writer.run(changes.put_blob, name, payload, self._now())
+        return name
+
+    async def sweep_blobs(self, *, older_than: int) -> int:
+        """Remove the blobs from before ``older_than`` that nothing names, and count them.
+
+        Outputs that the cache no longer gives go first. A blob that only a task or a result on its way
+        names is protected by its age alone: ``older_than`` lies further back than any of those can.
+        """
+        return await self._writer.run(changes.sweep_blobs, older_than, self._now())
+
+    # What follows runs in the writer's thread, within a transaction.
+
+    def _start_numbering(self, connection: Connection) -> None:
+        self._next_number = queries.next_number(connection)
+
+    def _submit(self, connection: Connection, submissions: Sequence[Submission]) -> list[ExecutionRow]:
+        now = self._now()
+        held = self._hold(connection, {submission.id: () for submission in submissions})
+        ledger = self._ledger(connection, held, now)
+        admitted = [ledger.admit(new_execution(submission)) for submission in submissions]
+        numbers = {id_: number for number, id_ in enumerate(ledger.changes.executions, self._next_number)}
+        self._next_number += len(numbers)
+        changes.put_definitions(connection, submissions, now)
+        changes.put_executions(connection, ledger.changes.executions.values(), numbers)
+        changes.write(connection, Held({}, {}, numbers), ledger.changes, now)
+        for execution_id, execution in ledger.changes.executions.items():
+            self._active.put(numbers[execution_id], execution, {})
+        self._active.shrink()
+        return admitted
+
+    def _record(self, connection: Connection, events: Sequence[Event]) -> list[Standing]:
+        now = self._now()
+        held = self._hold_for(connection, events)
+        ledger = self._ledger(connection, held, now)
+        standings = [ledger.record(event) for event in events]
+        self._write(connection, held, ledger.changes, now)
+        return standings
+
+    def _rebuild(self, connection: Connection, execution_id: str, seen_epoch: int) -> Snapshot | None:
+        now = self._now()
+        held = self._hold(connection, {execution_id: None})
+        ledger = self._ledger(connection, held, now)
+        execution = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
+        if execution is None:
+            return None
+        plan = self._plan_of(connection, execution.digest)
+        snapshot = Snapshot(execution, plan, list(held.nodes[execution_id].values()))
+        self._write(connection, held, ledger.changes, now)
+        return snapshot
+
+    def _write(self, connection: Connection, held: Held, gathered: Changes, now: int) -> None:
+        """Write what was gathered, and hold what has become of the rows."""
+        changes.write(connection, held, gathered, now)
+        active = self._active
+        for execution_id, execution in gathered.executions.items():
+            if execution.is_terminal:
+                active.drop(execution_id)
+            elif execution_id in active.executions:
+                active.update(execution, gathered.nodes.get(execution_id, {}))
+        active.shrink()
+
+    def _ledger(self, connection: Connection, held: Held, now: int) -> Ledger:
+        return Ledger(
+            executions=held.executions,
+            nodes=held.nodes,
+            plan_of=_Plans(partial(self._plan_of, connection)).__getitem__,
+            load_blob=partial(queries.blob, connection),
+            new_id=self._new_id,
+            max_payload_bytes=self._bounds.max_payload_bytes,
+            now=now,
+        )
+
+    def _hold_for(self, connection: Connection, events: Sequence[Event]) -> Held:
+        """Hold the rows that the events will be judged by."""
+        missing = {event.execution_id for event in events} - self._active.executions.keys()
+        wanted: dict[str, list[str] | None] = {execution_id: [] for execution_id in missing}
+        for event in events if missing else ():
+            names = wanted.get(event.execution_id)
+            if names is None:
+                continue
+            if isinstance(event, RetryRequested):
+                wanted[event.execution_id] = None
+            elif isinstance(event, _NODE_EVENTS):
+                names.append(event.node_id)
+        return self._hold(connection, wanted)
+
+    def _hold(self, connection: Connection, wanted: Mapping[str, Iterable[str] | None]) -> Held:
+        """Give everything held, and with it the executions that are wanted, if they exist.
+
+        Of a terminal one only the nodes named are read (None: all of them), and it is held for this call
+        alone: late results of a wide execution that was cancelled come one by one.
+        """
+        active = self._active
+        executions: dict[str, ExecutionRow] = {}
+        nodes: dict[str, dict[str, NodeRow]] = {}
+        numbers: dict[str, int] = {}
+        for execution_id, names in wanted.items():
+            found = None if execution_id in active.executions else queries.execution(connection, execution_id)
+            if found is None:
+                continue
+            number, execution = found
+            if not execution.is_terminal:
+                active.put(number, execution, queries.nodes(connection, number))
+                continue
+            executions[execution_id] = execution
+            nodes[execution_id] = queries.nodes(connection, number, names)
+            numbers[execution_id] = number
+        if not executions:
+            return active
+        all_nodes: ChainMap[str, dict[str, NodeRow]] = ChainMap(nodes, active.nodes)
+        return Held(ChainMap(executions, active.executions), all_nodes, ChainMap(numbers, active.numbers))
+
+    def _plan_of(self, connection: Connection, digest: str) -> Plan:
+        plan = self._find_plan(connection, digest)
+        if plan is None:
+            raise JournalError(f"the journal has no definition {digest}, though an execution names it")
+        return plan
+
+    def _find_plan(self, connection: Connection, digest: str) -> Plan | None:
+        """Give a plan that is kept, or compile it anew: in this thread, for a large one takes seconds."""
+        plan = self._plans.get(digest)
+        if plan is None:
+            document = queries.document(connection, digest)
+            if document is None:
+                return None
+            plan = compile_plan(decode(document), self._bounds)
+            self._plans.put(plan)
+        return plan
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
+        return await self._reader.run(queries.active, not_updated_since)
+
+    async def plan(self, digest: str) -> Plan | None:
+        return self._plans.get(digest) or await self._reader.run(self._find_plan, digest)
+
+    async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
+        found = await self._reader.run(queries.execution, execution_id)
+        return found[1] if found is not None and namespace in (None, found[1].namespace) else None
+
+    async def nodes(self, execution_id: str) -> Mapping[str, NodeRow]:
+        return await self._reader.run(queries.nodes_of, execution_id)
+
+    async def events(self, execution_id: str, *, after: int = 0, limit: int = 500) -> Sequence[History]:
+        return await self._reader.run(queries.events, execution_id, after, limit)
+
+    async def executions(
+        self, *, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+    ) -> Sequence[ExecutionRow]:
+        return await self._reader.run(queries.executions, namespace, limit)
+
+    async def dead_letters(
+        self, *, execution_id: str | None = None, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+    ) -> Sequence[DeadLetter]:
+        return await self._reader.run(queries.dead_letters, execution_id, namespace, limit)
+
+    async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._reader.run(queries.cached, keys, self._now())
+
+    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._reader.run(queries.blobs, names)
+
+
+class _Plans(dict[str, Plan]):
+    """The plans of one batch: each is looked for once, however many events need it."""
+
+    def __init__(self, find: Callable[[str], Plan]) -> None:
+        self._find = find
+
+    def __missing__(self, digest: str) -> Plan:
+        plan = self[digest] = self._find(digest)
+        return plan

@@ -1,0 +1,116 @@
+"""Opening the journal's SQLite file, and bringing its schema up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from weft.errors import DataFolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+# "weft", as SQLite's mark of whose file it is.
+APPLICATION_ID = 0x77656674
+
+# UPDATE … FROM came with this release.
+OLDEST_SQLITE = (3, 33, 0)
+
+_PAGE_BYTES = 8192
+# So large that neither a batch nor the index pages it touches are written out before their commit.
+_PAGE_CACHE_KIB = 65_536
+# A checkpoint, made within a commit, every 16 MiB of log: rare enough to cost little.
+_CHECKPOINT_PAGES = 2_048
+_LOG_BYTES = 64 * 1024 * 1024
+# Statements that write many rows exist in sizes; none of them should have to be prepared twice.
+_CACHED_STATEMENTS = 256
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """Open the file, made where it is missing, with its schema up to date; raises DataFolderError."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        raise DataFolderError(f"SQLite {needed} or newer is needed; this is {sqlite3.sqlite_version}")
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = _connect(path)
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
+        _check_owner(connection, path)
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise DataFolderError(f"{path} lies on a file system without shared memory, which weft needs")
+        # FULL: a commit is on the disk when it returns.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        migrate(connection, path)
+        # A file that may only be read is refused now, not at the first commit.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise DataFolderError(f"the journal {path} cannot be opened: {error}") from error
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open the file beside the writer, which it never waits for: each read sees the last commit."""
+    try:
+        connection = _connect(path)
+        connection.execute("PRAGMA query_only = ON")
+    except sqlite3.Error as error:
+        raise DataFolderError(f"the journal {path} cannot be opened: {error}") from error
+    return connection
+
+
+def migrations() -> Sequence[str]:
+    """Give the SQL of every migration in order; the first is number 1."""
+    folder = files("weft.journal") / "migrations" / "sqlite"
+    found = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name
+    )
+    for number, entry in enumerate(found, 1):
+        assert entry.name.startswith(f"{number:04d}_"), f"migrations are numbered without gaps: {entry.name}"
+    return [entry.read_text(encoding="utf-8") for entry in found]
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Run the migrations the file has not had, each in a transaction of its own; there is no way back."""
+    scripts = migrations()
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(scripts):
+        raise DataFolderError(
+            f"{path} was written by a newer weft (schema {version}; this weft knows up to {len(scripts)}): "
+            "upgrade weft to use it"
+        )
+    for number in range(version + 1, len(scripts) + 1):
+        try:
+            connection.executescript(
+                f"BEGIN IMMEDIATE;\n{scripts[number - 1]}\n"
+                f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {number};\nCOMMIT;"
+            )
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, cached_statements=_CACHED_STATEMENTS)
+
+
+def _check_owner(connection: sqlite3.Connection, path: Path) -> None:
+    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    if owner == APPLICATION_ID:
+        return
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if owner or not is_empty:
+        raise DataFolderError(f"{path} is not a journal of weft")

@@ -1,0 +1,111 @@
+"""Step 6: events, all the way. Record, apply, decide, carry out, until nothing more follows.
+
+What a crash between two steps leaves, and who repairs it:
+
+========================  ===============================  ==========================================
+a crash after             leaves                           repaired by
+========================  ===============================  ==========================================
+record                    children not freed               redelivery: known, applied again; the rebuild
+apply                     nodes free, not queued           redelivery returns all free nodes; the sweep
+issue (at_most_once)      a node free and marked issued    the same: issued again under the same epoch
+queue                     nothing                          (moving and sending are one step)
+queue, split from send    a node queued without a task     the sweep sends it again, same attempt
+========================  ===============================  ==========================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.core.event import AttemptFailed, Event, ExecutionStarted
+from weft.core.ledger import Standing, Verdict
+from weft.core.snapshot import Settlement
+from weft.orchestrator.dispatch import dispatch
+from weft.orchestrator.recover import rebuild
+from weft.store.contract import Answer, FreeNode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.orchestrator.service import Orchestrator
+
+
+async def advance(events: Sequence[Event], orchestrator: Orchestrator) -> None:
+    """Take a batch of events all the way."""
+    while events:
+        # Record first: once applied, any orchestrator may free a dependent, and nothing may start on
+        # a result that a crash could take back.
+        standings = await record(events, orchestrator)
+        # Known events are applied too: a crash after their commit must not leave the children to the sweep.
+        free = await apply(standings, orchestrator)
+        # Skips and failures decided here are events of their own, and go through record a level at a time.
+        events = await dispatch(free, orchestrator)
+
+
+async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator) -> None:
+    """Carry on executions that have free nodes and no message to say so."""
+    free: list[FreeNode] = []
+    for execution_id, applied in zip(
+        execution_ids, await orchestrator.ports.store.free(execution_ids), strict=True
+    ):
+        if applied.answer is Answer.UNKNOWN:
+            await rebuild(execution_id, orchestrator.ports)
+        free.extend(applied.free)
+    await advance(await dispatch(free, orchestrator), orchestrator)
+
+
+async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
+    """Commit a batch, and tell those who listen."""
+    ports = orchestrator.ports
+    standings = await ports.journal.record(events)
+    orchestrator.cascades.learn(standings)
+    ports.announce(standings)
+    if any(_sets_a_timer(standing) for standing in standings):
+        ports.timers_changed()
+    return standings
+
+
+def _sets_a_timer(standing: Standing) -> bool:
+    match standing.event:
+        case AttemptFailed():
+            return True
+        case ExecutionStarted():
+            return standing.execution is not None and standing.execution.deadline_at is not None
+        case _:
+            return False
+
+
+async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Sequence[FreeNode]:
+    """Merge the journal's rows into the store; give the free nodes of the executions concerned."""
+    store = orchestrator.ports.store
+    merged: dict[str, tuple[ExecutionRow, Plan, list[NodeRow]]] = {}
+    for standing in standings:
+        execution, plan = standing.execution, standing.plan
+        if execution is None or plan is None or standing.verdict is Verdict.UNKNOWN:
+            continue
+        entry = merged.get(execution.id)
+        if entry is None:
+            merged[execution.id] = (execution, plan, list(standing.rows))
+        else:
+            entry[2].extend(standing.rows)
+
+    settlements = []
+    for execution, plan, rows in merged.values():
+        if execution.is_terminal:
+            await store.close(execution.id, generation=execution.generation, epoch=execution.epoch)
+        else:
+            settlements.append(Settlement(execution, plan, rows))
+    if not settlements:
+        return ()
+    free: list[FreeNode] = []
+    unknown: list[str] = []
+    for settlement, applied in zip(settlements, await store.apply(settlements), strict=True):
+        if applied.answer is Answer.UNKNOWN:
+            unknown.append(settlement.execution.id)
+        free.extend(applied.free)
+    for execution_id in unknown:
+        # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
+        await rebuild(execution_id, orchestrator.ports)
+    return free

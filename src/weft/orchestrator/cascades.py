@@ -1,0 +1,43 @@
+"""Which nodes are known to be skipped behind a failure, so that the next failure does not walk them again.
+
+Only a memory: without it a thousand failures over the same fifty thousand nodes would each walk them
+all. What is forgotten is walked once more, and the fence drops what is settled already.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from weft.core.event import NodeFailed, NodeSkipped
+from weft.core.ledger import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from weft.core.ledger import Standing
+
+_MOST_EXECUTIONS = 256
+
+
+class Cascades:
+    def __init__(self) -> None:
+        self._skipped: OrderedDict[tuple[str, int], set[str]] = OrderedDict()
+
+    def known(self, execution_id: str, generation: int) -> Container[str]:
+        return self._skipped.get((execution_id, generation), ())
+
+    def learn(self, standings: Iterable[Standing]) -> None:
+        """Remember the skips that are committed; forget executions that are over."""
+        for standing in standings:
+            event, execution = standing.event, standing.execution
+            if not isinstance(event, NodeFailed | NodeSkipped) or standing.verdict is not Verdict.ACCEPTED:
+                continue
+            assert execution is not None
+            key = (event.execution_id, event.generation)
+            if execution.is_terminal:
+                self._skipped.pop(key, None)
+            elif event.skips:
+                self._skipped.setdefault(key, set()).update(skip.node_id for skip in event.skips)
+                if len(self._skipped) > _MOST_EXECUTIONS:
+                    self._skipped.popitem(last=False)

@@ -1,0 +1,126 @@
+"""Cancel, pause, resume, retry: committed first, then told to the store, then announced.
+
+Each is idempotent. If the announcement is lost, the sweep finds what the commit made true.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.core.event import CancelRequested, PauseRequested, ResumeRequested, RetryRequested
+from weft.core.generation import RetryPlan, plan_retry
+from weft.core.ledger import Standing, Verdict
+from weft.core.row import ExecutionRow, NodeRow
+from weft.core.snapshot import Settlement, Snapshot
+from weft.core.state import ExecutionState
+from weft.core.task import Wake
+from weft.errors import NotAllowedError, NotFoundError
+from weft.orchestrator.recover import rebuild
+from weft.store.contract import Answer
+
+if TYPE_CHECKING:
+    from weft.core.plan import Plan
+    from weft.ports import Ports
+
+
+async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
+    """Settle everything as cancelled. No attempt starts after this returns: a start asks the store."""
+    running = await ports.store.running(execution_id)
+    request = CancelRequested(execution_id=execution_id, generation=0, running=running, actor=actor)
+    execution = _allowed(await _record(request, ports), "cancelled")
+    await ports.store.close(execution_id, generation=execution.generation, epoch=execution.epoch)
+    return execution
+
+
+async def pause(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
+    """Let no further attempt start; running ones finish and count."""
+    request = PauseRequested(execution_id=execution_id, generation=0, actor=actor)
+    standing = await _record(request, ports)
+    execution = _allowed(standing, "paused")
+    await _tell(standing, ports)
+    return execution
+
+
+async def resume(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
+    """Let attempts start again."""
+    request = ResumeRequested(execution_id=execution_id, generation=0, actor=actor)
+    standing = await _record(request, ports)
+    execution = _allowed(standing, "resumed")
+    await _tell(standing, ports)
+    await _wake(execution, ports)
+    return execution
+
+
+async def retry(
+    execution_id: str, ports: Ports, *, nodes: tuple[str, ...] = (), actor: str | None = None
+) -> ExecutionRow:
+    """Open the next generation of a failed or cancelled execution."""
+    await _known_nodes(execution_id, nodes, ports)
+    token = await ports.store.token()
+    request = RetryRequested(execution_id=execution_id, generation=0, nodes=nodes, actor=actor)
+    standing = await _record(request, ports)
+    execution = _allowed(standing, "retried")
+    assert standing.plan is not None
+    rows = await ports.journal.nodes(execution_id)
+    # Everything of the old generation is stale from the commit on, so what is ready is free at once.
+    snapshot = Snapshot(execution, standing.plan, list(rows.values()))
+    await ports.store.install(snapshot, token=token, fresh=True)
+    await _wake(execution, ports)
+    return execution
+
+
+async def retry_plan(execution_id: str, ports: Ports, *, nodes: tuple[str, ...] = ()) -> RetryPlan:
+    """Say what a retry would run and what it would keep, and do nothing."""
+    execution, plan = await _known_nodes(execution_id, nodes, ports)
+    if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
+        raise _not_allowed(execution, "retried")
+    stored = await ports.journal.nodes(execution_id)
+    rows = {node_id: stored.get(node_id) or NodeRow(node_id=node_id) for node_id in plan.graph.ids}
+    return plan_retry(plan, rows, nodes)
+
+
+async def _record(
+    request: CancelRequested | PauseRequested | ResumeRequested | RetryRequested, ports: Ports
+) -> Standing:
+    standings = await ports.journal.record([request])
+    ports.announce(standings)
+    return standings[0]
+
+
+async def _tell(standing: Standing, ports: Ports) -> None:
+    assert standing.execution is not None
+    assert standing.plan is not None
+    settlement = Settlement(standing.execution, standing.plan, ())
+    (applied,) = await ports.store.apply([settlement])
+    if applied.answer is Answer.UNKNOWN:
+        await rebuild(standing.execution.id, ports)
+
+
+async def _wake(execution: ExecutionRow, ports: Ports) -> None:
+    await ports.transport.publish([Wake(execution.id, execution.generation, execution.digest)])
+
+
+async def _known_nodes(execution_id: str, nodes: tuple[str, ...], ports: Ports) -> tuple[ExecutionRow, Plan]:
+    execution = await ports.journal.execution(execution_id)
+    plan = None if execution is None else await ports.journal.plan(execution.digest)
+    if execution is None or plan is None:
+        raise NotFoundError(f"there is no execution {execution_id}")
+    for node_id in nodes:
+        if node_id not in plan.nodes:
+            raise NotFoundError(f"execution {execution_id} has no node {node_id!r}")
+    return execution, plan
+
+
+def _allowed(standing: Standing, done: str) -> ExecutionRow:
+    execution = standing.execution
+    if execution is None:
+        raise NotFoundError(f"there is no execution {standing.event.execution_id}")
+    if standing.verdict is Verdict.REFUSED:
+        raise _not_allowed(execution, done)
+    return execution
+
+
+def _not_allowed(execution: ExecutionRow, done: str) -> NotAllowedError:
+    return NotAllowedError(
+        f"execution {execution.id} is {execution.state} and cannot be {done}", state=execution.state
+    )

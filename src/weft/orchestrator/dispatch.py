@@ -1,0 +1,211 @@
+"""Step 3: a decision becomes a task, a place in a line, or an event of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from weft.core.decide import decide
+from weft.core.decision import DispatchNode, FailNode, SkipNode
+from weft.core.definition import Delivery
+from weft.core.event import AttemptIssued, Event, NodeCached, NodeFailed, NodeSkipped
+from weft.core.ledger import Verdict
+from weft.core.snapshot import Settlement
+from weft.core.task import PRIORITIES, Task
+from weft.core.view import NodeView
+from weft.limits.contract import Ticket
+from weft.orchestrator.inhand import with_running
+from weft.orchestrator.recover import rebuild
+from weft.store.contract import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.orchestrator.service import Orchestrator
+    from weft.store.contract import FreeNode
+
+
+async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
+    """Decide free nodes and carry the decisions out; give the events that are still to be recorded."""
+    if not free:
+        return []
+    ports, payloads = orchestrator.ports, orchestrator.payloads
+    await payloads.fetch((row for node in free for row in node.seen.values()), ports.journal)
+    max_bytes = ports.bounds.max_payload_bytes
+    events: list[Event] = []
+    wanted: list[tuple[FreeNode, DispatchNode]] = []
+    for node in free:
+        view = NodeView(
+            node.execution, node.plan, node.plan.nodes[node.node_id], node.parents, node.seen, node.waiting
+        )
+        decision = decide(
+            view,
+            decode=payloads.decode,
+            value_of=payloads.value_of,
+            max_bytes=max_bytes,
+            settled=orchestrator.cascades.known(node.execution.id, node.execution.generation),
+        )
+        match decision:
+            case DispatchNode():
+                wanted.append((node, decision))
+            case SkipNode():
+                skipped = NodeSkipped(
+                    execution_id=node.execution.id,
+                    generation=node.execution.generation,
+                    node_id=node.node_id,
+                    attempt=node.attempt,
+                    reason=decision.reason,
+                    cause=decision.cause,
+                    skips=decision.skips,
+                )
+                events.append(await with_running(skipped, node.plan, ports))
+            case FailNode():
+                failed = NodeFailed(
+                    execution_id=node.execution.id,
+                    generation=node.execution.generation,
+                    node_id=node.node_id,
+                    attempt=node.attempt,
+                    error=decision.error,
+                    skips=decision.skips,
+                )
+                events.append(await with_running(failed, node.plan, ports))
+            case _:
+                assert_never(decision)
+    wanted = await _answer_from_cache(wanted, events, orchestrator)
+    wanted = await _stand_in_line(wanted, orchestrator)
+    wanted = await _issue(wanted, orchestrator)
+    await _send(wanted, orchestrator)
+    return events
+
+
+async def _answer_from_cache(
+    wanted: list[tuple[FreeNode, DispatchNode]], events: list[Event], orchestrator: Orchestrator
+) -> list[tuple[FreeNode, DispatchNode]]:
+    keys = [decision.cache_key for _, decision in wanted if decision.cache_key is not None]
+    if not keys:
+        return wanted
+    hits = await orchestrator.ports.journal.cached(keys)
+    left = []
+    for node, decision in wanted:
+        output = hits.get(decision.cache_key) if decision.cache_key is not None else None
+        if output is None:
+            left.append((node, decision))
+            continue
+        events.append(
+            NodeCached(
+                execution_id=node.execution.id,
+                generation=node.execution.generation,
+                node_id=node.node_id,
+                attempt=node.attempt,
+                output=output,
+            )
+        )
+    return left
+
+
+async def _stand_in_line(
+    wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator
+) -> list[tuple[FreeNode, DispatchNode]]:
+    """Send nodes of a limited resource tag to the line beside their bucket: the sweep releases them."""
+    ports = orchestrator.ports
+    left = []
+    for node, decision in wanted:
+        tag = node.plan.nodes[node.node_id].resource_tag
+        if tag is None or node.released or not ports.limits.limited(tag):
+            left.append((node, decision))
+            continue
+        ticket = Ticket(node.execution.id, node.execution.generation, node.node_id, node.attempt)
+        # Join first: a node that is lined and in no line would wait for ever.
+        await ports.limits.join(tag, ticket)
+        await ports.store.line(
+            ticket.execution_id,
+            generation=ticket.generation,
+            node_id=ticket.node_id,
+            attempt=ticket.attempt,
+        )
+        ports.timers_changed()
+    return left
+
+
+async def _issue(
+    wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator
+) -> list[tuple[FreeNode, DispatchNode]]:
+    """Commit the attempts of ``at_most_once`` nodes before their tasks exist."""
+    unissued = [
+        (node, decision)
+        for node, decision in wanted
+        if node.plan.nodes[node.node_id].delivery is Delivery.AT_MOST_ONCE and node.issued != node.attempt
+    ]
+    if not unissued:
+        return wanted
+    standings = await orchestrator.ports.journal.record(
+        [
+            AttemptIssued(
+                execution_id=node.execution.id,
+                generation=node.execution.generation,
+                node_id=node.node_id,
+                attempt=node.attempt,
+                epoch=node.execution.epoch,
+            )
+            for node, _ in unissued
+        ]
+    )
+    # The store has to know: if the lease runs out, an issued attempt may have run.
+    await orchestrator.ports.store.apply(
+        [
+            Settlement(standing.execution, standing.plan, standing.rows)
+            for standing in standings
+            if standing.verdict is Verdict.ACCEPTED and standing.execution and standing.plan
+        ]
+    )
+    refused = {
+        (node.execution.id, node.node_id)
+        for (node, _), standing in zip(unissued, standings, strict=True)
+        if standing.verdict is not Verdict.ACCEPTED
+    }
+    return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]
+
+
+async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator) -> None:
+    """Move free nodes to queued and send their tasks: the first to move one sends it."""
+    if not wanted:
+        return
+    ports = orchestrator.ports
+    now = ports.clock.now()
+    tasks = []
+    for free, decision in wanted:
+        execution, node = free.execution, free.plan.nodes[free.node_id]
+        tasks.append(
+            (
+                Task(
+                    execution_id=execution.id,
+                    generation=execution.generation,
+                    node_id=free.node_id,
+                    attempt=free.attempt,
+                    digest=execution.digest,
+                    handler=node.handler,
+                    queue=node.queue,
+                    priority=PRIORITIES[execution.priority],
+                    config=decision.config,
+                    timeout_seconds=node.timeout_seconds,
+                    queued_at=now,
+                    failures=free.failures,
+                    losses=free.losses,
+                    secrets=decision.secrets,
+                    resource_tag=node.resource_tag,
+                    cache_key=decision.cache_key,
+                ),
+                execution.epoch,
+            )
+        )
+    answers = await ports.store.queue(tasks)
+    if not ports.transport.joint:
+        await ports.transport.send(
+            [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
+        )
+    for (task, _), answer in zip(tasks, answers, strict=True):
+        if answer is Answer.UNKNOWN:
+            await rebuild(task.execution_id, ports)
+        elif answer is Answer.NO_PLACE and task.resource_tag is not None:
+            # Without a place it would hold a token that another could use: it stands in line again later.
+            ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
+            await ports.limits.leave(task.resource_tag, ticket)

@@ -1,0 +1,23 @@
+"""What an execution has in hand when a failure may stop it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from weft.core.definition import FailurePolicy
+from weft.core.event import Event, NodeFailed, NodeSkipped
+
+if TYPE_CHECKING:
+    from weft.core.plan import Plan
+    from weft.ports import Ports
+
+
+async def with_running(event: Event, plan: Plan, ports: Ports) -> Event:
+    """Add to a failure that may stop its execution what is in hand now, for the history."""
+    if not isinstance(event, NodeFailed | NodeSkipped):
+        return event
+    if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST:
+        return event
+    return replace(event, running=await ports.store.running(event.execution_id))

@@ -1,0 +1,96 @@
+"""What time brings about, and what a crash left: timers, expired leases, free nodes nobody dispatched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.core.event import DeadlinePassed, Event
+from weft.core.judge import judge_loss
+from weft.orchestrator.advance import advance, advance_free
+from weft.orchestrator.collect import take
+from weft.orchestrator.inhand import with_running
+from weft.store.contract import Answer
+
+if TYPE_CHECKING:
+    from weft.orchestrator.service import Orchestrator
+    from weft.store.contract import Expired
+
+_CLAIM_LIMIT = 256
+
+
+async def sweep(orchestrator: Orchestrator) -> int | None:
+    """Look once at what time has brought about; give when to look again at the latest.
+
+    Nothing is taken out of the store before its consequence is committed: a sweep that dies midway
+    leaves everything to the next, and two at once agree, because the fence takes one.
+    """
+    ports = orchestrator.ports
+    due = await ports.store.due(idle_seconds=ports.sweep_seconds)
+    events = [event for expired in due.expired if (event := await _judge(expired, orchestrator)) is not None]
+    for execution_id, generation in due.deadlines:
+        running = await ports.store.running(execution_id)
+        events.append(DeadlinePassed(execution_id=execution_id, generation=generation, running=running))
+    await advance(events, orchestrator)
+    await advance_free([execution_id for execution_id, _ in due.woken], orchestrator)
+    return _earlier(due.next_at, await release(orchestrator))
+
+
+async def release(orchestrator: Orchestrator) -> int | None:
+    """Let go from the lines of the resource tags what has a token; give when the next one is due."""
+    ports = orchestrator.ports
+    released = await ports.limits.release()
+    freed: dict[str, None] = {}
+    for tag, ticket in released.tickets:
+        answer = await ports.store.release(
+            ticket.execution_id,
+            generation=ticket.generation,
+            node_id=ticket.node_id,
+            attempt=ticket.attempt,
+        )
+        if answer is Answer.YES:
+            freed[ticket.execution_id] = None
+        else:
+            await ports.limits.leave(tag, ticket)
+    await advance_free(list(freed), orchestrator)
+    return released.next_at
+
+
+async def reclaim(orchestrator: Orchestrator) -> None:
+    """Take over what a peer took and did not finish: results go all the way, tasks are sent again."""
+    ports = orchestrator.ports
+    messages, tasks = await ports.transport.claim(
+        orchestrator.name, idle_seconds=ports.stale_result_seconds, limit=_CLAIM_LIMIT
+    )
+    await take(messages, orchestrator)
+    if tasks:
+        await ports.transport.send([delivery.task for delivery in tasks])
+        await ports.transport.ack_tasks(orchestrator.name, [delivery.id for delivery in tasks])
+
+
+async def _judge(expired: Expired, orchestrator: Orchestrator) -> Event | None:
+    plan = await orchestrator.ports.journal.plan(expired.digest)
+    if plan is None:
+        return None
+    event = judge_loss(
+        plan,
+        execution_id=expired.execution_id,
+        generation=expired.generation,
+        node_id=expired.node_id,
+        attempt=expired.attempt,
+        losses=expired.losses,
+        # In limbo nobody is known to have started it: the loss of a store counts against nobody.
+        started=expired.holder is not None,
+        issued=expired.issued == expired.attempt,
+        worker=expired.holder,
+        queued_at=expired.queued_at,
+        started_at=expired.started_at,
+        finished_at=None,
+        max_deliveries=orchestrator.ports.max_deliveries,
+        settled=orchestrator.cascades.known(expired.execution_id, expired.generation),
+    )
+    return await with_running(event, plan, orchestrator.ports)
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    times = [at for at in (one, other) if at is not None]
+    return min(times, default=None)

@@ -1,0 +1,49 @@
+"""Hot state rebuilt from the journal, by one builder at a time.
+
+The order matters: token, then the commit that raises the epoch and reads the rows, then install. A
+store that was flushed in between has another token, a quicker builder a higher epoch: either way a
+late builder is refused, and the highest epoch wins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.core.time import micros
+from weft.store.contract import Answer
+
+if TYPE_CHECKING:
+    from weft.ports import Ports
+
+
+async def rebuild(execution_id: str, ports: Ports) -> Answer:
+    """Put an execution into the store as the journal has it; REFUSED: somebody else was quicker."""
+    token = await ports.store.token()
+    row = await ports.journal.execution(execution_id)
+    if row is None:
+        return Answer.UNKNOWN
+    if not row.is_terminal:
+        snapshot = await ports.journal.rebuild(execution_id, seen_epoch=row.epoch)
+        if snapshot is None:
+            return Answer.REFUSED
+        row = snapshot.execution
+        if not row.is_terminal:
+            answer = await ports.store.install(snapshot, token=token, fresh=False)
+            ports.timers_changed()
+            return answer
+    return await ports.store.close(execution_id, generation=row.generation, epoch=row.epoch)
+
+
+async def recover(ports: Ports, *, grace_seconds: float) -> int:
+    """Rebuild every execution that the journal has running and the store does not have; give their number.
+
+    ``grace_seconds``: an execution that changed so lately may be on its way into the store just now.
+    """
+    not_updated_since = ports.clock.now() - micros(grace_seconds)
+    active = await ports.journal.active(not_updated_since=not_updated_since)
+    epochs = await ports.store.epochs([execution.id for execution in active])
+    rebuilt = 0
+    for execution, epoch in zip(active, epochs, strict=True):
+        if epoch is None or epoch < execution.epoch:
+            rebuilt += await rebuild(execution.id, ports) is Answer.YES
+    return rebuilt

@@ -1,0 +1,106 @@
+"""The loops of an orchestrator, their start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from weft.core.time import MICROSECONDS
+from weft.errors import JournalError
+from weft.orchestrator.cascades import Cascades
+from weft.orchestrator.collect import collect
+from weft.orchestrator.payloads import Payloads
+from weft.orchestrator.reap import reclaim, sweep
+from weft.orchestrator.recover import recover
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from weft.core.task import Result
+    from weft.ports import Ports
+
+log = logging.getLogger("weft.orchestrator")
+
+# So many messages are read at once: enough to share a commit, few enough to keep it short.
+BATCH = 256
+# While one batch commits, another is decided and dispatched.
+COLLECTORS = 2
+# A reader that nothing wakes looks again after this time.
+_READ_SECONDS = 60.0
+_SHORTEST_SWEEP_SECONDS = 0.001
+_PAUSE_AFTER_ERROR_SECONDS = 1.0
+
+
+class Orchestrator:
+    """Moves executions forward. Any number of them may share the ports."""
+
+    def __init__(self, ports: Ports, *, name: str) -> None:
+        self.ports = ports
+        self.name = name
+        self.payloads = Payloads()
+        self.cascades = Cascades()
+        self._nudged = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+
+    def nudge(self) -> None:
+        """Look at the timers now: one may be earlier than was known."""
+        self._nudged.set()
+
+    def quarantine(self, result: Result) -> None:
+        """Put a message aside that names what does not exist."""
+        fields = {"execution": result.execution_id, "node": result.node_id, "attempt": result.attempt}
+        log.warning("result.quarantined", extra=fields)
+
+    async def start(self) -> None:
+        """Recover what an earlier process left, then start the loops."""
+        await recover(self.ports, grace_seconds=0)
+        loops = [self._collecting() for _ in range(COLLECTORS)]
+        self._loops = [asyncio.create_task(loop) for loop in (*loops, self._sweeping(), self._looking_back())]
+
+    async def stop(self) -> None:
+        """Stop between two batches; what was read and not acknowledged comes again."""
+        for loop in self._loops:
+            loop.cancel()
+        for loop in self._loops:
+            with suppress(asyncio.CancelledError):
+                await loop
+        self._loops = []
+
+    async def _collecting(self) -> None:
+        while True:
+            await self._guarded(lambda: collect(self, limit=BATCH, wait_seconds=_READ_SECONDS))
+            # Ports in memory never make us wait: let the others have a turn.
+            await asyncio.sleep(0)
+
+    async def _sweeping(self) -> None:
+        while True:
+            self._nudged.clear()
+            next_at = await self._guarded(lambda: sweep(self))
+            wait_seconds = self.ports.sweep_seconds
+            if next_at is not None:
+                until = (next_at - self.ports.clock.now()) / MICROSECONDS
+                wait_seconds = min(wait_seconds, max(until, _SHORTEST_SWEEP_SECONDS))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_seconds):
+                    await self._nudged.wait()
+
+    async def _looking_back(self) -> None:
+        """The slow nets: messages taken and not finished by somebody, executions the store does not have."""
+        while True:
+            await asyncio.sleep(self.ports.sweep_seconds)
+            await self._guarded(lambda: reclaim(self))
+            await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
+
+    async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
+        """Outlive a journal that is away: nothing was acknowledged, so nothing is lost by waiting."""
+        try:
+            return await step()
+        except JournalError as error:
+            log.warning("journal.unavailable", extra={"error": str(error)})
+        except Exception:
+            # Our own bug, or a port's: said loudly, and no reason to let every other execution stand still.
+            log.exception("orchestrator.broken")
+        await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
+        return None

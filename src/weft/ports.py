@@ -1,0 +1,49 @@
+"""What a mover is given: the ports, by their contracts, and the few numbers that shape its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft.core.bounds import DEFAULT_BOUNDS, Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from weft.clock import Clock
+    from weft.core.ledger import Standing
+    from weft.journal.contract import Journal
+    from weft.limits.contract import Limits
+    from weft.store.contract import StateStore
+    from weft.transport.contract import Transport
+
+
+def _nobody(standings: Sequence[Standing]) -> None:
+    """Tell nobody."""
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ports:
+    store: StateStore
+    journal: Journal
+    transport: Transport
+    limits: Limits
+    clock: Clock
+    # A number from [0, 1) for jitter, and a name that nobody else has.
+    draw: Callable[[], float]
+    new_id: Callable[[], str]
+    bounds: Bounds = field(default=DEFAULT_BOUNDS)
+    max_deliveries: int = 3
+    # A result that somebody took and did not finish is claimed after this time.
+    stale_result_seconds: float = 30.0
+    # Free nodes that nobody has dispatched for this long are looked after by the sweep.
+    sweep_seconds: float = 5.0
+    # Outputs over this size lie in the journal as blobs and travel by reference.
+    inline_bytes: int = 256 * 1024
+    # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
+    announce: Callable[[Sequence[Standing]], None] = field(default=_nobody)
+    timers_changed: Callable[[], None] = field(default=_nothing)

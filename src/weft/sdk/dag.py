@@ -1,0 +1,220 @@
+"""Graphs built at run time: steps are functions of a context, and run in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.core.state import ExecutionState, NodeState
+from weft.errors import DefinitionError, Problem
+from weft.handlers.contract import is_coroutine_function
+from weft.sdk import signature
+from weft.sdk.limiter import TokenBucketRateLimiter
+from weft.sdk.session import Session, Step
+from weft.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from weft.core.payload import Json
+    from weft.sdk.result import ExecutionResult, NodeResult
+    from weft.sdk.session import Condition, Context, StepFunction
+    from weft.sdk.workflow import FailurePolicy, RetryOptions, TriggerRule
+
+
+class WorkflowDAG:
+    """Steps and what they depend on. It may grow until it is executed, and between executions."""
+
+    def __init__(self, name: str, *, failure_policy: FailurePolicy | None = None) -> None:
+        self.name = name
+        self.failure_policy = failure_policy
+        self._steps: dict[str, Step] = {}
+
+    def __repr__(self) -> str:
+        return f"WorkflowDAG({self.name!r}, steps: {len(self._steps)})"
+
+    def add_step(
+        self,
+        id: str,  # noqa: A002 - the word of the interface
+        fn: StepFunction,
+        *,
+        depends_on: Sequence[str] = (),
+        condition: Condition | None = None,
+        resource_tag: str | None = None,
+        max_retries: int = 3,
+        timeout_seconds: float = 300,
+        retry: RetryOptions | None = None,
+        trigger_rule: TriggerRule = "none_failed_min_one_success",
+    ) -> None:
+        """Add a step that calls ``fn(context)``, a function or coroutine function, and gives its output.
+
+        ``context`` maps what ``execute`` was given, and each step before this one to its output, or None
+        where it did not complete. ``condition`` is an expression over ``input`` (what was given) and the
+        steps before this one, or a quick function of the context; where it is false, the step is skipped.
+        """
+        if id in self._steps:
+            raise self._fault(f"step {id!r} is there already")
+        if isinstance(depends_on, str):
+            raise self._fault(f"step {id!r}: depends_on is a list of ids, not {depends_on!r}")
+        for name, function in (("fn", fn), ("condition", condition)):
+            if name == "fn" and not callable(function):
+                raise self._fault(f"step {id!r}: fn is a function of the context, not {function!r:.80}")
+            if callable(function) and not _takes_one_argument(function):
+                place = signature.place(function)
+                raise self._fault(f"step {id!r}: {name} takes one argument, the context; {place} does not")
+        if callable(condition) and is_coroutine_function(condition):
+            place = signature.place(condition)
+            raise self._fault(
+                f"step {id!r}: a condition is quick and not async; {place} is a coroutine function"
+            )
+        node: dict[str, Json] = {
+            "id": id,
+            "handler": "coroutine" if is_coroutine_function(fn) else "function",
+            "depends_on": list(depends_on),
+            "trigger_rule": trigger_rule,
+            "max_retries": max_retries,
+            "timeout_seconds": timeout_seconds,
+        }
+        if resource_tag is not None:
+            node["resource_tag"] = resource_tag
+        if retry is not None:
+            node["retry"] = dict(retry)
+        if condition is not None:
+            # A function cannot be written down: until it is asked, a string that names it stands for it.
+            node["condition"] = json.dumps(signature.place(condition)) if callable(condition) else condition
+        self._steps[id] = Step(node, fn, condition)
+
+    def steps(self) -> dict[str, Step]:
+        """Give the steps that there are now."""
+        return dict(self._steps)
+
+    def _fault(self, message: str) -> DefinitionError:
+        return DefinitionError([Problem(f"/nodes/{len(self._steps)}", message)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """How one step ended."""
+
+    status: NodeState
+    output: Json
+    error: dict[str, Any] | None
+    # Why it was skipped or cancelled.
+    reason: str | None
+    # Seconds of the latest attempt; None where nothing ran.
+    duration: float | None
+    # Attempts after the first.
+    retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowResult:
+    """How all steps ended. The lists are in the order in which the steps were added."""
+
+    status: ExecutionState
+    # Seconds from the start to the end.
+    duration: float
+    steps: Mapping[str, StepResult]
+
+    @property
+    def completed(self) -> list[str]:
+        return self._of(NodeState.COMPLETED)
+
+    @property
+    def failed(self) -> list[str]:
+        return self._of(NodeState.FAILED)
+
+    @property
+    def skipped(self) -> list[str]:
+        return self._of(NodeState.SKIPPED)
+
+    def _of(self, status: NodeState) -> list[str]:
+        return [step_id for step_id, step in self.steps.items() if step.status is status]
+
+
+class WorkflowExecutor:
+    """Executes graphs in this process, any number at once.
+
+    All executions under way share ``max_concurrency`` places for running steps. ``rate_limiters`` are by
+    ``resource_tag``; one holds for all executions that were ever given it. The failure policy is that of
+    the graph, where it has one.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_concurrency: int = 4,
+        rate_limiters: Mapping[str, TokenBucketRateLimiter] | None = None,
+        failure_policy: FailurePolicy = "continue",
+    ) -> None:
+        if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int) or max_concurrency < 1:
+            raise ValueError(f"max_concurrency needs a whole number from 1 up, not {max_concurrency!r}")
+        self._settings = Settings(worker_concurrency=max_concurrency)
+        self._limiters = dict(rate_limiters or {})
+        for tag, limiter in self._limiters.items():
+            if not isinstance(limiter, TokenBucketRateLimiter):
+                raise TypeError(f"rate_limiters[{tag!r}] needs a TokenBucketRateLimiter, not {limiter!r:.80}")
+        self._failure_policy = failure_policy
+        # An engine lives as long as anything is under way on its loop.
+        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
+
+    async def execute(self, dag: WorkflowDAG, context: Context | None = None) -> WorkflowResult:
+        """Execute a graph to its end and give its result, also where steps failed.
+
+        What ``context`` holds may be any objects; the outputs of steps are JSON. Cancelling this cancels
+        the execution. Raises DefinitionError before anything has run.
+        """
+        async with self._session() as session:
+            result = await session.execute(
+                dag.steps(), context or {}, failure_policy=dag.failure_policy or self._failure_policy
+            )
+        return _workflow_result(result)
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Session]:
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            session = self._sessions[loop] = Session(self._settings, self._limiters)
+        session.users += 1
+        try:
+            await session.open()
+            yield session
+        finally:
+            session.users -= 1
+            if not session.users:
+                del self._sessions[loop]
+                await session.close()
+
+
+def _workflow_result(result: ExecutionResult) -> WorkflowResult:
+    return WorkflowResult(
+        status=result.state,
+        duration=result.duration,
+        steps={node_id: _step_result(node) for node_id, node in result.nodes.items()},
+    )
+
+
+def _step_result(node: NodeResult) -> StepResult:
+    return StepResult(
+        status=node.state,
+        output=node.output,
+        error=node.error,
+        reason=node.reason,
+        duration=node.duration,
+        retries=max(node.attempt - 1, 0),
+    )
+
+
+def _takes_one_argument(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not tell its signature
+        pass
+    return True

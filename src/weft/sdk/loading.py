@@ -1,0 +1,123 @@
+"""A definition from where a user keeps it: a YAML or JSON file, stdin, or a variable of a Python file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.core.bounds import DEFAULT_BOUNDS
+from weft.core.document import read_json, read_yaml
+from weft.errors import DocumentError
+from weft.handlers import usercode
+from weft.handlers.usercode import UserCode
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from weft.core.bounds import Bounds
+    from weft.core.payload import Json
+    from weft.handlers.registry import Registry
+
+STDIN = "-"
+
+_PYTHON = re.compile(r"(?P<path>.+\.py)(?::(?P<variable>[\w.]*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A definition as it was written, not yet checked."""
+
+    source: str
+    document: Json
+    code: UserCode  # the modules beside it, whose functions it may call
+    workflow: Any = None  # the object a Python file gave, where it was one
+
+
+def load(source: str, registry: Registry, *, bounds: Bounds = DEFAULT_BOUNDS) -> Loaded:
+    """Read the definition that ``source`` names.
+
+    From then on it may call the functions of modules in its own folder. A Python file is imported, and
+    may register handlers.
+
+    Raises ``DocumentError`` where there is none: no such file, no such variable, not JSON or YAML.
+    """
+    if match := _PYTHON.fullmatch(source):
+        return _load_python(source, Path(match["path"]), match["variable"], registry)
+    document = read_value(source, bounds=bounds)
+    # Nothing lies beside stdin.
+    code = UserCode() if source == STDIN else usercode.beside(Path(source))
+    usercode.load(code, registry)
+    return Loaded(source, document, code)
+
+
+def read_value(source: str, *, bounds: Bounds = DEFAULT_BOUNDS) -> Json:
+    """Read one JSON or YAML document from a file, or from stdin where ``source`` is ``-``."""
+    text = _read_bytes(source, bounds.max_body_bytes)
+    limits = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
+    suffix = Path(source).suffix.lower()
+    try:
+        if suffix == ".json":
+            return read_json(text, **limits)
+        if suffix in (".yaml", ".yml") or not text.lstrip().startswith((b"{", b"[")):
+            return read_yaml(text, **limits)
+        return _read_either(text, limits)
+    except DocumentError as error:
+        raise DocumentError(f"{'stdin' if source == STDIN else source}: {error}") from error
+
+
+def _read_either(text: bytes, limits: dict[str, int]) -> Json:
+    """Read text that begins like JSON, which YAML in its flow style does too."""
+    try:
+        return read_json(text, **limits)
+    except DocumentError as not_json:
+        try:
+            return read_yaml(text, **limits)
+        except DocumentError:
+            raise not_json from None
+
+
+def _read_bytes(source: str, max_bytes: int) -> bytes:
+    # One byte more than allowed is enough to know, however large the file is.
+    try:
+        if source == STDIN:
+            return sys.stdin.buffer.read(max_bytes + 1)
+        with Path(source).open("rb") as file:
+            return file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise DocumentError(f"{source}: no such file") from None
+    except OSError as error:
+        raise DocumentError(f"{source}: {error.strerror or error}") from error
+
+
+def _load_python(source: str, path: Path, variable: str | None, registry: Registry) -> Loaded:
+    if not path.is_file():
+        raise DocumentError(f"{source}: no such file")
+    code = usercode.beside(path)
+    problems = usercode.load(code, registry)
+    if problems:
+        raise DocumentError(f"{source}: {problems[0]}")
+    module = sys.modules[path.stem]
+    if not variable:
+        found = ", ".join(f"{path.name}:{name}" for name in _workflows_of(module))
+        raise DocumentError(f"{source}: name the workflow in it: {found or f'{path.name}:variable'}")
+    value: Any = module
+    for name in variable.split("."):
+        value = getattr(value, name, None)
+    if isinstance(value, dict):
+        return Loaded(source, value, code)
+    if not _is_workflow(value):
+        found = ", ".join(_workflows_of(module))
+        hint = f"; it has: {found}" if found else ""
+        raise DocumentError(f"{source}: {path.name} has no workflow {variable!r}{hint}")
+    return Loaded(source, value.definition(), code, value)
+
+
+def _workflows_of(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if not name.startswith("_") and _is_workflow(value)]
+
+
+def _is_workflow(value: object) -> bool:
+    return not isinstance(value, type) and callable(getattr(value, "definition", None))

@@ -1,0 +1,96 @@
+"""What became of an execution that ran in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft.core.output import output_of
+from weft.core.payload import Json, decode
+from weft.core.row import NodeRow
+from weft.core.state import ExecutionState, NodeState
+from weft.core.time import MICROSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.core.output import LoadBlob
+    from weft.core.plan import Plan
+    from weft.ports import Ports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResult:
+    """How one node ended."""
+
+    state: NodeState
+    # None also where it did not complete.
+    output: Json
+    error: dict[str, Any] | None
+    # Why it was settled without a result of its own: skipped, or cancelled.
+    reason: str | None
+    # The number of the latest attempt; 0 where none was made.
+    attempt: int
+    # Seconds of the latest attempt; None where nothing ran.
+    duration: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionResult:
+    """How an execution ended. ``output`` is None unless it completed, ``error`` unless it failed."""
+
+    id: str
+    state: ExecutionState
+    output: Json
+    error: dict[str, Any] | None
+    # Seconds from its start to its end.
+    duration: float
+    nodes: Mapping[str, NodeResult] = field(repr=False)
+    _plan: Plan = field(repr=False)
+
+    def _repr_svg_(self) -> str | None:
+        from weft.sdk.picture import draw_plan
+
+        return draw_plan(self._plan, {node_id: node.state for node_id, node in self.nodes.items()})
+
+    def _repr_html_(self) -> str:
+        from weft.sdk.picture import as_html
+
+        title = self._plan.definition.name or "execution"
+        why = f"\n{self.error['code']}: {self.error['message']}" if self.error else ""
+        return as_html(f"{title}: {self.state} in {self.duration:.3g} s{why}", self._repr_svg_())
+
+
+async def read_result(execution_id: str, plan: Plan, ports: Ports) -> ExecutionResult:
+    """Read a terminal execution from the journal, with every output whole."""
+    execution = await ports.journal.execution(execution_id)
+    assert execution is not None
+    rows = await ports.journal.nodes(execution_id)
+    blobs = await ports.journal.blobs([row.blob for row in rows.values() if row.blob is not None])
+    return ExecutionResult(
+        id=execution_id,
+        state=execution.state,
+        output=None if execution.output is None else decode(execution.output),
+        error=execution.error,
+        duration=_seconds(execution.started_at or execution.finished_at, execution.finished_at) or 0.0,
+        nodes={
+            node_id: _node_result(rows.get(node_id) or NodeRow(node_id=node_id), blobs.__getitem__)
+            for node_id in plan.graph.ids
+        },
+        _plan=plan,
+    )
+
+
+def _node_result(row: NodeRow, load_blob: LoadBlob) -> NodeResult:
+    return NodeResult(
+        state=row.state or NodeState.PENDING,
+        output=decode(output_of(row, load_blob)) if row.state is NodeState.COMPLETED else None,
+        error=row.error,
+        reason=row.reason,
+        attempt=row.ended,
+        duration=None if row.cached else _seconds(row.started_at, row.finished_at),
+    )
+
+
+def _seconds(start: int | None, end: int | None) -> float | None:
+    return None if start is None or end is None else (end - start) / MICROSECONDS

@@ -1,0 +1,171 @@
+"""Run a workflow in this process, to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from contextvars import copy_context
+from copy import copy
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.core.validation import check
+from weft.embedded import Engine
+from weft.errors import DefinitionError, NotAllowedError, SettingsError
+from weft.handlers import usercode
+from weft.handlers.registry import default_registry
+from weft.sdk.result import ExecutionResult, read_result
+from weft.sdk.workflow import Workflow
+from weft.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from weft.core.payload import Json
+    from weft.core.plan import Plan
+    from weft.handlers.registry import Registry
+
+Runnable: TypeAlias = Workflow | Mapping[str, Any] | str | os.PathLike[str]
+
+log = logging.getLogger("weft")
+
+
+def run(
+    workflow: Runnable,
+    input: Json = None,  # noqa: A002 - the word of the interface
+    *,
+    data: str | os.PathLike[str] | None = None,
+) -> ExecutionResult:
+    """Run a workflow to its end and give its result, also where it failed.
+
+    ``workflow``: a Workflow, a definition as a dict, or the path of a file with one (``path.py:variable``
+    for a Workflow). ``data``: a folder that keeps the history; without it nothing is kept. Functions run
+    in this process, coroutines on one loop and others in threads. Ctrl-C cancels the execution.
+
+    Raises DefinitionError, InputError or DocumentError before anything has run.
+    """
+    main = execute(workflow, input, data=data)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with asyncio.Runner() as runner:
+            return runner.run(main)
+    return _run_in_thread(main)
+
+
+async def execute(
+    workflow: Runnable,
+    input: Json = None,  # noqa: A002 - the word of the interface
+    *,
+    data: str | os.PathLike[str] | None = None,
+) -> ExecutionResult:
+    """Do what ``run`` does, on the running loop. Cancelling this cancels the execution."""
+    settings = _settings()
+    registry = _registry(settings)
+    document, plan = _plan(workflow, registry, settings)
+    folder = None if data is None else Path(data)
+    async with Engine(registry=registry, settings=settings, data=folder) as engine:
+        # An earlier process may have died over the same: then that execution is taken to its end.
+        execution_id = await engine.find_unfinished(plan, input=input)
+        if execution_id is None:
+            execution_id = await engine.submit(plan, document=document, input=input)
+        await ended(execution_id, engine)
+        return await read_result(execution_id, plan, engine.ports)
+
+
+async def ended(execution_id: str, engine: Engine) -> None:
+    """Return once an execution is terminal. Who gives up waiting wants it no more: it is cancelled."""
+    try:
+        await engine.wait(execution_id)
+    except asyncio.CancelledError:
+        with suppress(NotAllowedError):  # it ended in the same moment
+            await engine.cancel(execution_id)
+        raise
+
+
+def _settings() -> Settings:
+    settings, warnings = read_settings()
+    for warning in warnings:
+        log.warning(warning)
+    return settings
+
+
+def _registry(settings: Settings) -> Registry:
+    # The handlers are those of the process, also those that are still to come; functions of one run are
+    # nobody else's.
+    registry = copy(default_registry())
+    registry._functions = dict(registry._functions)
+    registry._allowed = set(registry._allowed)
+    code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
+    problems = usercode.load(code, registry)
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return registry
+
+
+def _plan(workflow: Runnable, registry: Registry, settings: Settings) -> tuple[Json, Plan]:
+    """Give a workflow's document and plan; its functions can be called from then on."""
+    bounds = settings.bounds()
+    document: Json
+    if isinstance(workflow, (str, os.PathLike)):
+        # Loaded late: the parser of YAML is worth a noticeable part of a small run.
+        from weft.sdk.loading import load
+
+        loaded = load(os.fspath(workflow), registry, bounds=bounds)
+        document, declared = loaded.document, loaded.workflow
+    elif isinstance(workflow, Workflow):
+        document, declared = workflow.document(), workflow
+    elif isinstance(workflow, Mapping):
+        document, declared = dict(workflow), None
+    else:
+        raise TypeError(f"a Workflow, a dict or the path of a file is needed, not {workflow!r:.80}")
+    checked = check(
+        document, handlers=registry, bounds=bounds, named=False, resource_limits=settings.resource_limits
+    )
+    is_ours = isinstance(declared, Workflow)
+    if checked.plan is None:
+        raise DefinitionError(declared.located(checked.problems) if is_ours else checked.problems)
+    for warning in checked.warnings:
+        log.warning(warning)
+    if is_ours:
+        declared.register(registry)
+    return document, checked.plan
+
+
+def _run_in_thread(main: Coroutine[Any, Any, ExecutionResult]) -> ExecutionResult:
+    """Run a coroutine on a loop in another thread: the loop of this one is busy calling us."""
+    begun: SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = SimpleQueue()
+    outcome: Future[ExecutionResult] = Future()
+    context = copy_context()
+
+    async def supervised() -> ExecutionResult:
+        begun.put((asyncio.get_running_loop(), asyncio.current_task()))
+        return await main
+
+    def work() -> None:
+        try:
+            with asyncio.Runner() as runner:
+                result = runner.run(supervised(), context=context)
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)
+
+    threading.Thread(target=work, name="weft-run", daemon=True).start()
+    try:
+        # Not a join: one that Ctrl-C interrupts takes the thread for ended from then on.
+        wait((outcome,))
+    except KeyboardInterrupt:
+        loop, task = begun.get()
+        assert task is not None
+        with suppress(RuntimeError):  # the loop is closed: it has ended
+            loop.call_soon_threadsafe(task.cancel)
+        wait((outcome,))
+        raise
+    return outcome.result()

@@ -1,0 +1,89 @@
+"""A node's function, read from the outside: its name, its place in the source, what its parameters ask."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.core.suggestion import Suggester
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_CONTEXT = "context"
+_INPUT = "input"
+
+
+def reference(function: Callable[..., Any]) -> str:
+    """Name a function as the handler ``python`` does: ``module:name``.
+
+    A script is imported by others under the name of its file, so that is what its functions go by, and
+    not by ``__main__``.
+    """
+    module = getattr(function, "__module__", None) or "__main__"
+    return f"{_main_module() if module == '__main__' else module}:{_name(function)}"
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Say where a function is written, for a message: ``fetch() at report.py:12``."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{_name(function)}()" + (f" at {code.co_filename}:{code.co_firstlineno}" if code else "")
+
+
+def arguments(function: Callable[..., Any], parents: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Give the templates that fill a function's parameters, and what keeps it from being a node."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return {}, ["its parameters cannot be read; wrap it in a function of your own"]
+    filled: dict[str, str] = {}
+    faults = []
+    takes_the_rest = False
+    for parameter in parameters:
+        name, kind = parameter.name, parameter.kind
+        if kind is parameter.VAR_KEYWORD:
+            takes_the_rest = True
+        elif kind is parameter.VAR_POSITIONAL:
+            continue
+        elif kind is parameter.POSITIONAL_ONLY:
+            if parameter.default is parameter.empty:
+                faults.append(f"parameter {name!r} is positional-only, and nodes are called by keyword")
+        elif name in parents:
+            filled[name] = _output_of(name)
+        elif name == _INPUT:
+            filled[name] = "{{ input }}"
+        elif name != _CONTEXT and parameter.default is parameter.empty:
+            faults.append(_unknown(name, parents))
+    if takes_the_rest:
+        filled.update({parent: _output_of(parent) for parent in parents if parent not in filled})
+    return filled, faults
+
+
+def _output_of(node_id: str) -> str:
+    # The long form is exact, and a parent that did not complete has no output.
+    return f"{{{{ nodes[{json.dumps(node_id)}].output | default(none) }}}}"
+
+
+def _unknown(name: str, parents: Iterable[str]) -> str:
+    known = [*parents, _INPUT, _CONTEXT]
+    hint = Suggester().hint(name, known) or f"; known here: {', '.join(known)}"
+    return (
+        f"parameter {name!r} is not a parent of this node{hint}. "
+        f"Add {name!r} to its dependencies, or give the parameter a default"
+    )
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _main_module() -> str:
+    main = sys.modules.get("__main__")
+    specification = getattr(main, "__spec__", None)
+    if specification is not None:  # python -m package.module
+        return str(specification.name)
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else "__main__"

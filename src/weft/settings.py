@@ -1,0 +1,479 @@
+"""One frozen ``Settings``, read and checked once, at start.
+
+A value comes from a flag, else from the environment (``WEFT_WORKER_GRACE``), else from ``weft.toml``
+(``worker_grace``), else from the default below. Every field of ``Settings`` is one setting: its
+attribute is the setting's name in lower case, with ``_seconds`` behind it where it is a duration, and
+beside its default it says how it is read and what it means. ``docs/settings.md`` is that table.
+
+Nothing heavy is imported here: the command line reads its settings before it knows what it will do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.core.bounds import Bounds
+from weft.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from dataclasses import Field
+
+PREFIX = "WEFT_"
+
+# Names that are read elsewhere: by the client, by the handlers, by the tests, or before the fields.
+_OTHER_NAMES = frozenset({"WEFT_CONFIG", "WEFT_DEBUG", "WEFT_URL", "WEFT_API_KEY", "WEFT_API_KEY_FILE"})
+_OTHER_PREFIXES = ("WEFT_SECRET_", "WEFT_TEST_")
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """So many requests in any stretch of so many seconds."""
+
+    requests: int
+    per_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimit:
+    """A token bucket for all nodes of one ``resource_tag``."""
+
+    rate_per_second: float
+    burst: int = 1
+
+
+# --- How values are read. A reader takes text, or the value TOML or a flag gave, and raises ValueError
+# --- with a phrase that completes "WEFT_X: …".
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d)?")
+_RATE_UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+_RATE = re.compile(r"([1-9]\d{0,9})\s*/\s*(second|minute|hour|day)")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"needs text, not {value!r}")
+    return value.strip()
+
+
+def _path(value: object) -> Path:
+    return value if isinstance(value, Path) else Path(_text(value)).expanduser()
+
+
+def _list(value: object) -> tuple[str, ...]:
+    parts = value if isinstance(value, list | tuple) else _text(value).split(",")
+    return tuple(text for part in parts if (text := _text(part)))
+
+
+def _duration(value: object) -> float:
+    """Seconds above 0."""
+    seconds = _duration_or_zero(value)
+    if seconds == 0:
+        raise ValueError("needs a duration above 0")
+    return seconds
+
+
+def _duration_or_zero(value: object) -> float:
+    """Seconds, 0 included."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
+        seconds = float(match[1]) * _UNITS[match[2] or "s"]
+    else:
+        raise ValueError(f"needs seconds or a duration like 500ms, 30s, 5m or 7d, not {value!r}")
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"needs a duration from 0 up, not {value!r}")
+    return seconds
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[object], int]:
+    wanted = f"a whole number from {low} up" if high is None else f"a whole number from {low} to {high}"
+
+    def read(value: object) -> int:
+        number = value
+        if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value.strip()):
+            number = int(value)
+        if (
+            not isinstance(number, int)
+            or isinstance(number, bool)
+            or number < low
+            or (high is not None and number > high)
+        ):
+            raise ValueError(f"needs {wanted}, not {value!r}")
+        return number
+
+    return read
+
+
+def _choice(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"needs {' or '.join(words)}, not {value!r}")
+        return str(value)
+
+    return read
+
+
+def _url(*schemes: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        text = _text(value)
+        # The value may hold a password: the message must not.
+        if not text.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+            raise ValueError(f"needs a URL that starts with {' or '.join(f'{s}://' for s in schemes)}")
+        return text
+
+    return read
+
+
+def _rate(value: object) -> RateLimit | None:
+    if value == "off":
+        return None
+    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"needs a rate like 60/minute, or off, not {value!r}")
+    return RateLimit(int(match[1]), _RATE_UNITS[match[2]])
+
+
+def _resource_limits(value: object) -> Mapping[str, ResourceLimit]:
+    if isinstance(value, str):
+        import json
+
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"needs a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError('needs an object like {"tag": {"rate_per_second": 10, "burst": 1}}')
+    return {tag: _resource_limit(tag, limit) for tag, limit in value.items()}
+
+
+def _resource_limit(tag: str, limit: object) -> ResourceLimit:
+    if not isinstance(limit, dict) or not {"rate_per_second"} <= limit.keys() <= {"rate_per_second", "burst"}:
+        raise ValueError(f"{tag!r} needs rate_per_second, may have burst, and nothing else")
+    rate, burst = limit["rate_per_second"], limit.get("burst", 1)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+        raise ValueError(f"{tag!r}: rate_per_second needs a number above 0, not {rate!r}")
+    if isinstance(burst, bool) or not isinstance(burst, int) or burst < 1:
+        raise ValueError(f"{tag!r}: burst needs a whole number from 1 up, not {burst!r}")
+    return ResourceLimit(float(rate), burst)
+
+
+# --- The table.
+
+
+def _setting(
+    default: Any,
+    read: Callable[[object], Any],
+    doc: str,
+    *,
+    shown: str | None = None,
+    secret: bool = False,
+) -> Any:
+    """Declare one setting. ``shown`` is its default in the docs, where the value would not say enough."""
+    metadata = {"read": read, "doc": doc, "shown": shown, "secret": secret}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+_count = _whole(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting of INTERFACE section 5, checked."""
+
+    data: Path = _setting(  # noqa: RUF009 - the default is made by a factory
+        lambda: Path(".weft"), _path, "the data folder of `weft up`", shown="`.weft` in the current folder"
+    )
+    database_url: str | None = _setting(
+        None,
+        _url("postgresql", "postgres"),
+        "`postgresql://…` for a fleet",
+        shown="a SQLite file in the data folder",
+        secret=True,
+    )
+    redis_url: str | None = _setting(
+        None,
+        _url("redis", "rediss"),
+        "`redis://…` or `rediss://…`",
+        shown="unset: in-process queue and state",
+        secret=True,
+    )
+    transport: str = _setting(
+        "auto",
+        _choice("auto", "celery"),
+        "`auto`: in-process, or Redis Streams where `REDIS_URL` is set; `celery` with `CELERY_BROKER_URL`",
+    )
+    celery_broker_url: str | None = _setting(None, _text, "the broker of `TRANSPORT=celery`", secret=True)
+    durability: str = _setting(
+        "strict",
+        _choice("strict", "checkpoint"),
+        "`strict`: a result is committed before anything that depends on it starts; `checkpoint`: "
+        "committed every `ORCHESTRATOR_CHECKPOINT_INTERVAL`",
+    )
+    orchestrator_checkpoint_interval_seconds: float = _setting(10.0, _duration, "see `DURABILITY`")
+    orchestrator_stale_result_timeout_seconds: float = _setting(
+        30.0, _duration, "a result another orchestrator took and did not finish is claimed after this time"
+    )
+    orchestrator_stale_claim_interval_seconds: float = _setting(
+        15.0, _duration, "how often such results are looked for"
+    )
+    orchestrator_sweep_interval_seconds: float = _setting(
+        5.0, _duration, "how often what a crash left is looked for"
+    )
+    worker_heartbeat_interval_seconds: float = _setting(
+        5.0, _duration, "a heartbeat renews the lease on every attempt in hand"
+    )
+    worker_heartbeat_timeout_seconds: float = _setting(
+        15.0, _duration, "a worker this long without a heartbeat is lost, and its tasks move on"
+    )
+    reaper_idle_timeout_seconds: float = _setting(
+        300.0, _duration, "work that no lease covers is issued again after this time"
+    )
+    max_deliveries: int = _setting(
+        3, _count, "started attempts lost in a row; then the node is `FAILED` and a dead letter"
+    )
+    worker_concurrency: int = _setting(64, _count, "tasks a worker has in hand at once")
+    worker_processes: int = _setting(
+        lambda: os.cpu_count() or 1, _count, "child processes for Python functions", shown="number of cores"
+    )
+    worker_grace_seconds: float = _setting(
+        10.0, _duration_or_zero, "from “please stop” (cancel, timeout, SIGTERM) to the kill"
+    )
+    execution_window: int = _setting(1000, _count, "tasks of one execution in flight")
+    partitions: int = _setting(1, _count, "partitions of Redis")
+    api_rate_limit: RateLimit | None = _setting(  # noqa: RUF009 - the default is made by a factory
+        lambda: RateLimit(60, 60.0),
+        _rate,
+        "requests per client, in a sliding window; `off` for none; not on loopback",
+        shown="60/minute",
+    )
+    resource_limits: Mapping[str, ResourceLimit] = _setting(
+        dict,
+        _resource_limits,
+        'per `resource_tag`, e.g. `{"gemini_api": {"rate_per_second": 10, "burst": 1}}`',
+        shown="{}",
+    )
+    hot_state_ttl_seconds: float = _setting(
+        604800.0, _duration, "hot state of a terminal execution is let go at the latest after this time"
+    )
+    retention_seconds: float | None = _setting(
+        None, _duration, "how long history is kept", shown="unset: kept"
+    )
+    http_allow: tuple[str, ...] = _setting(
+        (),
+        _list,
+        "hosts, `host:port` or networks that `call_external_service` may also reach; `*` for all",
+        shown="public addresses only",
+    )
+    llm_base_url: str = _setting(
+        "https://api.openai.com/v1", _url("https", "http"), "where a node names no `base_url`"
+    )
+    llm_api_key: str | None = _setting(None, _text, "sent to `LLM_BASE_URL` and nowhere else", secret=True)
+    llm_model: str | None = _setting(None, _text, "where a node names no `model`")
+    imports: tuple[str, ...] = _setting(
+        (), _list, "modules to load at start: they register handlers and functions", shown="empty"
+    )
+    python_allow: tuple[str, ...] = _setting(
+        (), _list, "`module:name` or `module:*` that the handler `python` may call", shown="empty"
+    )
+    metrics_port: int | None = _setting(
+        None, _whole(1, 65535), "health and metrics of orchestrators and workers"
+    )
+    max_body_bytes: int = _setting(32 * 2**20, _count, "a request's body, or a definition file")
+    max_nodes: int = _setting(100_000, _count, "nodes of a definition")
+    max_edges: int = _setting(500_000, _count, "dependencies of a definition in all")
+    max_depth: int = _setting(100, _count, "nesting of a definition, an input, a config, an output")
+    max_template_bytes: int = _setting(64 * 2**10, _count, "one template")
+    max_payload_bytes: int = _setting(16 * 2**20, _count, "an input, a resolved config, an output, each")
+    max_response_bytes: int = _setting(10 * 2**20, _count, "the response to an HTTP call")
+    max_batch: int = _setting(50_000, _count, "inputs of a batch")
+
+    def bounds(self) -> Bounds:
+        """Give what the core needs of these settings to check a definition."""
+        return Bounds(
+            max_body_bytes=self.max_body_bytes,
+            max_nodes=self.max_nodes,
+            max_edges=self.max_edges,
+            max_depth=self.max_depth,
+            max_template_bytes=self.max_template_bytes,
+            max_payload_bytes=self.max_payload_bytes,
+            max_batch=self.max_batch,
+        )
+
+
+# Setting name in lower case -> dataclass field.
+_FIELDS = {item.name.removesuffix("_seconds"): item for item in fields(Settings)}
+
+
+# --- Reading them.
+
+
+def read_settings(
+    *,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path = Path(),
+) -> tuple[Settings, list[str]]:
+    """Read every setting, and say which names were not understood.
+
+    ``flags`` maps a setting's name in lower case to the value a flag gave; ``None`` means not given.
+    Raises ``SettingsError`` that lists every bad value at once.
+    """
+    environ = os.environ if environ is None else environ
+    path, in_file = _read_file(environ, folder)
+    layers = [
+        _Layer(given={name: v for name, v in (flags or {}).items() if v is not None}, label=_flag_label),
+        # A variable that is set to nothing is one that a compose file or a shell left blank.
+        _Layer(
+            given={
+                name.removeprefix(PREFIX).lower(): value
+                for name, value in environ.items()
+                if _is_setting_name(name) and value
+            },
+            label=lambda name: PREFIX + name.upper(),
+        ),
+        _Layer(given=in_file, label=lambda name: f"{path}: {name}"),
+    ]
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, item in _FIELDS.items():
+        for layer in layers:
+            try:
+                found = layer.find(name, secret=item.metadata["secret"])
+                if found is not None:
+                    values[item.name] = item.metadata["read"](found)
+                    break
+            except ValueError as error:
+                problems.append(f"{layer.label(name)} {error}")
+                break
+    if problems:
+        raise SettingsError("\n".join(problems))
+    settings = Settings(**values)
+    if settings.worker_heartbeat_timeout_seconds <= settings.worker_heartbeat_interval_seconds:
+        raise SettingsError(
+            "WEFT_WORKER_HEARTBEAT_TIMEOUT needs to be longer than WEFT_WORKER_HEARTBEAT_INTERVAL"
+        )
+    return settings, [warning for layer in layers[1:] for warning in layer.unknown()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The values of one source, by setting name in lower case."""
+
+    given: Mapping[str, object]
+    label: Callable[[str], str]
+
+    def find(self, name: str, *, secret: bool) -> object | None:
+        file = self.given.get(f"{name}_file") if secret else None
+        value = self.given.get(name)
+        if file is None:
+            return value
+        if value is not None:
+            raise ValueError(f"and {self.label(f'{name}_file')} are both set; keep one")
+        return _read_secret_file(_text(file))
+
+    def unknown(self) -> list[str]:
+        known = {*_FIELDS, *(f"{name}_file" for name, item in _FIELDS.items() if item.metadata["secret"])}
+        return [self._warning(name, known) for name in self.given if name not in known]
+
+    def _warning(self, name: str, known: set[str]) -> str:
+        from weft.core.suggestion import Suggester
+
+        near = Suggester().nearest(name, known)
+        hint = f"; did you mean {self.label(near).rpartition(': ')[2]}?" if near else ""
+        return f"{self.label(name)} is not a setting of weft{hint}"
+
+
+def _flag_label(name: str) -> str:
+    # `weft worker --concurrency`: in a command the role goes without saying.
+    return "--" + name.removeprefix("worker_").replace("_", "-")
+
+
+def _is_setting_name(name: str) -> bool:
+    return name.startswith(PREFIX) and name not in _OTHER_NAMES and not name.startswith(_OTHER_PREFIXES)
+
+
+def _read_file(environ: Mapping[str, str], folder: Path) -> tuple[Path, Mapping[str, object]]:
+    named = environ.get("WEFT_CONFIG")
+    path = Path(named).expanduser() if named else folder / "weft.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if named:
+            raise SettingsError(f"WEFT_CONFIG names {path}, which does not exist") from None
+        return path, {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+    import tomllib
+
+    try:
+        return path, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+
+
+def _read_secret_file(path: str) -> str:
+    try:
+        # The newline that editors and `echo` put at the end is not part of a secret.
+        return Path(path).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot be read from its file: {error}") from None
+
+
+# --- Describing them.
+
+
+_PAGE = """\
+# Settings
+
+<!-- Written by `python -m weft.settings`; a test compares. -->
+
+In the environment a setting has the prefix `WEFT_`; in `weft.toml` (or the file that `WEFT_CONFIG` names)
+it is in lower case without one. A flag goes before the environment, the environment before the file.
+Durations are seconds or `500ms`, `30s`, `5m`, `2h`, `7d`; lists are separated by commas. `X_FILE` reads a
+secret from a file; the secrets are SECRETS. An unknown
+`WEFT_` name is a warning; a bad value stops weft with exit code 2.
+
+`WEFT_SECRET_NAME` (or `WEFT_SECRET_NAME_FILE`) is what `{{ secrets.NAME }}` stands for in a config.
+
+| name | default | meaning |
+|---|---|---|
+ROWS
+"""
+
+
+def settings_page() -> str:
+    """Write ``docs/settings.md``: every setting, its default and its meaning."""
+    rows = [
+        f"| `{name.upper()}` | {_shown_default(item)} | {item.metadata['doc']} |"
+        for name, item in _FIELDS.items()
+    ]
+    secrets = ", ".join(f"`{name.upper()}`" for name, item in _FIELDS.items() if item.metadata["secret"])
+    return _PAGE.replace("SECRETS", secrets).replace("ROWS", "\n".join(rows))
+
+
+def _shown_default(item: Field[Any]) -> str:
+    default, shown = item.default, item.metadata["shown"]
+    if shown is not None:
+        return str(shown)
+    if default is None:
+        return "unset"
+    if isinstance(default, float):
+        return f"{default / 86400:g} days" if default % 86400 == 0 else f"{default:g} s"
+    if isinstance(default, int) and default % 2**10 == 0:
+        return f"{default // 2**20} MiB" if default % 2**20 == 0 else f"{default // 2**10} KiB"
+    return f"{default:,}" if isinstance(default, int) else f"`{default}`"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(settings_page())

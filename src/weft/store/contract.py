@@ -1,0 +1,220 @@
+"""Hot state: who waits for which parents, what is free, queued or running, leases and timers.
+
+The store makes things fast; it is never the truth. It may lose everything at any moment and is then
+rebuilt from the journal. What every store promises:
+
+- Each method is atomic for each execution it is given. Doing the same thing twice changes nothing more.
+- It holds, of each execution, one generation and one epoch. What carries an older one is refused; what
+  carries a newer one is answered UNKNOWN, and so is an execution the store does not have: never "zero
+  left", never "nothing to do". UNKNOWN leads to a rebuild.
+- Fan-in is a *set* of awaited parents, places are a *set* of node ids: a doubled message changes neither.
+- Time is the store's own: leases and timers are compared with it, not with a caller's clock.
+- It guards and counts. It never decides, and never looks into a payload.
+
+A node in the store is one of::
+
+    waiting ──▶ free ──▶ queued ──▶ running ──▶ reported ──▶ (settled: an outcome)
+                 ▲  └──▶ lined ──┐                    limbo: handed out in an earlier life of the store,
+                 └─── timer ◀────┴── (row unsettled)         perhaps; a lease without a holder
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.core.event import Running
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.task import Result, Task
+
+
+class Answer(StrEnum):
+    """What a store says to a guarded move."""
+
+    YES = "yes"
+    # The node, attempt, generation or epoch is not the current one, or the execution is closed or paused.
+    REFUSED = "refused"
+    # The execution has as many tasks in flight as it may.
+    NO_PLACE = "no_place"
+    # The store does not have this execution, or an older life of it.
+    UNKNOWN = "unknown"
+
+
+class FreeNode(msgspec.Struct, frozen=True):
+    """A node whose parents are settled as its rule asks, with all that deciding it needs.
+
+    ``parents`` and ``seen`` are fixed when the node becomes free: two orchestrators that decide it see
+    the same. ``waiting`` counts the parents an early rule did not wait for.
+    """
+
+    execution: ExecutionRow
+    plan: Plan
+    node_id: str
+    attempt: int
+    failures: int
+    losses: int
+    issued: int
+    # A token of its resource tag is reserved for it: it goes to the queue, not to the line.
+    released: bool
+    parents: tuple[NodeRow, ...]
+    seen: dict[str, NodeRow]
+    waiting: int
+
+
+class Applied(msgspec.Struct, frozen=True):
+    answer: Answer
+    free: Sequence[FreeNode] = ()
+
+
+class StartRequest(msgspec.Struct, frozen=True):
+    execution_id: str
+    generation: int
+    node_id: str
+    attempt: int
+    # Drawn by the worker for this start: the same request again is the same start.
+    nonce: str
+    worker: str
+
+
+class Started(msgspec.Struct, frozen=True):
+    answer: Answer
+    at: int = 0
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An attempt in a worker's hand."""
+
+    execution_id: str
+    generation: int
+    node_id: str
+    attempt: int
+    nonce: str
+    worker: str
+    queued_at: int
+    started_at: int
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """A lease that ran out. ``holder`` is None for limbo: nobody is known to have started it."""
+
+    execution_id: str
+    generation: int
+    digest: str
+    node_id: str
+    attempt: int
+    failures: int
+    losses: int
+    issued: int
+    holder: str | None
+    queued_at: int | None
+    started_at: int | None
+
+
+class Due(msgspec.Struct, frozen=True):
+    """What time has brought about since the last look."""
+
+    # Executions with free nodes that no message announces: (execution id, generation)
+    woken: Sequence[tuple[str, int]]
+    expired: Sequence[Expired]
+    # (execution id, generation)
+    deadlines: Sequence[tuple[str, int]]
+    # When to look again at the latest, on the store's clock; None: nothing is timed.
+    next_at: int | None
+
+
+class NodeSight(msgspec.Struct, frozen=True):
+    """Where an unsettled node stands in the store, for those who look from outside."""
+
+    # waiting, free, lined, queued, running, reported, limbo, timer
+    phase: str
+    attempt: int
+    awaited: tuple[str, ...] = ()
+    due_at: int | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
+    worker: str | None = None
+    resource_tag: str | None = None
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """An execution's unsettled nodes in the store; one that is not listed waits for all its parents."""
+
+    paused: bool
+    nodes: dict[str, NodeSight]
+    places_taken: int
+    places: int
+
+
+class StateStore(Protocol):
+    async def token(self) -> str:
+        """Give a word that is lost whenever the store's state is: it says which life of the store this is."""
+
+    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+        """Put an execution into the store as the journal has it.
+
+        Refused unless the token is current and the epoch is higher than any the store has seen of this
+        execution, the mark of a closed one included. ``fresh``: there was no earlier life, so ready nodes
+        are free at once; otherwise they are in limbo for a lease, because somebody may hold them.
+        """
+
+    async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        """Say which life of each execution the store has: None, none."""
+
+    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+        """Let an execution go and leave a mark, even of one that is not known: nothing starts after this."""
+
+    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
+        """Merge the journal's rows; answer with *all* free nodes of each execution, as many as have a place.
+
+        All of them and not only those just freed: that repairs what a crash cut short, and wakes what
+        waits for a place.
+        """
+
+    async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
+        """Answer as apply does, without anything to merge."""
+
+    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
+        """Move each (task, epoch) from free to queued; where the transport is joint, send it in the same step."""
+
+    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        """Move a free node, or a queued one that found no token, to the line of its tag: without a place."""
+
+    async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        """Move a lined node back to free, with a token reserved for it."""
+
+    async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
+        """Move queued to running, for exactly this generation and attempt, with a lease.
+
+        An execution that is paused gives the node back to free: resuming sends it again.
+        """
+
+    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
+        """Renew the leases, and adopt out of limbo. REFUSED means: stop, the attempt is no longer yours.
+
+        May be called from another thread than the rest.
+        """
+
+    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+        """Append the results to the result stream and end their leases, in one step.
+
+        A result is appended whatever the store knows: the journal's fence is the judge.
+        """
+
+    async def hand_back(self, held: Sequence[Held]) -> None:
+        """Let leases run out now: the worker stops before the handler has ended."""
+
+    async def due(self, *, idle_seconds: float) -> Due:
+        """Fire the timers that are due, and list what has waited too long: nothing listed is changed."""
+
+    async def running(self, execution_id: str) -> dict[str, Running]:
+        """List the attempts in hand, by node: for the history of an execution that is being stopped."""
+
+    async def look(self, execution_id: str) -> Sight | None:
+        """Show an execution's unsettled nodes."""

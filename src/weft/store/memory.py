@@ -1,0 +1,699 @@
+"""Hot state in this process's memory: the reference for every other store.
+
+Nothing here waits, so each method is atomic on the event loop. Only what has been touched is held: a
+node that is not in ``nodes`` waits for all its parents, so installing a graph of 50,000 nodes costs
+its roots, and an event costs its node and its dependents.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft.core.definition import TriggerRule
+from weft.core.event import Running
+from weft.core.state import ExecutionState, NodeState
+from weft.core.time import micros
+from weft.store.contract import (
+    Answer,
+    Applied,
+    Due,
+    Expired,
+    FreeNode,
+    Held,
+    NodeSight,
+    Sight,
+    Started,
+    StartRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.task import Result, Task
+
+WAITING, FREE, LINED, QUEUED = "waiting", "free", "lined", "queued"
+RUNNING, REPORTED, LIMBO, TIMER = "running", "reported", "limbo", "timer"
+
+_MAX_CLOSED = 100_000
+_KEEP_CLOSED = micros(900)
+_IN_FLIGHT = frozenset({QUEUED, RUNNING, REPORTED, LIMBO})
+
+
+class _Node:
+    """One unsettled node that something has happened to."""
+
+    __slots__ = (
+        "attempt",
+        "awaited",
+        "due_at",
+        "failures",
+        "issued",
+        "lease_until",
+        "losses",
+        "nonce",
+        "phase",
+        "queued_at",
+        "released",
+        "retry_at",
+        "seen",
+        "since",
+        "started_at",
+        "worker",
+    )
+
+    def __init__(self) -> None:
+        self.phase = WAITING
+        self.attempt = 1
+        self.failures = self.losses = self.issued = 0
+        self.awaited: set[str] | None = None
+        # The nodes it sees, fixed when it became free; None: all it asks for were settled then.
+        self.seen: frozenset[str] | None = None
+        self.released = False
+        self.nonce: str | None = None
+        self.worker: str | None = None
+        self.lease_until = 0
+        # Not before this, by the journal's row; due_at is set while a timer runs for it.
+        self.retry_at: int | None = None
+        self.due_at: int | None = None
+        self.queued_at: int | None = None
+        self.started_at: int | None = None
+        self.since = 0
+
+
+class _Execution:
+    """One execution that is not terminal."""
+
+    __slots__ = ("deadline_at", "free", "nodes", "outcomes", "places", "plan", "row", "window")
+
+    def __init__(self, row: ExecutionRow, plan: Plan, window: int) -> None:
+        self.row = row
+        self.plan = plan
+        self.deadline_at: int | None = None
+        limit = plan.definition.max_concurrency
+        self.window = window if limit is None else min(window, limit)
+        self.nodes: dict[str, _Node] = {}
+        self.outcomes: dict[str, NodeRow] = {}
+        # Dicts as ordered sets: first freed, first served.
+        self.free: dict[str, None] = {}
+        self.places: set[str] = set()
+
+    @property
+    def is_paused(self) -> bool:
+        return self.row.state is ExecutionState.PAUSED
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether attempts may start."""
+        return not self.is_paused and not self.row.is_terminal
+
+
+class _Mark(NamedTuple):
+    """What is left of an execution that was closed."""
+
+    generation: int
+    epoch: int
+    at: int
+
+
+_NO_MARK = _Mark(0, 0, 0)
+
+
+class MemoryStore:
+    def __init__(
+        self,
+        *,
+        now: Callable[[], int],
+        new_id: Callable[[], str],
+        publish: Callable[[Sequence[Result]], None],
+        send: Callable[[Sequence[Task]], None] | None = None,
+        window: int = 1000,
+        lease_seconds: float = 15.0,
+        reported_seconds: float = 300.0,
+        limbo_seconds: float | None = None,
+        queued_seconds: float | None = None,
+    ) -> None:
+        """``send`` is given where moving and sending are one step, ``limbo_seconds`` where it is not a lease:
+        a process that owns its data folder knows that nothing of an earlier life is still running.
+        ``queued_seconds`` is given where a task may be lost on its way: after it the task is sent again.
+        """
+        self._now = now
+        self._new_id = new_id
+        self._publish = publish
+        self._send = send
+        self._window = window
+        self._lease = micros(lease_seconds)
+        self._reported = micros(reported_seconds)
+        self._limbo = self._lease if limbo_seconds is None else micros(limbo_seconds)
+        self._queued = None if queued_seconds is None else micros(queued_seconds)
+        self.flush()
+
+    def flush(self) -> None:
+        """Lose everything, as a server that is restarted empty does."""
+        self._token: str | None = None
+        self._executions: dict[str, _Execution] = {}
+        # Closed executions, oldest first. Bounded: a builder that is later than this is not alive.
+        self._closed: dict[str, _Mark] = {}
+        # (due, execution id, node id or "", generation, attempt); what no longer fits is passed over.
+        self._timers: list[tuple[int, str, str, int, int]] = []
+        # (execution id, node id) of what holds a lease or waits to be started
+        self._leases: dict[tuple[str, str], _Node] = {}
+        # Executions with free nodes, and since when the oldest of them waits
+        self._with_free: dict[str, int] = {}
+
+    # -- life of an execution ----------------------------------------------------------------------
+
+    async def token(self) -> str:
+        if self._token is None:
+            self._token = self._new_id()
+        return self._token
+
+    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+        row = snapshot.execution
+        if token != self._token:
+            return Answer.REFUSED
+        known = self._executions.get(row.id)
+        epoch = known.row.epoch if known else self._closed.get(row.id, _NO_MARK).epoch
+        if row.epoch <= epoch:
+            return Answer.REFUSED
+        self._drop(row.id)
+        self._closed.pop(row.id, None)
+        execution = self._executions[row.id] = _Execution(row, snapshot.plan, self._window)
+        now = self._now()
+        self._set_deadline(execution)
+        # All that is settled first, then what it frees: the order of the rows is of no consequence.
+        for node_row in snapshot.rows:
+            if node_row.state is not None:
+                execution.outcomes[node_row.node_id] = node_row
+        for node_id in snapshot.plan.graph.roots:
+            if node_id not in execution.outcomes:
+                self._make_free(execution, node_id, _Node(), now)
+        for node_row in execution.outcomes.values():
+            self._free_behind(execution, node_row, now)
+        for node_row in snapshot.rows:
+            self._merge(execution, node_row, now)
+        if not fresh:
+            for node_id in list(execution.free):
+                self._enter_limbo(execution, node_id, now)
+        return Answer.YES
+
+    def _enter_limbo(self, execution: _Execution, node_id: str, now: int) -> None:
+        node = execution.nodes[node_id]
+        self._leave_free(execution, node_id)
+        node.phase, node.since, node.lease_until = LIMBO, now, now + self._limbo
+        execution.places.add(node_id)
+        self._leases[execution.row.id, node_id] = node
+
+    async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        found = (self._executions.get(execution_id) for execution_id in execution_ids)
+        return [None if execution is None else execution.row.epoch for execution in found]
+
+    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+        known = self._executions.get(execution_id)
+        if known is not None and known.row.epoch > epoch:
+            return Answer.REFUSED
+        now = self._now()
+        old = self._closed.pop(execution_id, _NO_MARK)
+        self._closed[execution_id] = _Mark(max(old.generation, generation), max(old.epoch, epoch), now)
+        self._drop(execution_id)
+        self._forget_closed(now)
+        return Answer.YES
+
+    def _forget_closed(self, now: int) -> None:
+        oldest = next(iter(self._closed))
+        if len(self._closed) > _MAX_CLOSED or self._closed[oldest].at < now - _KEEP_CLOSED:
+            del self._closed[oldest]
+
+    def _drop(self, execution_id: str) -> None:
+        execution = self._executions.pop(execution_id, None)
+        if execution is None:
+            return
+        self._with_free.pop(execution_id, None)
+        for node_id in execution.nodes:
+            self._leases.pop((execution_id, node_id), None)
+
+    # -- merging what the journal recorded ---------------------------------------------------------
+
+    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
+        now = self._now()
+        answers = [self._apply(settlement, now) for settlement in settlements]
+        # The free nodes of an execution once, with the last settlement of this call that was merged.
+        last = {
+            settlement.execution.id: index
+            for index, settlement in enumerate(settlements)
+            if answers[index] is Answer.YES
+        }
+        return [
+            Applied(answer, self._free_nodes(self._executions[settlement.execution.id]))
+            if last.get(settlement.execution.id) == index
+            else Applied(answer)
+            for index, (settlement, answer) in enumerate(zip(settlements, answers, strict=True))
+        ]
+
+    def _apply(self, settlement: Settlement, now: int) -> Answer:
+        row = settlement.execution
+        execution = self._executions.get(row.id)
+        if execution is None:
+            return self._missing(row.id, row.generation, row.epoch)
+        if execution.row.epoch < row.epoch or execution.row.generation < row.generation:
+            return Answer.UNKNOWN
+        if execution.row.epoch > row.epoch or execution.row.generation > row.generation:
+            return Answer.REFUSED
+        if row.seq >= execution.row.seq:
+            execution.row = row
+            self._set_deadline(execution)
+        for node_row in settlement.rows:
+            self._merge(execution, node_row, now)
+        return Answer.YES
+
+    def _set_deadline(self, execution: _Execution) -> None:
+        row = execution.row
+        if row.deadline_at is not None and row.deadline_at != execution.deadline_at:
+            execution.deadline_at = row.deadline_at
+            heapq.heappush(self._timers, (row.deadline_at, row.id, "", row.generation, 0))
+
+    def _merge(self, execution: _Execution, row: NodeRow, now: int) -> None:
+        """Make the store's node what the journal's row says, if the row is news."""
+        node_id = row.node_id
+        if node_id in execution.outcomes:
+            return
+        if row.state is not None:
+            self._settle(execution, row, now)
+            return
+        node = execution.nodes.get(node_id)
+        if node is None:
+            node = execution.nodes[node_id] = self._new_waiting(execution, node_id)
+        if row.attempt < node.attempt:
+            return
+        if row.attempt == node.attempt:
+            node.issued = max(node.issued, row.issued)
+            return
+        node.attempt, node.retry_at = row.attempt, row.retry_at
+        node.failures, node.losses, node.issued = row.failures, row.losses, row.issued
+        if node.phase is WAITING:
+            return
+        # Another attempt of a node that was ready before: it waits for its time, or is free again.
+        self._leave_phase(execution, node_id, node)
+        node.released = False
+        node.nonce = node.queued_at = node.started_at = node.worker = None
+        self._free_in_time(execution, node_id, node, now)
+
+    def _settle(self, execution: _Execution, row: NodeRow, now: int) -> None:
+        node_id = row.node_id
+        node = execution.nodes.pop(node_id, None)
+        if node is not None:
+            self._leave_phase(execution, node_id, node)
+        execution.outcomes[node_id] = row
+        self._free_behind(execution, row, now)
+
+    def _free_behind(self, execution: _Execution, row: NodeRow, now: int) -> None:
+        """Let the dependents of a settled node wait for one parent less; free those that wait for none."""
+        node_id, outcomes, nodes, plan = row.node_id, execution.outcomes, execution.nodes, execution.plan
+        for dependent in plan.graph.dependents[node_id]:
+            if dependent in outcomes:
+                continue
+            child = nodes.get(dependent)
+            if child is None:
+                child = self._new_waiting(execution, dependent)
+                nodes[dependent] = child
+            elif child.phase is not WAITING:
+                continue
+            if child.awaited is not None:
+                child.awaited.discard(node_id)
+                if child.awaited and not _wakes_early(plan.nodes[dependent].trigger_rule, row.state):
+                    continue
+            self._make_free(execution, dependent, child, now)
+
+    @staticmethod
+    def _new_waiting(execution: _Execution, node_id: str) -> _Node:
+        node = _Node()
+        parents = execution.plan.graph.parents[node_id]
+        if len(parents) > 1:  # a child with one parent needs no set
+            node.awaited = {parent for parent in parents if parent not in execution.outcomes}
+        return node
+
+    def _make_free(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
+        execution.nodes[node_id] = node
+        wanted = execution.plan.wanted[node_id]
+        # What it sees is fixed now. Its parents are settled unless an early rule woke it; an ancestor that it
+        # names may not be, because a skip can go past a node that still runs.
+        if node.awaited or len(wanted) > len(execution.plan.graph.parents[node_id]):
+            outcomes = execution.outcomes
+            if not all(name in outcomes for name in wanted):
+                node.seen = frozenset(name for name in wanted if name in outcomes)
+        node.awaited = None
+        self._free_in_time(execution, node_id, node, now)
+
+    def _free_in_time(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
+        """Set a ready node free, or a timer for it where it is to wait."""
+        if node.retry_at is None or node.retry_at <= now:
+            self._set_free(execution, node_id, node, now)
+            return
+        node.phase, node.since, node.due_at = TIMER, now, node.retry_at
+        entry = (node.retry_at, execution.row.id, node_id, execution.row.generation, node.attempt)
+        heapq.heappush(self._timers, entry)
+
+    def _set_free(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
+        node.phase, node.since, node.due_at = FREE, now, None
+        execution.free[node_id] = None
+        self._with_free.setdefault(execution.row.id, now)
+
+    def _leave_phase(self, execution: _Execution, node_id: str, node: _Node) -> None:
+        if node.phase in _IN_FLIGHT:
+            execution.places.discard(node_id)
+            self._leases.pop((execution.row.id, node_id), None)
+        elif node.phase is LINED:
+            self._leases.pop((execution.row.id, node_id), None)
+        elif node.phase is FREE:
+            self._leave_free(execution, node_id)
+
+    def _leave_free(self, execution: _Execution, node_id: str) -> None:
+        del execution.free[node_id]
+        if not execution.free:
+            self._with_free.pop(execution.row.id, None)
+
+    # -- free nodes --------------------------------------------------------------------------------
+
+    async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
+        return [
+            Applied(self._missing(execution_id))
+            if (execution := self._executions.get(execution_id)) is None
+            else Applied(Answer.YES, self._free_nodes(execution))
+            for execution_id in execution_ids
+        ]
+
+    def _free_nodes(self, execution: _Execution) -> Sequence[FreeNode]:
+        if not execution.free or not execution.is_open:
+            return ()
+        room = execution.window - len(execution.places)
+        if room <= 0:
+            return ()
+        if len(execution.free) <= room:
+            return [self._free_node(execution, node_id) for node_id in execution.free]
+        chosen = []
+        for node_id in execution.free:
+            chosen.append(self._free_node(execution, node_id))
+            if len(chosen) == room:
+                break
+        return chosen
+
+    @staticmethod
+    def _free_node(execution: _Execution, node_id: str) -> FreeNode:
+        node, outcomes, plan = execution.nodes[node_id], execution.outcomes, execution.plan
+        parents = plan.graph.parents[node_id]
+        needs: Iterable[str] = plan.needs[node_id]
+        waiting = 0
+        if node.seen is not None:
+            seen = node.seen
+            total = len(parents)
+            parents = tuple(name for name in parents if name in seen)
+            waiting = total - len(parents)
+            needs = [name for name in needs if name in seen]
+        return FreeNode(
+            execution.row,
+            plan,
+            node_id,
+            node.attempt,
+            node.failures,
+            node.losses,
+            node.issued,
+            node.released,
+            tuple([outcomes[name] for name in parents]),
+            {name: outcomes[name] for name in needs if name in outcomes} if needs else {},
+            waiting,
+        )
+
+    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
+        now = self._now()
+        answers = []
+        moved = []
+        for task, epoch in tasks:
+            answer = self._queue(task, epoch, now)
+            answers.append(answer)
+            if answer is Answer.YES:
+                moved.append(task)
+        if moved and self._send is not None:
+            self._send(moved)
+        return answers
+
+    def _queue(self, task: Task, epoch: int, now: int) -> Answer:
+        found = self._find(task.execution_id, task.generation, task.node_id, task.attempt, epoch)
+        if isinstance(found, Answer):
+            return found
+        execution, node = found
+        if node.phase is not FREE or not execution.is_open:
+            return Answer.REFUSED
+        if len(execution.places) >= execution.window:
+            node.released = False
+            return Answer.NO_PLACE
+        self._leave_free(execution, task.node_id)
+        node.phase, node.since, node.queued_at = QUEUED, now, task.queued_at
+        execution.places.add(task.node_id)
+        if self._queued is not None:
+            node.lease_until = now + self._queued
+            self._leases[task.execution_id, task.node_id] = node
+        return Answer.YES
+
+    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        found = self._find(execution_id, generation, node_id, attempt)
+        if isinstance(found, Answer):
+            return found
+        execution, node = found
+        if node.phase not in (FREE, QUEUED):
+            return Answer.REFUSED
+        self._leave_phase(execution, node_id, node)
+        now = self._now()
+        node.phase, node.since, node.released, node.queued_at = LINED, now, False, None
+        # If the line forgets it, it is free again after a long while, and stands in line once more.
+        node.lease_until = now + self._reported
+        self._leases[execution_id, node_id] = node
+        return Answer.YES
+
+    async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        found = self._find(execution_id, generation, node_id, attempt)
+        if isinstance(found, Answer):
+            return found
+        execution, node = found
+        if node.phase is QUEUED and node.released:  # released before, and still on its way
+            return Answer.YES
+        if node.phase not in (LINED, FREE):
+            return Answer.REFUSED
+        node.released = True
+        if node.phase is LINED:
+            self._leave_phase(execution, node_id, node)
+            self._set_free(execution, node_id, node, self._now())
+        return Answer.YES
+
+    def _find(
+        self, execution_id: str, generation: int, node_id: str, attempt: int, epoch: int | None = None
+    ) -> tuple[_Execution, _Node] | Answer:
+        """Find exactly this attempt, unsettled; else say if the store is ahead of the caller, or behind."""
+        execution = self._executions.get(execution_id)
+        if execution is None:
+            return self._missing(execution_id, generation, epoch or 0)
+        row = execution.row
+        if generation > row.generation or (epoch is not None and epoch > row.epoch):
+            return Answer.UNKNOWN
+        node = execution.nodes.get(node_id)
+        if (
+            node is None
+            or node.attempt != attempt
+            or generation != row.generation
+            or (epoch is not None and epoch != row.epoch)
+        ):
+            return Answer.REFUSED
+        return execution, node
+
+    def _missing(self, execution_id: str, generation: int = 0, epoch: int = 0) -> Answer:
+        """Answer for an execution that is not there: it was closed, unless the caller knows a later life."""
+        mark = self._closed.get(execution_id)
+        if mark is None or generation > mark.generation or epoch > mark.epoch:
+            return Answer.UNKNOWN
+        return Answer.REFUSED
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
+        now = self._now()
+        return [self._start(request, now) for request in requests]
+
+    def _start(self, request: StartRequest, now: int) -> Started:
+        found = self._find(request.execution_id, request.generation, request.node_id, request.attempt)
+        if isinstance(found, Answer):
+            return Started(found)
+        execution, node = found
+        if node.phase is RUNNING and node.nonce == request.nonce:  # the answer was lost, not the start
+            return Started(Answer.YES, node.started_at or now)
+        if node.phase is not QUEUED:
+            return Started(Answer.REFUSED)
+        if not execution.is_open:
+            self._leave_phase(execution, request.node_id, node)
+            node.queued_at, node.released = None, False
+            self._set_free(execution, request.node_id, node, now)
+            return Started(Answer.REFUSED)
+        node.phase, node.since, node.started_at = RUNNING, now, now
+        node.nonce, node.worker, node.lease_until = request.nonce, request.worker, now + self._lease
+        self._leases[request.execution_id, request.node_id] = node
+        return Started(Answer.YES, now)
+
+    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
+        until = self._now() + self._lease
+        return [self._beat(item, until) for item in held]
+
+    def _beat(self, item: Held, until: int) -> Answer:
+        found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)
+        if isinstance(found, Answer):
+            return found
+        _, node = found
+        if node.phase is LIMBO:
+            node.phase, node.nonce, node.worker = RUNNING, item.nonce, item.worker
+            node.queued_at, node.started_at = item.queued_at, item.started_at
+        elif node.phase not in (RUNNING, REPORTED) or node.nonce != item.nonce:
+            return Answer.REFUSED
+        if node.phase is RUNNING:
+            node.lease_until = until
+        return Answer.YES
+
+    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+        now = self._now()
+        for result, nonce in zip(results, nonces, strict=True):
+            found = self._find(result.execution_id, result.generation, result.node_id, result.attempt)
+            if isinstance(found, Answer):
+                continue
+            _, node = found
+            if node.phase is LIMBO:
+                node.nonce, node.worker = nonce, result.worker
+                node.queued_at, node.started_at = result.queued_at, result.started_at
+            elif node.phase is not RUNNING or node.nonce != nonce:
+                continue
+            node.phase, node.since, node.lease_until = REPORTED, now, now + self._reported
+        self._publish(results)
+
+    async def hand_back(self, held: Sequence[Held]) -> None:
+        now = self._now()
+        for item in held:
+            found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)
+            if isinstance(found, Answer):
+                continue
+            _, node = found
+            if node.phase is RUNNING and node.nonce == item.nonce:
+                node.lease_until = now
+
+    # -- time --------------------------------------------------------------------------------------
+
+    async def due(self, *, idle_seconds: float) -> Due:
+        now = self._now()
+        idle_since = now - micros(idle_seconds)
+        woken: dict[tuple[str, int], None] = {}
+        deadlines: dict[tuple[str, int], None] = {}
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            _, execution_id, node_id, generation, attempt = heapq.heappop(timers)
+            execution = self._executions.get(execution_id)
+            if execution is None or execution.row.generation != generation:
+                continue
+            if not node_id:
+                deadlines[execution_id, generation] = None
+                continue
+            node = execution.nodes.get(node_id)
+            if node is not None and node.attempt == attempt and node.phase is TIMER:
+                self._set_free(execution, node_id, node, now)
+                woken[execution_id, generation] = None
+        for execution_id, generation in deadlines:
+            # Not taken out for good: if the commit that should follow is lost, it fires again.
+            heapq.heappush(timers, (now + self._lease, execution_id, "", generation, 0))
+        for execution_id, since in list(self._with_free.items()):
+            if since <= idle_since:
+                woken[execution_id, self._executions[execution_id].row.generation] = None
+        expired = []
+        for (execution_id, node_id), node in list(self._leases.items()):
+            if node.lease_until > now:
+                continue
+            if node.phase in (QUEUED, LINED):
+                # Its task is lost, or far behind: sent again, as the same attempt. Or the line forgot it.
+                execution = self._executions[execution_id]
+                self._leave_phase(execution, node_id, node)
+                node.released, node.queued_at = False, None
+                self._set_free(execution, node_id, node, now)
+                woken[execution_id, execution.row.generation] = None
+            else:
+                expired.append(self._expired(execution_id, node_id, node))
+        return Due(list(woken), expired, list(deadlines), self._next_at(now))
+
+    def _next_at(self, now: int) -> int | None:
+        leases = min((node.lease_until for node in self._leases.values()), default=None)
+        timer = self._timers[0][0] if self._timers else None
+        times = [at for at in (leases, timer) if at is not None]
+        return max(min(times), now) if times else None
+
+    def _expired(self, execution_id: str, node_id: str, node: _Node) -> Expired:
+        row = self._executions[execution_id].row
+        return Expired(
+            execution_id,
+            row.generation,
+            row.digest,
+            node_id,
+            node.attempt,
+            node.failures,
+            node.losses,
+            node.issued,
+            node.worker if node.phase is not LIMBO else None,
+            node.queued_at,
+            node.started_at,
+        )
+
+    # -- looking in --------------------------------------------------------------------------------
+
+    async def running(self, execution_id: str) -> dict[str, Running]:
+        execution = self._executions.get(execution_id)
+        if execution is None:
+            return {}
+        return {
+            node_id: Running(node.attempt, node.worker, node.queued_at, node.started_at)
+            for node_id in execution.places
+            if (node := execution.nodes[node_id]).phase in (RUNNING, REPORTED)
+        }
+
+    def in_hand(self, execution_id: str) -> tuple[list[str], int]:
+        """Name the nodes that run now, and count all that are in flight: for a progress bar in this process."""
+        execution = self._executions.get(execution_id)
+        if execution is None:
+            return [], 0
+        running = [name for name in execution.places if execution.nodes[name].phase is RUNNING]
+        return running, len(execution.places)
+
+    async def look(self, execution_id: str) -> Sight | None:
+        execution = self._executions.get(execution_id)
+        if execution is None:
+            return None
+        nodes = {
+            node_id: NodeSight(
+                node.phase,
+                node.attempt,
+                self._awaited(execution, node_id, node),
+                node.due_at,
+                node.queued_at,
+                node.started_at,
+                node.worker,
+                execution.plan.nodes[node_id].resource_tag,
+            )
+            for node_id, node in execution.nodes.items()
+        }
+        return Sight(execution.is_paused, nodes, len(execution.places), execution.window)
+
+    @staticmethod
+    def _awaited(execution: _Execution, node_id: str, node: _Node) -> tuple[str, ...]:
+        if node.phase is not WAITING:
+            return ()
+        return tuple(
+            [name for name in execution.plan.graph.parents[node_id] if name not in execution.outcomes]
+        )
+
+
+def _wakes_early(rule: TriggerRule, state: NodeState | None) -> bool:
+    return (rule is TriggerRule.ONE_SUCCESS and state is NodeState.COMPLETED) or (
+        rule is TriggerRule.ONE_FAILED and state is NodeState.FAILED
+    )

@@ -1,0 +1,242 @@
+"""One execution in a journal, told event by event: what the journal's contract suite is written in."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from weft.core.bounds import MIB
+from weft.core.event import (
+    AttemptFailed,
+    AttemptIssued,
+    AttemptLost,
+    CancelRequested,
+    DeadlinePassed,
+    Event,
+    ExecutionStarted,
+    NodeCached,
+    NodeCompleted,
+    NodeFailed,
+    NodeSkipped,
+    PauseRequested,
+    ResumeRequested,
+    RetryRequested,
+    Running,
+    Skip,
+)
+from weft.core.payload import encode
+from weft.core.plan import Plan, compile_plan
+from weft.core.row import ExecutionRow, History, NodeRow
+from weft.core.state import SETTLED, NodeState
+from weft.journal.contract import DEFAULT_NAMESPACE, Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from weft.core.ledger import Standing, Verdict
+    from weft.journal.contract import Journal
+
+ERROR = {"code": "handler_error", "message": "it broke", "retryable": True}
+
+
+def node(node_id: str, *dependencies: str, **fields: Any) -> dict[str, Any]:
+    """Write down a node of the definition."""
+    return {"id": node_id, "handler": "echo", "dependencies": list(dependencies), **fields}
+
+
+def submission(
+    execution_id: str,
+    *nodes: Mapping[str, Any],
+    namespace: str = DEFAULT_NAMESPACE,
+    input: bytes = b"{}",  # noqa: A002 - the word for it
+    labels: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Submission:
+    """Make the submission of an execution of these nodes; ``fields`` are the definition's own."""
+    document = {"nodes": list(nodes or (node("a"),)), **fields}
+    return Submission(
+        id=execution_id,
+        plan=compile_plan(document),
+        document=encode(document, max_bytes=MIB),
+        input=input,
+        namespace=namespace,
+        labels=dict(labels or {}),
+    )
+
+
+class Recording:
+    """An execution under way. Each method records one event, under the generation that is current."""
+
+    def __init__(self, journal: Journal, execution_id: str, plan: Plan) -> None:
+        self.journal = journal
+        self.id = execution_id
+        self.plan = plan
+        self.generation = 1
+
+    @classmethod
+    async def start(
+        cls, journal: Journal, *nodes: Mapping[str, Any], execution_id: str = "execution-1", **fields: Any
+    ) -> Recording:
+        """Submit an execution and take it up."""
+        recording = await cls.submit(journal, *nodes, execution_id=execution_id, **fields)
+        await recording.started()
+        return recording
+
+    @classmethod
+    async def submit(
+        cls, journal: Journal, *nodes: Mapping[str, Any], execution_id: str = "execution-1", **fields: Any
+    ) -> Recording:
+        """Submit an execution."""
+        new = submission(execution_id, *nodes, **fields)
+        await journal.submit([new])
+        return cls(journal, execution_id, new.plan)
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    async def record(self, event: Event) -> Standing:
+        (standing,) = await self.journal.record([event])
+        return standing
+
+    async def started(self) -> Standing:
+        return await self.record(ExecutionStarted(execution_id=self.id, generation=self.generation))
+
+    def completion(
+        self, node_id: str, attempt: int = 1, output: bytes | None = b"1", **fields: Any
+    ) -> NodeCompleted:
+        """Make the event; ``completed`` records it too."""
+        fields.setdefault("generation", self.generation)
+        fields.setdefault("output_bytes", 0 if output is None else len(output))
+        fields.setdefault("worker", "worker-1")
+        return NodeCompleted(execution_id=self.id, node_id=node_id, attempt=attempt, output=output, **fields)
+
+    async def completed(
+        self, node_id: str, attempt: int = 1, output: bytes | None = b"1", **fields: Any
+    ) -> Standing:
+        return await self.record(self.completion(node_id, attempt, output, **fields))
+
+    async def cached(self, node_id: str, output: bytes, attempt: int = 1) -> Standing:
+        return await self.record(NodeCached(**self._of(node_id, attempt), output=output))
+
+    async def failed_once(self, node_id: str, attempt: int = 1, **fields: Any) -> Standing:
+        fields = {"error": ERROR, "due_at": 0, "started_at": 0, **fields}
+        return await self.record(AttemptFailed(**self._of(node_id, attempt), **fields))
+
+    async def lost(self, node_id: str, attempt: int = 1, *, counted: bool = True) -> Standing:
+        return await self.record(AttemptLost(**self._of(node_id, attempt), counted=counted))
+
+    def failure(self, node_id: str, attempt: int = 1, **fields: Any) -> NodeFailed:
+        """Make the event; ``failed`` records it too."""
+        fields = {"error": ERROR, "started_at": 0, "worker": "worker-1", **fields}
+        return NodeFailed(**self._of(node_id, attempt), **fields)
+
+    async def failed(
+        self,
+        node_id: str,
+        attempt: int = 1,
+        *,
+        skips: Sequence[str] = (),
+        running: Mapping[str, Running] | None = None,
+        **fields: Any,
+    ) -> Standing:
+        """Record a failure for good. ``skips`` are behind it."""
+        behind = tuple(Skip(skip, "upstream_failed", node_id) for skip in skips)
+        return await self.record(
+            self.failure(node_id, attempt, skips=behind, running=dict(running or {}), **fields)
+        )
+
+    async def skipped(
+        self, node_id: str, reason: str = "condition", cause: str | None = None, attempt: int = 1
+    ) -> Standing:
+        return await self.record(NodeSkipped(**self._of(node_id, attempt), reason=reason, cause=cause))
+
+    async def issued(self, node_id: str, attempt: int = 1, *, epoch: int = 1) -> Standing:
+        return await self.record(AttemptIssued(**self._of(node_id, attempt), epoch=epoch))
+
+    async def deadline_passed(self, running: Mapping[str, Running] | None = None) -> Standing:
+        return await self.record(
+            DeadlinePassed(execution_id=self.id, generation=self.generation, running=dict(running or {}))
+        )
+
+    async def cancel(self, running: Mapping[str, Running] | None = None) -> Standing:
+        return await self.record(
+            CancelRequested(execution_id=self.id, generation=0, running=dict(running or {}), actor="ann")
+        )
+
+    async def pause(self) -> Standing:
+        return await self.record(PauseRequested(execution_id=self.id, generation=0, actor="ann"))
+
+    async def resume(self) -> Standing:
+        return await self.record(ResumeRequested(execution_id=self.id, generation=0, actor="ann"))
+
+    async def retry(self, *nodes: str) -> Standing:
+        """Ask for the next generation; what is recorded from now on is of it."""
+        standing = await self.record(
+            RetryRequested(execution_id=self.id, generation=0, nodes=nodes, actor="ann")
+        )
+        if standing.execution is not None:
+            self.generation = standing.execution.generation
+        return standing
+
+    async def control(self, call: str) -> Verdict:
+        """Make the control call of this name."""
+        calls = {"cancel": self.cancel, "pause": self.pause, "resume": self.resume, "retry": self.retry}
+        return (await calls[call]()).verdict
+
+    def _of(self, node_id: str, attempt: int) -> dict[str, Any]:
+        return {
+            "execution_id": self.id,
+            "generation": self.generation,
+            "node_id": node_id,
+            "attempt": attempt,
+        }
+
+    # -- what the journal says of it ---------------------------------------------------------------
+
+    async def row(self) -> ExecutionRow:
+        row = await self.journal.execution(self.id)
+        assert row is not None
+        return row
+
+    async def node(self, node_id: str) -> NodeRow:
+        """Read a node's row, a missing one as what it means."""
+        return (await self.journal.nodes(self.id)).get(node_id, NodeRow(node_id=node_id))
+
+    async def states(self) -> dict[str, NodeState | None]:
+        """Give the state of every node; None is not settled."""
+        rows = await self.journal.nodes(self.id)
+        return {name: rows.get(name, NodeRow(node_id=name)).state for name in self.plan.nodes}
+
+    async def events(self) -> Sequence[History]:
+        return await self.journal.events(self.id)
+
+    async def types(self) -> list[str]:
+        return [event.type for event in await self.events()]
+
+    async def letters(self) -> dict[tuple[str, int], str]:
+        """Give the state of every dead letter, by node and generation."""
+        found = await self.journal.dead_letters(execution_id=self.id)
+        return {(letter.node_id, letter.generation): letter.state for letter in found}
+
+
+async def assert_consistent(journal: Journal, execution_id: str) -> None:
+    """Hold an execution's rows against each other: what is true of them after every commit."""
+    execution = await journal.execution(execution_id)
+    assert execution is not None
+    plan = await journal.plan(execution.digest)
+    assert plan is not None
+    rows = await journal.nodes(execution_id)
+    events = await journal.events(execution_id, limit=execution.seq + 1)
+    assert [event.seq for event in events] == list(range(1, execution.seq + 1)), "event numbers have no gaps"
+    assert all(before.at <= after.at for before, after in pairwise(events))
+    settled = [row for row in rows.values() if row.state in SETTLED]
+    assert execution.unsettled == len(plan.nodes) - len(settled)
+    assert execution.failed == sum(row.state is NodeState.FAILED for row in settled)
+    assert execution.is_terminal == (execution.unsettled == 0)
+    assert execution.is_terminal == (execution.finished_at is not None)
+    for row in rows.values():
+        assert row.node_id in plan.nodes
+        assert row.seq <= execution.seq
+        assert max(row.ended, row.answered, row.issued) <= row.attempt
+        times = [row.queued_at, row.started_at, row.finished_at, execution.updated_at]
+        known = [time for time in times if time is not None]
+        assert known == sorted(known), f"the times of {row.node_id} are out of order"

@@ -1,0 +1,1058 @@
+"""What every store promises, as tests. An adapter's suite is a subclass with the fixture ``bench``::
+
+    class TestRedisStore(StoreContract):
+        @pytest.fixture
+        async def bench(self, clock: VirtualClock, redis_url: str) -> AsyncIterator[StoreBench]:
+            ...
+
+The store is built with the sizes and times below, and takes the time from ``clock``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from weft.clock import VirtualClock
+from weft.core.event import AttemptIssued, DeadlinePassed, Event
+from weft.core.snapshot import Settlement, Snapshot
+from weft.core.state import ExecutionState
+from weft.core.time import micros
+from weft.store.contract import Answer, Expired, FreeNode, Started, StartRequest, StateStore
+from weft.testing.walk import WORKER, Walk, node, nonce, workflow
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from weft.core.payload import Json
+    from weft.core.row import ExecutionRow
+    from weft.core.task import Result, Task
+
+NEVER = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBench:
+    """A store to be tried, and what it does to the world."""
+
+    store: StateStore
+    # What was appended to the result stream so far.
+    published: Callable[[], Awaitable[Sequence[Result]]]
+    # What was sent to workers so far; None where moving and sending are two steps.
+    sent: Callable[[], Awaitable[Sequence[Task]]] | None
+    # Lose everything, as a server that is restarted empty does.
+    flush: Callable[[], Awaitable[None]]
+
+
+class StoreContract:
+    WINDOW = 3
+    LEASE_SECONDS = 15.0
+    REPORTED_SECONDS = 300.0
+
+    @pytest.fixture
+    def clock(self) -> VirtualClock:
+        return VirtualClock()
+
+    @pytest.fixture
+    async def bench(self, clock: VirtualClock) -> StoreBench:
+        raise NotImplementedError("an adapter's suite gives this fixture")
+
+    @pytest.fixture
+    def store(self, bench: StoreBench) -> StateStore:
+        return bench.store
+
+    @pytest.fixture
+    def new_walk(self, store: StateStore, clock: VirtualClock) -> Callable[..., Walk]:
+        """Make a walk on the store under test."""
+
+        def made(*nodes: Json, **fields: Any) -> Walk:
+            execution_id = fields.pop("execution_id", "x1")
+            return Walk(workflow(*nodes, **fields), store=store, clock=clock, execution_id=execution_id)
+
+        return made
+
+    # -- install -----------------------------------------------------------------------------------
+
+    async def test_a_fresh_install_frees_the_roots(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", node("c", "a"))
+        await installed(walk)
+        free = await free_nodes(walk)
+        assert [one.node_id for one in free] == ["a", "b"]
+        assert {(one.attempt, one.failures, one.losses, one.issued, one.released) for one in free} == {
+            (1, 0, 0, 0, False)
+        }
+        assert all((one.parents, one.seen, one.waiting) == ((), {}, 0) for one in free)
+
+    async def test_an_install_that_is_not_fresh_puts_what_is_ready_in_limbo(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", node("c", "a"))
+        await installed(walk)
+        assert await walk.rebuild() is Answer.YES
+        assert await free_nodes(walk) == []
+        assert await phases(walk) == {"a": "limbo", "b": "limbo"}
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert sight.places_taken == 2
+
+    async def test_nobody_starts_what_is_in_limbo(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        await walk.rebuild()
+        assert await start(walk, "a") is Answer.REFUSED
+        assert await queue(walk, as_seen_before(walk, await walk.execution(), "a")) is Answer.REFUSED
+
+    async def test_limbo_that_nobody_adopts_expires_without_a_holder(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        await walk.rebuild()
+        assert await expired(walk) == []
+        walk.clock.advance(self.LEASE_SECONDS)
+        (lease,) = await expired(walk)
+        assert (lease.node_id, lease.attempt, lease.holder) == ("a", 1, None)
+
+    async def test_an_install_that_is_not_fresh_announces_no_free_nodes(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        await walk.rebuild()
+        walk.clock.advance(self.LEASE_SECONDS - 1)
+        assert list((await walk.store.due(idle_seconds=1)).woken) == []
+
+    async def test_an_install_with_another_token_is_refused(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.store.token()
+        snapshot = await walk.submit()
+        assert await walk.store.install(snapshot, token="another", fresh=True)  # noqa: S106 is Answer.REFUSED
+        assert await walk.store.look("x1") is None
+
+    async def test_a_builder_from_before_a_flush_is_refused(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a")
+        token = await walk.store.token()
+        assert await walk.store.token() == token
+        snapshot = await walk.submit()
+        await bench.flush()
+        assert await walk.store.install(snapshot, token=token, fresh=True) is Answer.REFUSED
+        assert await walk.store.token() != token
+
+    async def test_the_highest_epoch_wins(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        first = await walk.submit()
+        second = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert second is not None
+        assert await walk.install(second, fresh=True) is Answer.YES
+        for late in (first, second):
+            assert await walk.install(late, fresh=True) is Answer.REFUSED
+        assert list(await walk.store.epochs(["x1", "nowhere"])) == [2, None]
+
+    async def test_an_install_takes_up_where_the_rows_are(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", node("b", "a"), node("c", "b"), "d")
+        await walk.begin()
+        await walk.complete("a")
+        await walk.rebuild()
+        assert await phases(walk) == {"b": "limbo", "d": "limbo"}
+
+    @pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
+    @pytest.mark.parametrize("fresh", [True, False])
+    async def test_a_retry_that_is_not_due_is_a_timer_whatever_the_order_of_the_rows(
+        self, new_walk: Callable[..., Walk], fresh: bool, order: int
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        await walk.complete("a")
+        await walk.advance(await walk.failed("b", retryable=True))
+        snapshot = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert snapshot is not None
+        await walk.install(_reordered(snapshot, order), fresh=fresh)
+        assert await phases(walk) == {"b": "timer"}
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert (sight.nodes["b"].attempt, sight.places_taken) == (2, 0)
+        walk.clock.advance(1)
+        assert list((await walk.store.due(idle_seconds=NEVER)).woken) == [("x1", 1)]
+        (free,) = await free_nodes(walk)
+        assert (free.node_id, free.attempt, free.failures) == ("b", 2, 1)
+
+    @pytest.mark.parametrize(("fresh", "phase"), [(True, "free"), (False, "limbo")])
+    async def test_a_retry_that_is_overdue_is_like_any_ready_node(
+        self, new_walk: Callable[..., Walk], fresh: bool, phase: str
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.advance(await walk.failed("a", retryable=True))
+        walk.clock.advance(2)
+        snapshot = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert snapshot is not None
+        await walk.install(snapshot, fresh=fresh)
+        assert await phases(walk) == {"a": phase}
+
+    async def test_the_next_generation_takes_the_place_of_the_last(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("bad", "slow")
+        await walk.begin()
+        await walk.fail("bad")
+        assert await walk.store.look("x1") is None
+        await walk.record(walk.retried())
+        assert await walk.reopen() == ["bad", "slow"]
+        assert walk.started[-2:] == [("bad", 2, 2), ("slow", 2, 2)]
+
+    # -- what the store does not have ----------------------------------------------------------------
+
+    async def test_an_execution_it_does_not_have_is_unknown_to_every_move(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        row = (await walk.submit()).execution
+        store = walk.store
+        moves = [
+            (await store.apply([Settlement(row, walk.plan, ())]))[0].answer,
+            (await store.free(["x1"]))[0].answer,
+            await queue(walk, as_seen_before(walk, row, "a")),
+            await store.line("x1", generation=1, node_id="a", attempt=1),
+            await store.release("x1", generation=1, node_id="a", attempt=1),
+            await start(walk, "a"),
+            (await store.beat([walk.held("a")]))[0],
+        ]
+        assert moves == [Answer.UNKNOWN] * len(moves)
+        assert await store.look("x1") is None
+        assert await store.running("x1") == {}
+
+    async def test_a_later_life_than_it_has_is_unknown(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        later = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert later is not None
+        (applied,) = await walk.store.apply([Settlement(later.execution, walk.plan, ())])
+        assert (applied.answer, list(applied.free)) == (Answer.UNKNOWN, [])
+        assert await queue(walk, as_seen_before(walk, later.execution, "a")) is Answer.UNKNOWN
+        assert await start(walk, "a", generation=2) is Answer.UNKNOWN
+        assert list(await walk.store.beat([walk.held("a", generation=2)])) == [Answer.UNKNOWN]
+
+    async def test_an_earlier_life_than_it_has_is_refused(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        old = (await walk.submit()).execution
+        await walk.install(Snapshot(old, walk.plan, ()), fresh=True)
+        old = await walk.execution()
+        newer = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert newer is not None
+        await walk.install(newer, fresh=True)
+        (applied,) = await walk.store.apply([Settlement(old, walk.plan, ())])
+        assert (applied.answer, list(applied.free)) == (Answer.REFUSED, [])
+        assert await queue(walk, as_seen_before(walk, old, "a")) is Answer.REFUSED
+
+    async def test_after_a_flush_everything_is_unknown(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await bench.flush()
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.UNKNOWN]
+        assert await walk.store.look("x1") is None
+        due = await walk.store.due(idle_seconds=0)
+        assert (list(due.woken), list(due.expired), list(due.deadlines)) == ([], [], [])
+
+    # -- close -------------------------------------------------------------------------------------
+
+    async def test_after_close_nothing_starts_and_whoever_runs_is_told_to_stop(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b")
+        await installed(walk)
+        a, b = await free_nodes(walk)
+        await walk.hand_out(a)
+        await queue(walk, b)
+        await walk.advance(walk.cancelled())
+        assert await start(walk, "b") is Answer.REFUSED
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.REFUSED]
+        assert (await walk.store.free(["x1"]))[0].answer is Answer.REFUSED
+        assert await queue(walk, b) is Answer.REFUSED
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert await expired(walk) == []
+
+    async def test_close_leaves_a_mark_even_if_the_execution_is_not_there(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        snapshot = await walk.submit()
+        assert await walk.store.close("x1", generation=1, epoch=1) is Answer.YES
+        # A rebuild that was under way when the execution was cancelled:
+        assert await walk.install(snapshot, fresh=False) is Answer.REFUSED
+        assert await start(walk, "a") is Answer.REFUSED
+
+    async def test_a_later_epoch_opens_what_was_closed(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.advance(walk.cancelled())
+        await walk.record(walk.retried())
+        assert await walk.reopen() == ["a"]
+
+    async def test_a_late_close_does_not_take_a_newer_life_away(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.rebuild()
+        assert await walk.store.close("x1", generation=1, epoch=1) is Answer.REFUSED
+        assert await phases(walk) == {"a": "limbo"}
+
+    async def test_closing_twice_is_closing_once(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        for _ in range(2):
+            assert await walk.store.close("x1", generation=1, epoch=1) is Answer.YES
+        assert await walk.store.look("x1") is None
+
+    async def test_what_was_closed_is_refused_and_what_came_after_it_is_unknown(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        old = await walk.execution()
+        await walk.store.close("x1", generation=1, epoch=1)
+        later = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert later is not None
+        for row, answer in ((old, Answer.REFUSED), (later.execution, Answer.UNKNOWN)):
+            (applied,) = await walk.store.apply([Settlement(row, walk.plan, ())])
+            assert applied.answer is answer
+
+    # -- apply -------------------------------------------------------------------------------------
+
+    async def test_a_join_is_free_when_its_last_parent_is_settled(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", node("c", "a", "b", config={"x": "{{ a.output }}"}))
+        await walk.begin()
+        await walk.record(await walk.completed("a", 1))
+        await apply_rows(walk, "a")
+        assert await free_nodes(walk) == []
+        await walk.record(await walk.completed("b", 2))
+        (free,) = await apply_rows(walk, "b")
+        assert free.node_id == "c"
+        assert [row.node_id for row in free.parents] == ["a", "b"]
+        assert {name: row.output for name, row in free.seen.items()} == {"a": b"1"}
+        assert free.waiting == 0
+
+    async def test_a_row_again_changes_nothing(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", node("c", "a", "b"))
+        await walk.begin()
+        await walk.record(await walk.completed("a"))
+        for _ in range(3):
+            await apply_rows(walk, "a")
+        assert await free_nodes(walk) == []
+        assert await phases(walk) == {"b": "running", "c": "waiting"}
+
+    async def test_all_free_nodes_are_given_and_not_only_those_just_freed(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", node("c", "a"))
+        await installed(walk)
+        (a, _) = await free_nodes(walk)
+        await walk.hand_out(a)
+        await walk.record(await walk.completed("a"))
+        # Whoever was to dispatch `b` has crashed; the next event of the execution finds it.
+        assert [one.node_id for one in await apply_rows(walk, "a")] == ["b", "c"]
+        assert [one.node_id for one in await apply_rows(walk, "a")] == ["b", "c"]
+
+    async def test_every_settlement_of_a_call_has_its_own_answer(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b")
+        other = new_walk("z", execution_id="x2")
+        await installed(walk)
+        unknown = (await other.submit()).execution
+        current = await walk.execution()
+        newer = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert newer is not None
+        applied = await walk.store.apply(
+            [
+                Settlement(current, walk.plan, ()),
+                Settlement(unknown, other.plan, ()),
+                Settlement(current, walk.plan, ()),
+                Settlement(newer.execution, walk.plan, ()),
+            ]
+        )
+        assert [one.answer for one in applied] == [Answer.YES, Answer.UNKNOWN, Answer.YES, Answer.UNKNOWN]
+        # The free nodes of an execution come once in a call: with the last that was merged.
+        assert [[free.node_id for free in one.free] for one in applied] == [[], [], ["a", "b"], []]
+
+    async def test_an_old_row_does_not_take_a_newer_one_back(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.record(await walk.lost("a"))
+        older = await walk.row("a")
+        await walk.record(await walk.lost("a"))
+        execution = await walk.execution()
+        newer = await walk.row("a")
+        for row in (newer, older, newer):
+            await walk.store.apply([Settlement(execution, walk.plan, (row,))])
+        (free,) = await free_nodes(walk)
+        assert (free.attempt, free.losses) == (3, 2)
+
+    async def test_an_old_execution_row_does_not_take_a_pause_back(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        before = await walk.execution()
+        await walk.advance(walk.paused())
+        await walk.store.apply([Settlement(before, walk.plan, ())])
+        assert await free_nodes(walk) == []
+
+    async def test_a_row_again_does_not_take_a_reserved_token_away(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.advance(await walk.failed("a", retryable=True))
+        walk.clock.advance(2)
+        await walk.store.due(idle_seconds=NEVER)
+        await walk.store.release("x1", generation=1, node_id="a", attempt=2)
+        (free,) = await apply_rows(walk, "a")
+        assert free.released
+
+    async def test_a_settled_node_gives_its_place_and_its_lease_back(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b")
+        await walk.begin()
+        await walk.complete("a")
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert (set(sight.nodes), sight.places_taken) == ({"b"}, 1)
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert [lease.node_id for lease in await expired(walk)] == ["b"]
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.REFUSED]
+
+    async def test_a_terminal_execution_has_nothing_free(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("bad", "other")
+        await installed(walk)
+        (bad, _) = await free_nodes(walk)
+        await walk.hand_out(bad)
+        standing = await walk.record(await walk.failed("bad"))
+        assert standing.execution is not None
+        assert standing.execution.state is ExecutionState.FAILED
+        (applied,) = await walk.store.apply([Settlement(standing.execution, walk.plan, standing.rows)])
+        assert list(applied.free) == []
+
+    # -- the view, fixed when a node becomes free -----------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("rule", "first", "second"),
+        [("one_success", "complete", "fail"), ("one_failed", "fail", "complete")],
+    )
+    async def test_what_an_early_rule_sees_is_fixed_when_it_wakes(
+        self, new_walk: Callable[..., Walk], rule: str, first: str, second: str
+    ) -> None:
+        walk = new_walk(
+            "a",
+            "b",
+            "c",
+            node("n", "a", "b", "c", rule=rule, config=["{{ nodes.b.state | default('not yet') }}"]),
+            failure_policy="continue",
+        )
+        await walk.begin()
+        endings = {"complete": walk.completed, "fail": walk.failed}
+        await walk.record(await endings[first]("a"))
+        (looked,) = await apply_rows(walk, "a")
+        # Between two looks another parent settles.
+        await walk.record(await endings[second]("b"))
+        (again,) = await apply_rows(walk, "b")
+        for free in (looked, again):
+            assert free.node_id == "n"
+            assert [row.node_id for row in free.parents] == ["a"]
+            assert (free.seen, free.waiting) == ({}, 2)
+        assert walk.decide(looked) == walk.decide(again)
+
+    async def test_an_early_rule_that_nothing_woke_sees_all_its_parents(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", node("n", "a", "b", rule="one_failed"))
+        await walk.begin()
+        for name in ("a", "b"):
+            await walk.record(await walk.completed(name))
+            free = await apply_rows(walk, name)
+        (free_node,) = free
+        assert [row.node_id for row in free_node.parents] == ["a", "b"]
+        assert free_node.waiting == 0
+
+    async def test_what_a_node_sees_of_an_ancestor_that_a_skip_went_past_is_fixed_too(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        """It needs no early rule: `skipped` does not wait for `slow`, which `cleanup` behind it names."""
+        walk = new_walk(
+            "bad",
+            "slow",
+            node("skipped", "bad", "slow"),
+            node("cleanup", "skipped", rule="all_done", config=["{{ nodes.slow.state | default('?') }}"]),
+            failure_policy="continue",
+        )
+        await walk.begin()
+        standing = await walk.record(await walk.failed("bad"))
+        (looked,) = await walk.apply(standing)
+        assert looked.node_id == "cleanup"
+        await walk.record(await walk.completed("slow"))
+        (again,) = await apply_rows(walk, "slow")
+        assert (looked.seen, again.seen) == ({}, {})
+        assert walk.decide(looked) == walk.decide(again)
+
+    async def test_a_later_attempt_sees_what_the_first_saw(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", node("n", "a", "b", rule="one_success"))
+        await walk.begin()
+        assert await walk.complete("a") == ["n"]
+        await walk.complete("b")
+        await walk.record(await walk.lost("n"))
+        (free,) = await apply_rows(walk, "n")
+        assert (free.attempt, [row.node_id for row in free.parents], free.waiting) == (2, ["a"], 1)
+
+    # -- queue and places ----------------------------------------------------------------------------
+
+    async def test_a_node_is_queued_and_sent_once(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        (free,) = await free_nodes(walk)
+        assert await queue(walk, free) is Answer.YES
+        assert await queue(walk, free) is Answer.REFUSED
+        assert await free_nodes(walk) == []
+        if bench.sent is not None:
+            assert [(task.node_id, task.attempt) for task in await bench.sent()] == [("a", 1)]
+
+    @pytest.mark.parametrize("wrong", [{"attempt": 2}, {"generation": 0}, {"node_id": "b"}])
+    async def test_only_the_current_attempt_is_queued(
+        self, new_walk: Callable[..., Walk], bench: StoreBench, wrong: dict[str, Any]
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await installed(walk)
+        (free,) = await free_nodes(walk)
+        task = _replaced(walk.task(free), **wrong)
+        assert list(await walk.store.queue([(task, 1)])) == [Answer.REFUSED]
+        assert [one.node_id for one in await free_nodes(walk)] == ["a"]
+        if bench.sent is not None:
+            assert list(await bench.sent()) == []
+
+    async def test_an_execution_has_as_many_in_flight_as_the_window_allows(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        names = [f"n{index}" for index in range(self.WINDOW + 2)]
+        walk = new_walk(*names)
+        await installed(walk)
+        free = await free_nodes(walk)
+        assert [one.node_id for one in free] == names[: self.WINDOW]
+        answers = [await queue(walk, one) for one in free]
+        assert answers == [Answer.YES] * self.WINDOW
+        assert await free_nodes(walk) == []
+        late = as_seen_before(walk, free[0].execution, names[-1])
+        assert await queue(walk, late) is Answer.NO_PLACE
+        assert (await phases(walk))[names[-1]] == "free"
+        # Whatever settles gives its place on.
+        await start(walk, names[0])
+        await walk.record(await walk.completed(names[0]))
+        assert [one.node_id for one in await apply_rows(walk, names[0])] == [names[self.WINDOW]]
+
+    async def test_max_concurrency_binds_where_it_is_the_smaller(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", max_concurrency=1)
+        await walk.begin()
+        assert walk.started == [("a", 1, 1)]
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert (sight.places_taken, sight.places) == (1, 1)
+        assert await walk.complete("a") == ["b"]
+
+    async def test_a_place_is_not_given_back_twice(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", "c", "d", max_concurrency=2)
+        await walk.begin()
+        event = await walk.completed("a")
+        await walk.advance(event, event, event)
+        assert [name for name, _, _ in walk.started] == ["a", "b", "c"]
+
+    async def test_a_node_that_waits_for_its_retry_holds_no_place(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", max_concurrency=1)
+        await walk.begin()
+        assert await walk.advance(await walk.failed("a", retryable=True)) == ["b"]
+        assert await phases(walk) == {"a": "timer", "b": "running"}
+
+    async def test_a_node_in_limbo_and_a_reported_one_hold_their_places(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", max_concurrency=1)
+        await walk.begin()
+        await walk.store.report([await walk.result("a")], [nonce("a", 1)])
+        assert await free_nodes(walk) == []
+        await walk.rebuild()
+        assert await free_nodes(walk) == []
+
+    # -- lines -------------------------------------------------------------------------------------
+
+    async def test_a_lined_node_holds_no_place_and_is_not_free(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk(node("a", resource_tag="api"), "b", max_concurrency=1)
+        await installed(walk)
+        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.line("x1", **line) is Answer.YES
+        assert [one.node_id for one in await free_nodes(walk)] == ["b"]
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert (sight.nodes["a"].phase, sight.nodes["a"].resource_tag) == ("lined", "api")
+        assert sight.places_taken == 0
+
+    async def test_a_released_node_is_free_with_its_token(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        await walk.store.line("x1", **line)
+        for _ in range(2):
+            assert await walk.store.release("x1", **line) is Answer.YES
+        (free,) = await free_nodes(walk)
+        assert free.released
+
+    async def test_a_queued_node_that_found_no_token_goes_back_to_the_line(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        (free,) = await free_nodes(walk)
+        await queue(walk, free)
+        assert await walk.store.line("x1", generation=1, node_id="a", attempt=1) is Answer.YES
+        assert await phases(walk) == {"a": "lined"}
+        assert await start(walk, "a") is Answer.REFUSED
+
+    async def test_without_a_place_a_reserved_token_is_given_up(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", max_concurrency=1)
+        await installed(walk)
+        await walk.store.release("x1", generation=1, node_id="b", attempt=1)
+        (a,) = await free_nodes(walk)
+        await walk.hand_out(a)
+        assert await queue(walk, as_seen_before(walk, a.execution, "b")) is Answer.NO_PLACE
+        (b,) = await _after(walk, await walk.completed("a"))
+        assert (b.node_id, b.released) == ("b", False)
+
+    @pytest.mark.parametrize("wrong", [{"attempt": 2}, {"generation": 0}, {"node_id": "b"}])
+    async def test_only_the_current_attempt_is_lined_or_released(
+        self, new_walk: Callable[..., Walk], wrong: dict[str, Any]
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await installed(walk)
+        line = {"generation": 1, "node_id": "a", "attempt": 1, **wrong}
+        assert await walk.store.line("x1", **line) is Answer.REFUSED
+        assert await walk.store.release("x1", **line) is Answer.REFUSED
+        assert [one.node_id for one in await free_nodes(walk)] == ["a"]
+
+    # -- pause -------------------------------------------------------------------------------------
+
+    async def test_a_paused_execution_gives_nothing_out(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b")
+        await installed(walk)
+        (a, b) = await free_nodes(walk)
+        await walk.advance(walk.paused())
+        assert await free_nodes(walk) == []
+        assert await queue(walk, a) is Answer.REFUSED
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert sight.paused
+        free = await walk.apply(await walk.record(walk.resumed()))
+        assert [one.node_id for one in free] == [a.node_id, b.node_id]
+
+    async def test_a_task_that_is_started_while_paused_goes_back_to_free(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        (free,) = await free_nodes(walk)
+        await queue(walk, free)
+        await walk.advance(walk.paused())
+        assert await start(walk, "a") is Answer.REFUSED
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert (sight.nodes["a"].phase, sight.places_taken) == ("free", 0)
+        assert await walk.advance(walk.resumed()) == ["a"]
+        assert walk.started == [("a", 1, 1)]
+
+    async def test_a_running_attempt_finishes_and_counts_while_paused(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        await walk.advance(walk.paused())
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        assert await walk.complete("a") == []
+        assert await walk.advance(walk.resumed()) == ["b"]
+
+    async def test_a_timer_that_comes_due_while_paused_waits_for_the_resume(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.advance(await walk.failed("a", retryable=True), walk.paused())
+        walk.clock.advance(2)
+        await walk.store.due(idle_seconds=NEVER)
+        assert await free_nodes(walk) == []
+        assert await walk.advance(walk.resumed()) == ["a"]
+
+    # -- start -------------------------------------------------------------------------------------
+
+    async def test_an_attempt_is_started_by_one(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        (free,) = await free_nodes(walk)
+        await queue(walk, free)
+        started = await _started(walk, "a")
+        assert (started.answer, started.at) == (Answer.YES, walk.clock.now())
+        assert await start(walk, "a", nonce="another") is Answer.REFUSED
+
+    async def test_a_start_whose_answer_was_lost_is_the_same_start(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        (free,) = await free_nodes(walk)
+        await queue(walk, free)
+        first = await _started(walk, "a")
+        walk.clock.advance(3)
+        assert await _started(walk, "a") == first
+
+    @pytest.mark.parametrize("wrong", [{"attempt": 2}, {"generation": 0}, {"node_id": "b"}])
+    async def test_only_the_queued_attempt_starts(
+        self, new_walk: Callable[..., Walk], wrong: dict[str, Any]
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await installed(walk)
+        (free,) = await free_nodes(walk)
+        await queue(walk, free)
+        assert await start(walk, **{"node_id": "a", **wrong}) is Answer.REFUSED
+
+    async def test_what_is_free_and_not_queued_does_not_start(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        assert await start(walk, "a") is Answer.REFUSED
+
+    async def test_a_superseded_attempt_does_not_start(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.advance(await walk.lost("a"))
+        assert await start(walk, "a", attempt=1, nonce="another") is Answer.REFUSED
+        assert walk.started == [("a", 1, 1), ("a", 1, 2)]
+
+    async def test_what_is_in_hand_is_listed_with_its_times(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", "c")
+        await installed(walk)
+        a, b, _ = await free_nodes(walk)
+        queued_at = walk.clock.now()
+        await queue(walk, a)
+        await queue(walk, b)
+        walk.clock.advance(1)
+        await start(walk, "a")
+        running = await walk.store.running("x1")
+        assert set(running) == {"a"}
+        assert (running["a"].attempt, running["a"].worker) == (1, WORKER)
+        assert (running["a"].queued_at, running["a"].started_at) == (queued_at, walk.clock.now())
+
+    # -- leases ------------------------------------------------------------------------------------
+
+    async def test_a_heartbeat_renews_the_lease(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        for _ in range(3):
+            walk.clock.advance(self.LEASE_SECONDS - 1)
+            assert await expired(walk) == []
+            assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+
+    @pytest.mark.parametrize(
+        "wrong", [{"nonce": "another"}, {"attempt": 2}, {"generation": 0}, {"node_id": "b"}]
+    )
+    async def test_a_heartbeat_of_another_attempt_is_told_to_stop(
+        self, new_walk: Callable[..., Walk], wrong: dict[str, Any]
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        held = _replaced(walk.held("a"), **wrong)
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert list(await walk.store.beat([held])) == [Answer.REFUSED]
+        assert [lease.node_id for lease in await expired(walk)] == ["a"]
+
+    async def test_a_heartbeat_adopts_exactly_its_attempt_out_of_limbo(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        held = walk.held("a")
+        walk.clock.advance(5)
+        await walk.rebuild()
+        assert list(await walk.store.beat([_replaced(held, attempt=2)])) == [Answer.REFUSED]
+        assert list(await walk.store.beat([held])) == [Answer.YES]
+        assert await phases(walk) == {"a": "running"}
+        (running,) = (await walk.store.running("x1")).values()
+        assert (running.worker, running.started_at) == (WORKER, held.started_at)
+        # It has a holder now: another is refused, and the lease counts from the adoption.
+        assert list(await walk.store.beat([_replaced(held, nonce="another")])) == [Answer.REFUSED]
+        walk.clock.advance(self.LEASE_SECONDS)
+        (lease,) = await expired(walk)
+        assert lease.holder == WORKER
+
+    async def test_an_expired_lease_is_listed_and_not_changed(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk(node("a", delivery="at_most_once"))
+        await installed(walk)
+        await walk.advance(AttemptIssued(execution_id="x1", generation=1, node_id="a", attempt=1, epoch=1))
+        queued_at = walk.clock.now()
+        walk.clock.advance(self.LEASE_SECONDS)
+        for _ in range(2):
+            (lease,) = await expired(walk)
+            assert lease == Expired("x1", 1, walk.plan.digest, "a", 1, 0, 0, 1, WORKER, queued_at, queued_at)
+        # A worker that was only slow still has it.
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        assert await expired(walk) == []
+
+    async def test_a_lost_attempt_is_free_again_under_the_next_number(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        walk.clock.advance(self.LEASE_SECONDS)
+        (free,) = await _after(walk, await walk.lost("a"))
+        assert (free.attempt, free.losses) == (2, 1)
+        assert await expired(walk) == []
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.REFUSED]
+
+    async def test_a_lease_that_is_handed_back_has_run_out(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.store.hand_back([_replaced(walk.held("a"), nonce="another")])
+        assert await expired(walk) == []
+        await walk.store.hand_back([walk.held("a")])
+        assert [lease.node_id for lease in await expired(walk)] == ["a"]
+
+    # -- report ------------------------------------------------------------------------------------
+
+    async def test_a_report_publishes_the_result_and_ends_the_lease(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        result = await walk.result("a")
+        await walk.store.report([result], [nonce("a", 1)])
+        assert list(await bench.published()) == [result]
+        assert await phases(walk) == {"a": "reported"}
+        # A journal that is away for longer than a lease costs no attempt.
+        walk.clock.advance(self.REPORTED_SECONDS - 1)
+        assert await expired(walk) == []
+        walk.clock.advance(1)
+        assert [lease.node_id for lease in await expired(walk)] == ["a"]
+
+    async def test_a_heartbeat_that_crosses_its_report_is_welcome(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.store.report([await walk.result("a")], [nonce("a", 1)])
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert await expired(walk) == []
+
+    async def test_a_report_of_another_holder_ends_nobodys_lease(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.store.report([await walk.result("a")], ["another"])
+        assert len(await bench.published()) == 1
+        assert await phases(walk) == {"a": "running"}
+
+    async def test_a_report_adopts_its_attempt_out_of_limbo(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        result = await walk.result("a")
+        await walk.rebuild()
+        await walk.store.report([result], [nonce("a", 1)])
+        assert await phases(walk) == {"a": "reported"}
+        (running,) = (await walk.store.running("x1")).values()
+        assert (running.worker, running.started_at) == (WORKER, result.started_at)
+
+    async def test_a_result_is_published_whatever_the_store_knows(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a")
+        await walk.submit()
+        result = await walk.result("a")
+        await walk.store.report([result], [nonce("a", 1)])
+        assert list(await bench.published()) == [result]
+
+    # -- time --------------------------------------------------------------------------------------
+
+    async def test_a_retry_is_free_when_it_is_due_and_not_before(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.advance(await walk.failed("a", retryable=True))
+        due = await walk.store.due(idle_seconds=NEVER)
+        assert (list(due.woken), due.next_at) == ([], walk.clock.now() + micros(1))
+        walk.clock.advance(0.999999)
+        assert list((await walk.store.due(idle_seconds=NEVER)).woken) == []
+        walk.clock.advance(0.000001)
+        assert list((await walk.store.due(idle_seconds=NEVER)).woken) == [("x1", 1)]
+        (free,) = await free_nodes(walk)
+        assert (free.attempt, free.failures) == (2, 1)
+        # Fired: it is announced once, and found by the sweep after that.
+        assert list((await walk.store.due(idle_seconds=NEVER)).woken) == []
+
+    async def test_free_nodes_that_nobody_dispatches_are_found_after_a_while(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        assert list((await walk.store.due(idle_seconds=10)).woken) == []
+        walk.clock.advance(10)
+        for _ in range(2):
+            assert list((await walk.store.due(idle_seconds=10)).woken) == [("x1", 1)]
+        (free,) = await free_nodes(walk)
+        await walk.hand_out(free)
+        assert list((await walk.store.due(idle_seconds=10)).woken) == []
+
+    async def test_a_deadline_fires_again_until_it_is_recorded(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", timeout_seconds=60)
+        await walk.begin()
+        assert list((await walk.store.due(idle_seconds=NEVER)).deadlines) == []
+        walk.clock.advance(60)
+        assert list((await walk.store.due(idle_seconds=NEVER)).deadlines) == [("x1", 1)]
+        # The commit that should follow was lost.
+        walk.clock.advance(60)
+        assert list((await walk.store.due(idle_seconds=NEVER)).deadlines) == [("x1", 1)]
+        await walk.advance(DeadlinePassed(execution_id="x1", generation=1))
+        walk.clock.advance(60)
+        assert list((await walk.store.due(idle_seconds=NEVER)).deadlines) == []
+
+    async def test_a_deadline_follows_from_the_journal_after_a_rebuild(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a", timeout_seconds=60)
+        await walk.begin()
+        walk.clock.advance(30)
+        await bench.flush()
+        await walk.rebuild()
+        walk.clock.advance(30)
+        assert list((await walk.store.due(idle_seconds=NEVER)).deadlines) == [("x1", 1)]
+
+    async def test_the_next_look_is_at_the_earliest_of_leases_and_timers(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", timeout_seconds=600)
+        assert (await walk.store.due(idle_seconds=NEVER)).next_at is None
+        await walk.begin()
+        now = walk.clock.now()
+        assert (await walk.store.due(idle_seconds=NEVER)).next_at == now + micros(self.LEASE_SECONDS)
+        await walk.advance(await walk.failed("a", retryable=True))
+        assert (await walk.store.due(idle_seconds=NEVER)).next_at == now + micros(1)
+
+    # -- looking in --------------------------------------------------------------------------------
+
+    async def test_a_look_shows_every_node_that_something_has_happened_to(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", "c", node("d", "a", "b"), node("e", "d"), max_concurrency=2)
+        await walk.begin()
+        await walk.complete("a")
+        now = walk.clock.now()
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert {name: seen.phase for name, seen in sight.nodes.items()} == {
+            "b": "running",
+            "c": "running",
+            "d": "waiting",
+        }
+        assert sight.nodes["d"].awaited == ("b",)
+        running = sight.nodes["b"]
+        assert (running.worker, running.queued_at, running.started_at) == (WORKER, now, now)
+        assert (sight.paused, sight.places_taken, sight.places) == (False, 2, 2)
+
+    async def test_a_look_says_until_when_a_timer_runs(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        await walk.advance(await walk.failed("a", retryable=True))
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert (sight.nodes["a"].attempt, sight.nodes["a"].due_at) == (2, walk.clock.now() + micros(1))
+
+    # -- several executions --------------------------------------------------------------------------
+
+    async def test_executions_do_not_touch_each_other(self, new_walk: Callable[..., Walk]) -> None:
+        one, two = new_walk("a", "b", execution_id="x1"), new_walk("a", "b", execution_id="x2")
+        await one.begin()
+        await two.begin()
+        await one.advance(one.cancelled())
+        assert await one.store.look("x1") is None
+        assert await phases(two) == {"a": "running", "b": "running"}
+        assert list(await two.store.beat([one.held("a"), two.held("a")])) == [Answer.REFUSED, Answer.YES]
+
+
+# -- short words for what the tests do often -------------------------------------------------------------
+
+
+async def installed(walk: Walk) -> None:
+    """Submit and install, and hand nothing out."""
+    assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
+
+
+async def free_nodes(walk: Walk) -> list[FreeNode]:
+    (applied,) = await walk.store.free([walk.execution_id])
+    assert applied.answer is Answer.YES
+    return list(applied.free)
+
+
+async def apply_rows(walk: Walk, *node_ids: str) -> list[FreeNode]:
+    """Apply the journal's rows of these nodes; give all that is free."""
+    rows = [await walk.row(node_id) for node_id in node_ids]
+    (applied,) = await walk.store.apply([Settlement(await walk.execution(), walk.plan, rows)])
+    assert applied.answer is Answer.YES
+    return list(applied.free)
+
+
+async def phases(walk: Walk) -> dict[str, str]:
+    sight = await walk.store.look(walk.execution_id)
+    assert sight is not None
+    return {name: seen.phase for name, seen in sight.nodes.items()}
+
+
+async def expired(walk: Walk) -> list[Expired]:
+    return list((await walk.store.due(idle_seconds=NEVER)).expired)
+
+
+async def queue(walk: Walk, free: FreeNode) -> Answer:
+    (answer,) = await walk.store.queue([(walk.task(free), free.execution.epoch)])
+    return answer
+
+
+async def start(
+    walk: Walk, node_id: str, *, attempt: int = 1, generation: int = 1, nonce: str | None = None
+) -> Answer:
+    return (await _started(walk, node_id, attempt=attempt, generation=generation, by=nonce)).answer
+
+
+async def _started(
+    walk: Walk, node_id: str, *, attempt: int = 1, generation: int = 1, by: str | None = None
+) -> Started:
+    request = StartRequest(
+        walk.execution_id, generation, node_id, attempt, by or nonce(node_id, attempt), WORKER
+    )
+    (started,) = await walk.store.start([request])
+    return started
+
+
+async def _after(walk: Walk, event: Event) -> Sequence[FreeNode]:
+    """Record and apply; give all that is free, and hand nothing out."""
+    return await walk.apply(await walk.record(event))
+
+
+def as_seen_before(walk: Walk, row: ExecutionRow, node_id: str) -> FreeNode:
+    """Make a free node as somebody may have seen it who comes too late."""
+    return FreeNode(row, walk.plan, node_id, 1, 0, 0, 0, False, (), {}, 0)
+
+
+def _reordered(snapshot: Snapshot, order: int) -> Snapshot:
+    return Snapshot(snapshot.execution, snapshot.plan, list(snapshot.rows)[::order])
+
+
+def _replaced(struct: Any, **fields: Any) -> Any:
+    return type(struct)(**{**{name: getattr(struct, name) for name in struct.__struct_fields__}, **fields})

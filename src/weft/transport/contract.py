@@ -1,0 +1,70 @@
+"""Tasks out, results back: at least once, never relied upon.
+
+A message may be lost, doubled, delayed or reordered; correctness never rests on it. What a transport
+promises is that what it was given and not lost is delivered, and delivered again until it is
+acknowledged. Between the tasks of one queue a higher priority goes first, and nothing is starved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
+
+from weft.core.task import Result, Task, Wake
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+Message: TypeAlias = Result | Wake
+
+
+class TaskDelivery(msgspec.Struct, frozen=True):
+    id: int | str
+    task: Task
+
+
+class MessageDelivery(msgspec.Struct, frozen=True):
+    id: int | str
+    message: Message
+
+
+class QueueSight(msgspec.Struct, frozen=True):
+    name: str
+    depth: int
+    in_flight: int
+    # When the task that waits longest was sent, in microseconds; None when none waits.
+    oldest_at: int | None
+
+
+class Transport(Protocol):
+    # Whether queue() of the store also sends, in the same step. Where it does not, the mover sends.
+    joint: bool
+
+    async def send(self, tasks: Sequence[Task]) -> None:
+        """Put tasks on their queues."""
+
+    async def fetch(
+        self, consumer: str, *, queues: Collection[str] | None, limit: int, wait_seconds: float
+    ) -> Sequence[TaskDelivery]:
+        """Take up to ``limit`` tasks of these queues (None: of all), waiting a while for the first."""
+
+    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+        """Say that these tasks need no further delivery."""
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Append to the result stream."""
+
+    async def read(self, consumer: str, *, limit: int, wait_seconds: float) -> Sequence[MessageDelivery]:
+        """Take up to ``limit`` messages that nobody has, waiting a while for the first."""
+
+    async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
+        """Say that these messages are done with."""
+
+    async def claim(
+        self, consumer: str, *, idle_seconds: float, limit: int
+    ) -> tuple[Sequence[MessageDelivery], Sequence[TaskDelivery]]:
+        """Take over what others took and did not acknowledge for so long."""
+
+    async def queues(self) -> Sequence[QueueSight]:
+        """Show the depth of each queue."""

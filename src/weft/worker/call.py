@@ -1,0 +1,54 @@
+"""One call of a handler's function, and what may become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.handlers.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    handler: str
+    # Resolved, secrets included: JSON bytes.
+    config: bytes
+    execution_id: str
+    node_id: str
+    generation: int
+    attempt: int
+    # Counted from when the function can start: waiting for a free process is not the function's fault.
+    timeout_seconds: float
+    # An earlier attempt was lost with the process it ran in. This one gets a process to itself, so that
+    # whatever happens to the process is this call's doing.
+    alone: bool = False
+
+
+class AttemptLost(WeftError):  # noqa: N818 - it is no failure of the attempt
+    """The process that ran the attempt is gone, and nobody knows how far the attempt came.
+
+    ``charged`` says whether the attempt was alone in it, and so must have done it. Where others were
+    there too, nobody is charged; each of them shall run ``alone`` the next time.
+    """
+
+    def __init__(self, message: str, *, charged: bool) -> None:
+        self.charged = charged
+        super().__init__(message)
+
+
+class Caller(Protocol):
+    """Something that runs calls: this process, or its children."""
+
+    async def call(self, call: Call) -> Outcome:
+        """Run a call to its end.
+
+        A function that is not done in time is asked to stop, and its outcome is ``timeout`` whatever it
+        does then. Cancelling this coroutine asks it to stop, too. Both end only when the function has
+        ended, or can be waited for no longer. Raises AttemptLost where the outcome cannot be known.
+        """
+
+    async def close(self) -> None:
+        """Let go of everything; calls still running are lost, and nobody is charged."""

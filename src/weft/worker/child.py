@@ -1,0 +1,258 @@
+"""The program that a child process runs: ``python -m weft.worker.child SOCKET PARENT``.
+
+Two threads. One reads what the parent says, so that a stop is heard while a function runs and the end of
+the parent is noticed. The main thread runs the functions: coroutines on its loop, and plain functions
+between two spells of the loop, when none is running, so that they may start one of their own.
+
+The parent decides who shares this process. It is killed from outside when it does not answer, so nothing
+here tries to survive bad code; it only tries to report well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from weft.clock import RealClock
+from weft.core.payload import decode, encode
+from weft.errors import HandlerError
+from weft.handlers.contract import (
+    FunctionNotAllowed,
+    HandlerContext,
+    StopSignal,
+    UnknownHandler,
+    deadline_after,
+)
+from weft.handlers.outcome import Completed, Outcome, classify, completed
+from weft.handlers.registry import default_registry
+from weft.handlers.usercode import UserCode, load
+from weft.worker import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from weft.handlers.contract import Invocation
+
+# The parent checks what it sends; this only has to be a number at all.
+_MAX_FRAME_BYTES = 2**32 - 1
+_MAX_ERROR_BYTES = 64 * 1024
+# What may take place after the parent has gone: exit handlers, and threads that do not end by themselves.
+_EXIT_SECONDS = 1.0
+
+_log = logging.getLogger("weft.worker.child")
+
+
+class Child:
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._registry = default_registry()
+        self._clock = RealClock()
+        self._loop = asyncio.new_event_loop()
+        self._between: deque[Callable[[], None]] = deque()
+        self._stops: dict[int, StopSignal] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._announced: set[str] = set()
+        self._load_problems: list[str] = []
+        self._max_payload_bytes = 0
+        self._closing = False
+
+    def serve(self) -> None:
+        """Run what the parent sends until it closes the channel."""
+        threading.Thread(target=self._read, name="weft-channel", daemon=True).start()
+        while not self._closing:
+            # A task that the user's code started may end in SystemExit; asyncio lets that out of the loop.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+            while self._between:
+                self._between.popleft()()
+        self._loop.close()
+
+    # The channel's thread.
+
+    def _read(self) -> NoReturn:
+        frames = wire.Frames(_MAX_FRAME_BYTES)
+        with contextlib.suppress(OSError, RuntimeError):
+            while data := self._channel.recv(256 * 1024):
+                for body in frames.feed(data):
+                    self._hear(wire.to_child.decode(body))
+        # The parent is gone, or wants this process to go.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._close)
+        time.sleep(_EXIT_SECONDS)
+        os._exit(0)
+
+    def _hear(self, message: wire.ToChild) -> None:
+        match message:
+            case wire.Load():
+                self._loop.call_soon_threadsafe(self._pause_for, partial(self._load, message))
+            case wire.Run():
+                self._stops[message.number] = StopSignal()
+                self._loop.call_soon_threadsafe(self._pause_for, partial(self._run, message))
+            case wire.Stop():
+                # Set here, not on the loop: a plain function that runs now holds the loop up.
+                stop = self._stops.get(message.number)
+                if stop is not None:
+                    stop.requested = True
+                self._loop.call_soon_threadsafe(self._cancel, message.number)
+            case wire.Probe():
+                self._loop.call_soon_threadsafe(self._send, wire.Alive())
+
+    # The main thread, on the loop.
+
+    def _pause_for(self, step: Callable[[], None]) -> None:
+        self._between.append(step)
+        self._loop.stop()
+
+    def _cancel(self, number: int) -> None:
+        task = self._tasks.get(number)
+        if task is not None:
+            task.cancel()
+
+    def _close(self) -> None:
+        self._closing = True
+        self._loop.stop()
+
+    async def _finish(self, number: int, value: Awaitable[Any]) -> None:
+        outcome: Outcome
+        try:
+            outcome = completed(await value, max_bytes=self._max_payload_bytes)
+        except BaseException as error:
+            outcome = classify(error)
+        self._end(number, outcome)
+
+    # The main thread, between two spells of the loop.
+
+    def _load(self, message: wire.Load) -> None:
+        self._max_payload_bytes = message.max_payload_bytes
+        # What the parent can import, its children can.
+        sys.path[:] = message.path
+        code = UserCode(message.modules, message.folders, message.files, message.allow)
+        self._load_problems = load(code, self._registry)
+        for problem in self._load_problems:
+            _log.error("%s", problem)
+        self._send(wire.Ready())
+
+    def _run(self, run: wire.Run) -> None:
+        try:
+            invocation = self._bind(run)
+            self._announce(invocation)
+            value = invocation.call()
+            if not isawaitable(value):
+                self._end(run.number, completed(value, max_bytes=self._max_payload_bytes))
+                return
+        except BaseException as error:
+            self._end(run.number, classify(error))
+            return
+        # Also where a plain function gave something to await, as a decorator around a coroutine does.
+        task = self._loop.create_task(self._finish(run.number, value))
+        self._tasks[run.number] = task
+        if self._stops[run.number].requested:
+            task.cancel()
+
+    def _bind(self, run: wire.Run) -> Invocation:
+        context = HandlerContext(
+            execution_id=run.execution_id,
+            node_id=run.node_id,
+            generation=run.generation,
+            attempt=run.attempt,
+            deadline=deadline_after(self._clock.now(), run.timeout_seconds),
+            stop=self._stops[run.number],
+        )
+        try:
+            return self._registry.bind(run.handler, decode(run.config), context)
+        except (UnknownHandler, FunctionNotAllowed) as error:
+            if not self._load_problems:
+                raise
+            # The likely reason. It may be mended without a new definition, so this one retries.
+            raise HandlerError(f"{error}; at the start, {'; '.join(self._load_problems)}") from None
+
+    def _announce(self, invocation: Invocation) -> None:
+        if invocation.target not in self._announced:
+            self._announced.add(invocation.target)
+            self._send(wire.Target(invocation.target, invocation.is_coroutine))
+
+    def _end(self, number: int, outcome: Outcome) -> None:
+        self._stops.pop(number, None)
+        self._tasks.pop(number, None)
+        if isinstance(outcome, Completed):
+            self._send(wire.Ended(number, output=outcome.output))
+        else:
+            error = encode(outcome.error, max_bytes=_MAX_ERROR_BYTES)
+            self._send(wire.Ended(number, error=error, retry_after_seconds=outcome.retry_after_seconds))
+
+    def _send(self, message: wire.ToParent) -> None:
+        # Only the main thread sends. It may wait here for the parent, which always reads.
+        try:
+            self._channel.sendall(wire.frame(message))
+        except OSError:
+            os._exit(0)
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process when the parent ends, even while a function holds the interpreter.
+
+    Only Linux can; elsewhere the end of the channel has to do. The kernel goes by the thread that started
+    this process: that of the parent's loop, which closes its pool before it ends.
+    """
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _leave_signals_to_parent() -> None:
+    """Outlive Ctrl-C and a service manager's SIGTERM: the parent decides when to stop, and how gently."""
+    # A function that does nothing, not SIG_IGN, which would be passed on to every program started here.
+    inherited = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in inherited:
+        signal.signal(number, lambda *_: None)
+
+    # A process forked here has to end when the user's code terminates it. Until its signals are as they
+    # were they wait, because Python drops those that arrive while it forks.
+    def hold() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, inherited)
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, inherited)
+
+    def restore() -> None:
+        for number, action in inherited.items():
+            signal.signal(number, action)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=restore)
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    # Nor may a program that it starts.
+    channel.set_inheritable(False)
+    _end_with(int(sys.argv[2]))
+    _leave_signals_to_parent()
+    # A process forked by the user's code must not keep the channel open, or this one's end goes unseen.
+    os.register_at_fork(after_in_child=channel.close)
+    faulthandler.enable()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    Child(channel).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,370 @@
+"""Child processes for user code: soft stop, hard kill, and who is to blame.
+
+A plain function has a child to itself for as long as it runs; coroutines share one. A call that is not
+done in time, or is cancelled, is first asked to stop. If it is still there after the grace time its child
+is killed, and everything in that child with it.
+
+Who is to blame for the end of a child? A call that was alone in it. Of several, only this much can be told
+apart: where the child's loop still answers, a call that was asked to stop and did not is the one, and its
+neighbours are lost without a charge. Where the loop does not answer, or the child died by itself, any of
+them may have done it: none is charged, and each runs alone the next time, where the blame is certain.
+The timeout of a call does not count either then: a neighbour may have held up the loop until it passed.
+
+Plain functions may have ``processes`` children, and coroutines as many again, so that neither kind keeps
+the other waiting. An idle child serves both, and no more than ``processes`` idle ones are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import msgspec
+
+from weft.core.payload import decode
+from weft.handlers.contract import PYTHON
+from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
+from weft.worker import wire
+from weft.worker.call import AttemptLost
+from weft.worker.process import ChildProcess
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from weft.handlers.usercode import UserCode
+    from weft.worker.call import Call
+
+# A child that has not loaded its modules by then never will.
+START_SECONDS = 60.0
+# How long a loop may take to say that it runs. Too short only means that nobody is charged this time.
+PROBE_SECONDS = 1.0
+# What a message holds beside an output.
+ENVELOPE_BYTES = 1024 * 1024
+
+_End: TypeAlias = Outcome | AttemptLost
+
+
+class _Stop(Enum):
+    """Why a call was asked to stop."""
+
+    TIMEOUT = auto()
+    CANCEL = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A call in the pool: in line for a child, or in one."""
+
+    number: int
+    call: Call
+    # The handler, or the function that ``python`` is asked for.
+    target: str
+    ended: asyncio.Future[_End]
+    child: _Child | None = None
+    stop: _Stop | None = None
+    # It was asked to stop, and the grace time is over.
+    is_overdue: bool = False
+    # The next thing that happens to it by itself.
+    timer: asyncio.TimerHandle | None = None
+
+    def rearm(self, timer: asyncio.TimerHandle | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = timer
+
+    def end(self, end: _End) -> None:
+        self.rearm(None)
+        if not self.ended.done():
+            self.ended.set_result(end)
+
+
+class ChildPool:
+    """Runs user code in child processes, which are started when they are first needed."""
+
+    def __init__(
+        self, processes: int, *, code: UserCode, grace_seconds: float, max_payload_bytes: int
+    ) -> None:
+        self.code = code
+        self.grace_seconds = grace_seconds
+        self.max_payload_bytes = max_payload_bytes
+        self._processes = processes
+        self._children: set[_Child] = set()
+        self._line: deque[_Running] = deque()
+        self._last_number = 0
+        # By target. Learned from the children: this process need not import the users' code to know.
+        self._is_coroutine: dict[str, bool] = {}
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def pids(self) -> list[int]:
+        """Give the process ids of the children."""
+        return sorted(child.pid for child in self._children)
+
+    async def call(self, call: Call) -> Outcome:
+        """Run a call in a child; see ``Caller.call``."""
+        if self._is_closed:
+            raise AttemptLost("the worker was closed before the call started", charged=False)
+        self._last_number += 1
+        ended: asyncio.Future[_End] = asyncio.get_running_loop().create_future()
+        running = _Running(self._last_number, call, _target(call), ended)
+        self._line.append(running)
+        self._serve_line()
+        try:
+            await asyncio.wait((ended,))
+        except asyncio.CancelledError:
+            if running.child is None:
+                self._line.remove(running)
+            elif not ended.done():
+                running.child.stop(running, _Stop.CANCEL)
+                # The place is free once the code has really stopped. Who cancels twice does not wait.
+                await asyncio.wait((ended,))
+            raise
+        end = ended.result()
+        if isinstance(end, AttemptLost):
+            raise end
+        return end
+
+    async def close(self) -> None:
+        """End every child: an idle one in its own way, the others at once."""
+        self._is_closed = True
+        for running in self._line:
+            running.end(AttemptLost("the worker was closed before the call started", charged=False))
+        self._line.clear()
+        children = tuple(self._children)
+        for child in children:
+            child.dismiss()
+        for child in children:
+            await child.gone.wait()
+
+    # What the children report.
+
+    def learn(self, target: str, is_coroutine: bool) -> None:
+        self._is_coroutine[target] = is_coroutine
+        self._serve_line()
+
+    def has_room(self, child: _Child) -> None:
+        """A call has ended: the next may start, and a child that is one too many may go."""
+        self._serve_line()
+        staying = sum(not other.is_leaving for other in self._children)
+        if not child.calls and staying > self._processes:
+            child.dismiss()
+
+    def has_gone(self, child: _Child) -> None:
+        self._children.discard(child)
+        self._serve_line()
+
+    def may_share(self, running: _Running) -> bool:
+        # A function nobody has called yet starts by itself; its child says at once what it is.
+        return not running.call.alone and self._is_coroutine.get(running.target, False)
+
+    # Who goes where.
+
+    def _serve_line(self) -> None:
+        """Start every call in line for which there is a place, in the order they came."""
+        waiting: deque[_Running] = deque()
+        while self._line:
+            running = self._line.popleft()
+            try:
+                child = self._place(running)
+            except OSError as error:  # no process can be started: as bad as any error of the function
+                running.end(classify(error))
+                continue
+            if child is None:
+                waiting.append(running)
+            else:
+                child.take(running)
+        self._line = waiting
+
+    def _place(self, running: _Running) -> _Child | None:
+        """Find or start a child for a call; None while it has to wait."""
+        shares = self.may_share(running)
+        idle: _Child | None = None
+        least: _Child | None = None
+        used = 0
+        for child in self._children:
+            if child.is_leaving:
+                continue
+            if not child.calls:
+                idle = child
+            elif child.is_shared() is shares:
+                used += 1
+                if (
+                    shares
+                    and not child.is_in_doubt()
+                    and (least is None or len(child.calls) < len(least.calls))
+                ):
+                    least = child
+        if used >= self._processes:
+            return least
+        if idle is None:
+            idle = _Child(self)
+            self._children.add(idle)
+        return idle
+
+
+class _Child:
+    """A child process and the calls in it."""
+
+    def __init__(self, pool: ChildPool) -> None:
+        self.calls: dict[int, _Running] = {}
+        # It takes no more calls.
+        self.is_leaving = False
+        self.gone = asyncio.Event()
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._is_ready = False
+        self._loop_answers = False
+        # Why it was killed, and whether that is the fault of the call in it.
+        self._verdict: str | None = None
+        self._is_blameless = False
+        self._process = ChildProcess(
+            max_message_bytes=pool.max_payload_bytes + ENVELOPE_BYTES, heard=self._hear, gone=self._lose_all
+        )
+        self._process.send(wire.Load.of(pool.code, pool.max_payload_bytes))
+        self._start_timer = self._loop.call_later(
+            START_SECONDS, self._kill, f"did not load its modules within {START_SECONDS:g} s"
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_shared(self) -> bool:
+        return all(self._pool.may_share(running) for running in self.calls.values())
+
+    def is_in_doubt(self) -> bool:
+        """Say whether a call in it was asked to stop: if it does not, the child will be killed."""
+        return any(running.stop is not None for running in self.calls.values())
+
+    def take(self, running: _Running) -> None:
+        running.child = self
+        self.calls[running.number] = running
+        if self._is_ready:
+            self._run(running)
+
+    def stop(self, running: _Running, why: _Stop) -> None:
+        """Ask a call to stop, and see to it that it does."""
+        if running.stop is not None:
+            return
+        running.stop = why
+        if running.timer is None:  # it waits for the child to load its modules
+            del self.calls[running.number]
+            running.end(AttemptLost("the call was cancelled before it started", charged=False))
+            self._pool.has_room(self)
+            return
+        self._process.send(wire.Stop(running.number))
+        running.rearm(self._loop.call_later(self._pool.grace_seconds, self._insist, running))
+
+    def dismiss(self) -> None:
+        """Let the child go; calls still in it are lost, and not charged."""
+        if self.calls:
+            self._is_blameless = True
+            self._kill("was killed because the worker was closed")
+        else:
+            self.is_leaving = True
+            self._process.ask_to_go()
+
+    def _run(self, running: _Running) -> None:
+        call = running.call
+        self._process.send(
+            wire.Run(
+                number=running.number,
+                handler=call.handler,
+                config=call.config,
+                execution_id=call.execution_id,
+                node_id=call.node_id,
+                generation=call.generation,
+                attempt=call.attempt,
+                timeout_seconds=call.timeout_seconds,
+            )
+        )
+        running.rearm(self._loop.call_later(call.timeout_seconds, self.stop, running, _Stop.TIMEOUT))
+
+    def _insist(self, running: _Running) -> None:
+        """The grace time is over."""
+        running.is_overdue = True
+        if len(self.calls) == 1:
+            self._kill("was killed because the call did not stop")
+            return
+        # Did this call ignore its stop, or has a neighbour kept it from hearing?
+        self._process.send(wire.Probe())
+        running.rearm(
+            self._loop.call_later(PROBE_SECONDS, self._kill, "was killed because its loop was blocked")
+        )
+
+    def _hear(self, message: wire.ToParent) -> None:
+        match message:
+            case wire.Ready():
+                self._is_ready = True
+                self._start_timer.cancel()
+                for running in self.calls.values():
+                    self._run(running)
+            case wire.Target():
+                self._pool.learn(message.name, message.is_coroutine)
+            case wire.Ended():
+                running_or_none = self.calls.pop(message.number, None)
+                if running_or_none is not None:
+                    running_or_none.end(_outcome(running_or_none, message))
+                    self._pool.has_room(self)
+            case wire.Alive():
+                # The probed call may have ended meanwhile: then there is nothing left to insist on.
+                if any(running.is_overdue for running in self.calls.values()):
+                    self._loop_answers = True
+                    self._kill("was killed because another call in it did not stop")
+
+    def _kill(self, verdict: str) -> None:
+        if self._verdict is None:
+            self._verdict = verdict
+            self.is_leaving = True
+            self._process.kill()
+
+    def _lose_all(self, exit_text: str) -> None:
+        """The process has gone, for whatever reason: each call in it learns its fate."""
+        self.is_leaving = True
+        self._start_timer.cancel()
+        was_alone = len(self.calls) == 1
+        text = f"the process that ran the attempt {self._verdict or exit_text}"
+        for running in self.calls.values():
+            if running.stop is _Stop.TIMEOUT and (was_alone or (self._loop_answers and running.is_overdue)):
+                running.end(timed_out(running.call.timeout_seconds))
+            else:
+                running.end(AttemptLost(text, charged=was_alone and not self._is_blameless))
+        self.calls.clear()
+        self.gone.set()
+        self._pool.has_gone(self)
+
+
+class _PythonConfig(msgspec.Struct):
+    function: str
+
+
+_PYTHON_CONFIG = msgspec.json.Decoder(_PythonConfig)
+
+
+def _target(call: Call) -> str:
+    if call.handler != PYTHON:
+        return call.handler
+    try:
+        return _PYTHON_CONFIG.decode(call.config).function
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return PYTHON  # the child will say what is wrong with it
+
+
+def _outcome(running: _Running, message: wire.Ended) -> Outcome:
+    if running.stop is _Stop.TIMEOUT:
+        # It had its time; what it returned after that does not count.
+        return timed_out(running.call.timeout_seconds)
+    if message.output is not None:
+        return Completed(message.output)
+    assert message.error is not None, "a call ends with an output or an error"
+    return Failed(decode(message.error), message.retry_after_seconds)

@@ -1,0 +1,74 @@
+"""Heartbeats from a thread of their own: a busy loop must not cost a worker its leases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from weft.store.contract import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from weft.store.contract import Held, StateStore
+
+log = logging.getLogger("weft.worker")
+
+
+async def renew(held: Sequence[Held], store: StateStore) -> list[Held]:
+    """Renew the leases on what a worker holds; give back what it has to stop."""
+    if not held:
+        return []
+    answers = await store.beat(held)
+    # UNKNOWN is no reason to stop: the store was lost, and adopts the attempt when it is rebuilt.
+    return [item for item, answer in zip(held, answers, strict=True) if answer is Answer.REFUSED]
+
+
+class Heart:
+    """Renews leases every ``interval_seconds``, and at once when it is asked to."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        *,
+        interval_seconds: float,
+        held: Callable[[], Sequence[Held]],
+        stop: Callable[[Sequence[Held]], None],
+    ) -> None:
+        self._store = store
+        self._interval_seconds = interval_seconds
+        self._held = held
+        self._stop = stop
+        self._ended = False
+        self._asked = threading.Event()
+        self._thread = threading.Thread(target=self._beating, name="weft-heart", daemon=True)
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def beat(self) -> None:
+        """Beat now: something may have to be stopped."""
+        self._asked.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._asked.set()
+        self._thread.join()
+
+    def _beating(self) -> None:
+        with asyncio.Runner() as runner:
+            while True:
+                self._asked.wait(self._interval_seconds)
+                self._asked.clear()
+                if self._ended:
+                    return
+                try:
+                    lost = runner.run(renew(self._held(), self._store))
+                except Exception:
+                    log.exception("heartbeat.failed")
+                    continue
+                if lost:
+                    self._loop.call_soon_threadsafe(self._stop, lost)

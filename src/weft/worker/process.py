@@ -1,0 +1,145 @@
+"""One child process: started, spoken to, killed if need be, and reaped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from weft.worker import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# From the end of a channel to the kill of a child that was asked to go; and from a kill to giving up on a
+# channel that somebody else holds open.
+EXIT_SECONDS = 1.0
+
+
+class ChildProcess(asyncio.Protocol):
+    """A process that runs ``weft.worker.child``, at the other end of a socket.
+
+    Its end is the end of the socket: whatever a process dies of, the kernel closes its sockets, and what
+    it had sent before is still read first.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_message_bytes: int,
+        heard: Callable[[wire.ToParent], None],
+        gone: Callable[[str], None],
+    ) -> None:
+        """Start the process, or raise OSError. ``gone`` is called once, when it has been reaped."""
+        self._loop = asyncio.get_running_loop()
+        self._frames = wire.Frames(max_message_bytes)
+        self._heard = heard
+        self._gone = gone
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []  # until the transport is there
+        self._asked_to_go = False
+        self._process, channel = _start()
+        # Kept, because the loop holds its tasks weakly.
+        self._connecting = self._loop.create_task(
+            self._loop.create_unix_connection(lambda: self, sock=channel)
+        )
+        self._reaping: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: wire.ToChild) -> None:
+        data = wire.frame(message)
+        if self._transport is None:
+            self._unsent.append(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
+    def ask_to_go(self) -> None:
+        """Let it end by itself; if it does not, it is killed."""
+        self._asked_to_go = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def kill(self) -> None:
+        """Kill it, with every program that it started."""
+        self._kill_group()
+        if self._transport is not None:
+            # A program that left the group may have kept the channel open.
+            self._loop.call_later(EXIT_SECONDS, self._transport.abort)
+
+    # The channel.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        for data in self._unsent:
+            self._transport.write(data)
+        self._unsent.clear()
+        if self._asked_to_go:
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._frames.feed(data):
+                self._heard(wire.to_parent.decode(body))
+        except (ValueError, msgspec.DecodeError):
+            # Somebody else wrote to the channel; nothing that it says can be believed any more.
+            self.kill()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._reaping = self._loop.create_task(self._reap())
+
+    async def _reap(self) -> None:
+        if self._asked_to_go:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, EXIT_SECONDS)
+        self._kill_group()
+        status = await asyncio.to_thread(self._process.wait)
+        self._gone(_describe(status))
+
+    def _kill_group(self) -> None:
+        # Not once it is reaped: its id may then be that of another process.
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        # -P: the folder this program happens to run in is no place to import from.
+        program = [sys.executable, "-P", "-m", "weft.worker.child", str(theirs.fileno()), str(os.getpid())]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own program
+                program,
+                stdin=subprocess.DEVNULL,
+                # What a function prints must not mix with what this program prints.
+                stdout=2,
+                pass_fds=(theirs.fileno(),),
+                # A group of its own: Ctrl-C in a terminal does not go to it, and a kill reaches the
+                # programs it started.
+                process_group=0,
+            )
+        except BaseException:
+            ours.close()
+            raise
+    return process, ours
+
+
+def _describe(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

@@ -1,0 +1,135 @@
+"""Step 4: one task becomes one result."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from weft.core.payload import decode, encode
+from weft.core.task import Result
+from weft.core.template import with_secrets
+from weft.errors import HandlerError
+from weft.handlers.contract import HandlerContext, HandlerKind
+from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
+from weft.handlers.secrets import hidden, lookup
+from weft.worker.call import AttemptLost, Call, Caller
+
+if TYPE_CHECKING:
+    from weft.core.task import Task
+    from weft.handlers.registry import Registry
+    from weft.ports import Ports
+
+
+class Runner:
+    """Runs tasks of any handler, each where its kind may run."""
+
+    def __init__(self, ports: Ports, registry: Registry, caller: Caller, *, worker: str) -> None:
+        self._ports = ports
+        self._registry = registry
+        self._caller = caller
+        self._worker = worker
+
+    def instant(self, task: Task) -> bool:
+        """Say whether the task is done the moment it is asked for, without a wait."""
+        return self._registry.kind(task.handler) is HandlerKind.INSTANT
+
+    def run_instant(self, task: Task, started_at: int) -> Result:
+        """Run a task that cannot block: its output is its config, byte for byte, with secrets hidden."""
+        return self._result(task, started_at, Completed(task.config))
+
+    async def run(self, task: Task, started_at: int) -> Result:
+        """Run a task to its result. Cancelling this asks the handler to stop."""
+        try:
+            outcome = await self._outcome(task)
+        except AttemptLost as loss:
+            return self._result(task, started_at, None, charged=loss.charged)
+        except Exception as error:
+            outcome = classify(error)
+        if task.secrets:
+            outcome = self._without_secrets(outcome, task)
+        return self._result(task, started_at, outcome)
+
+    async def small(self, result: Result) -> Result:
+        """Give a result that may travel: a large output is written to the journal before anybody refers to it."""
+        if result.output is None or len(result.output) <= self._ports.inline_bytes:
+            return result
+        name = await self._ports.journal.put_blob(result.output)
+        return replace(result, output=None, blob=name, output_bytes=len(result.output))
+
+    def _without_secrets(self, outcome: Outcome, task: Task) -> Outcome:
+        """Hide the secrets that a handler was given, wherever it repeats them."""
+        names = {part.name for slot in task.secrets for part in slot.parts if not isinstance(part, str)}
+        try:
+            values = [lookup(name) for name in sorted(names)]
+        except HandlerError:
+            return outcome  # it was never given one
+        if isinstance(outcome, Completed):
+            output = hidden(decode(outcome.output), values)
+            return completed(output, max_bytes=self._ports.bounds.max_payload_bytes)
+        return Failed(hidden(outcome.error, values), outcome.retry_after_seconds)
+
+    async def _outcome(self, task: Task) -> Outcome:
+        config = self._config(task)
+        max_bytes = self._ports.bounds.max_payload_bytes
+        if self._registry.get(task.handler).kind is HandlerKind.USER:
+            return await self._caller.call(
+                Call(
+                    handler=task.handler,
+                    config=encode(config, max_bytes=max_bytes) if task.secrets else task.config,
+                    execution_id=task.execution_id,
+                    node_id=task.node_id,
+                    generation=task.generation,
+                    attempt=task.attempt,
+                    timeout_seconds=task.timeout_seconds,
+                    # After a loss it runs alone, so that the guilty one is charged and no neighbour.
+                    alone=task.losses > 0 or task.attempt > 1 + task.failures,
+                )
+            )
+        deadline = datetime.fromtimestamp(self._ports.clock.now() / 1_000_000, UTC) + timedelta(
+            seconds=task.timeout_seconds
+        )
+        context = HandlerContext(
+            execution_id=task.execution_id,
+            node_id=task.node_id,
+            generation=task.generation,
+            attempt=task.attempt,
+            deadline=deadline,
+        )
+        invocation = self._registry.bind(task.handler, config, context)
+        try:
+            async with asyncio.timeout(task.timeout_seconds) as limit:
+                return completed(await invocation.call(), max_bytes=max_bytes)
+        except TimeoutError as error:
+            return timed_out(task.timeout_seconds) if limit.expired() else classify(error)
+
+    def _config(self, task: Task) -> object:
+        config = decode(task.config)
+        return with_secrets(config, task.secrets, lookup) if task.secrets else config
+
+    def _result(
+        self, task: Task, started_at: int, outcome: Outcome | None, *, charged: bool = True
+    ) -> Result:
+        done = outcome if isinstance(outcome, Completed) else None
+        failed = outcome if isinstance(outcome, Failed) else None
+        return Result(
+            execution_id=task.execution_id,
+            generation=task.generation,
+            node_id=task.node_id,
+            attempt=task.attempt,
+            digest=task.digest,
+            failures=task.failures,
+            losses=task.losses,
+            worker=self._worker,
+            queued_at=task.queued_at,
+            started_at=started_at,
+            finished_at=self._ports.clock.now(),
+            output=None if done is None else done.output,
+            error=None if failed is None else failed.error,
+            retry_after_seconds=None if failed is None else failed.retry_after_seconds,
+            cache_key=task.cache_key if done else None,
+            lost=outcome is None,
+            charged=charged,
+        )

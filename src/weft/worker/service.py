@@ -1,0 +1,214 @@
+"""The fetch loop of a worker, its slots, and its graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from weft.core.task import Result, Task, Wake
+from weft.limits.contract import Ticket
+from weft.store.contract import Answer, Held, StartRequest
+from weft.worker.lease import Heart
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from weft.ports import Ports
+    from weft.transport.contract import TaskDelivery
+    from weft.worker.run import Runner
+
+log = logging.getLogger("weft.worker")
+
+_FETCH_SECONDS = 60.0
+
+
+class Worker:
+    """Takes tasks as it has free slots, starts them, and reports how they end."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        runner: Runner,
+        *,
+        name: str,
+        concurrency: int,
+        queues: Collection[str] | None = None,
+        heartbeat_seconds: float = 5.0,
+        grace_seconds: float = 10.0,
+    ) -> None:
+        self.name = name
+        self.queues = queues
+        self.concurrency = concurrency
+        self._ports = ports
+        self._runner = runner
+        self._grace_seconds = grace_seconds
+        # By nonce: what is in hand, and what runs it.
+        self._held: dict[str, Held] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._finished: list[tuple[Result, str]] = []
+        self._slot_freed = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._heart = Heart(
+            ports.store,
+            interval_seconds=heartbeat_seconds,
+            held=lambda: list(self._held.values()),
+            stop=self._stop_attempts,
+        )
+
+    @property
+    def free_slots(self) -> int:
+        return self.concurrency - len(self._held)
+
+    async def start(self) -> None:
+        self._heart.start()
+        self._loops = [asyncio.create_task(self._fetching()), asyncio.create_task(self._reporting())]
+
+    async def stop(self) -> None:
+        """Take nothing more; let what runs end within the grace time, and hand back the rest at once."""
+        fetching, reporting = self._loops
+        fetching.cancel()
+        with suppress(asyncio.CancelledError):
+            await fetching
+        if self._running:
+            await asyncio.wait(list(self._running.values()), timeout=self._grace_seconds)
+        left = [self._held[nonce] for nonce in self._running]
+        for task in list(self._running.values()):
+            task.cancel()
+        if self._running:
+            await asyncio.wait(list(self._running.values()), timeout=self._grace_seconds)
+        await self._report()
+        reporting.cancel()
+        with suppress(asyncio.CancelledError):
+            await reporting
+        await self._ports.store.hand_back(left)
+        self._heart.end()
+
+    def beat(self) -> None:
+        """Ask the store now what is still ours: an execution was stopped."""
+        self._heart.beat()
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    async def _fetching(self) -> None:
+        while True:
+            while self.free_slots <= 0:
+                self._slot_freed.clear()
+                await self._slot_freed.wait()
+            deliveries = await self._ports.transport.fetch(
+                self.name, queues=self.queues, limit=self.free_slots, wait_seconds=_FETCH_SECONDS
+            )
+            await self.take(deliveries)
+            # Ports in memory never make us wait: let the others have a turn.
+            await asyncio.sleep(0)
+
+    async def take(self, deliveries: Sequence[TaskDelivery]) -> None:
+        """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""
+        started = await begin(deliveries, self._ports, worker=self.name)
+        instant: list[Result] = []
+        nonces: list[str] = []
+        for task, held in started:
+            if self._runner.instant(task):
+                instant.append(await self._runner.small(self._runner.run_instant(task, held.started_at)))
+                nonces.append(held.nonce)
+            else:
+                self._held[held.nonce] = held
+                self._running[held.nonce] = asyncio.create_task(self._run(task, held))
+        if instant:
+            await self._ports.store.report(instant, nonces)
+
+    async def _run(self, task: Task, held: Held) -> None:
+        try:
+            result = await self._runner.small(await self._runner.run(task, held.started_at))
+        except asyncio.CancelledError:
+            self._let_go(held)
+            raise
+        except Exception:
+            # Not the handler's: its exceptions are outcomes. The lease runs out, and the attempt is lost.
+            log.exception("attempt.broken", extra={"execution": task.execution_id, "node": task.node_id})
+            self._let_go(held)
+            return
+        self._running.pop(held.nonce, None)
+        self._finished.append((result, held.nonce))
+        self._ended.set()
+
+    def _let_go(self, held: Held) -> None:
+        self._running.pop(held.nonce, None)
+        self._held.pop(held.nonce, None)
+        self._slot_freed.set()
+
+    def _stop_attempts(self, lost: Sequence[Held]) -> None:
+        for held in lost:
+            task = self._running.get(held.nonce)
+            if task is not None:
+                task.cancel()
+
+    # -- reporting ---------------------------------------------------------------------------------
+
+    async def _reporting(self) -> None:
+        while True:
+            await self._ended.wait()
+            self._ended.clear()
+            await self._report()
+
+    async def _report(self) -> None:
+        """Publish what has ended, all in one step."""
+        finished, self._finished = self._finished, []
+        if not finished:
+            return
+        await self._ports.store.report([result for result, _ in finished], [nonce for _, nonce in finished])
+        for _, nonce in finished:
+            self._held.pop(nonce, None)
+        self._slot_freed.set()
+
+
+async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str) -> list[tuple[Task, Held]]:
+    """Ask the store for each attempt; give those that are ours to run now."""
+    if not deliveries:
+        return []
+    tasks = [delivery.task for delivery in deliveries]
+    if any(task.resource_tag is not None for task in tasks):
+        tasks = [task for task in tasks if await _has_token(task, ports)]
+    requests = [
+        StartRequest(task.execution_id, task.generation, task.node_id, task.attempt, ports.new_id(), worker)
+        for task in tasks
+    ]
+    started = await ports.store.start(requests)
+    await ports.transport.ack_tasks(worker, [delivery.id for delivery in deliveries])
+    ours = []
+    for task, request, start in zip(tasks, requests, started, strict=True):
+        if start.answer is Answer.YES:
+            held = Held(
+                task.execution_id,
+                task.generation,
+                task.node_id,
+                task.attempt,
+                request.nonce,
+                worker,
+                task.queued_at,
+                start.at,
+            )
+            ours.append((task, held))
+        elif start.answer is Answer.UNKNOWN:
+            # The store has lost it: ask for a rebuild.
+            wake = Wake(task.execution_id, task.generation, task.digest)
+            await ports.transport.publish([wake])
+    return ours
+
+
+async def _has_token(task: Task, ports: Ports) -> bool:
+    """Spend a token for a start that happens now. Token first: a crash wastes one and never overspends."""
+    if task.resource_tag is None:
+        return True
+    ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
+    has_token = await ports.limits.spend(task.resource_tag, ticket)
+    ports.timers_changed()
+    if has_token:
+        return True
+    await ports.limits.join(task.resource_tag, ticket)
+    await ports.store.line(
+        task.execution_id, generation=task.generation, node_id=task.node_id, attempt=task.attempt
+    )
+    return False

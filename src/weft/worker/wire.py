@@ -1,0 +1,114 @@
+"""What a worker and its children say to each other: MessagePack, each message with its length first."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft.handlers.usercode import UserCode
+
+_LENGTH = struct.Struct(">I")
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """The first message to a child: where to look for modules, and what to load and allow of them."""
+
+    path: list[str]
+    modules: tuple[str, ...]
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    allow: tuple[str, ...]
+    max_payload_bytes: int
+
+    @classmethod
+    def of(cls, code: UserCode, max_payload_bytes: int) -> Load:
+        return cls(sys.path, code.modules, code.folders, code.files, code.allow, max_payload_bytes)
+
+
+class Run(msgspec.Struct, frozen=True, tag=True):
+    number: int
+    handler: str
+    config: bytes
+    execution_id: str
+    node_id: str
+    generation: int
+    attempt: int
+    timeout_seconds: float
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    number: int
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Is your loop running? Answered by the loop itself."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The child has loaded what it could."""
+
+
+class Target(msgspec.Struct, frozen=True, tag=True):
+    """Said once, when a target is first called: whether it shares its process well."""
+
+    name: str
+    is_coroutine: bool
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """An output, or an error; both JSON, whose integers are longer than MessagePack's."""
+
+    number: int
+    output: bytes | None = None
+    error: bytes | None = None
+    retry_after_seconds: float | None = None
+
+
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+ToChild: TypeAlias = Load | Run | Stop | Probe
+ToParent: TypeAlias = Ready | Target | Ended | Alive
+
+_ENCODER = msgspec.msgpack.Encoder()
+to_child = msgspec.msgpack.Decoder(Load | Run | Stop | Probe)
+to_parent = msgspec.msgpack.Decoder(Ready | Target | Ended | Alive)
+
+
+def frame(message: ToChild | ToParent) -> bytes:
+    body = _ENCODER.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Bytes in as they come, whole messages out."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take what was read and give each message that is complete; an absurd length raises ValueError."""
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) - start >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(buffer, start)
+                if length > self._max_bytes:
+                    raise ValueError(f"a message of {length:,} bytes; the limit is {self._max_bytes:,}")
+                end = start + _LENGTH.size + length
+                if len(buffer) < end:
+                    break
+                body = bytes(buffer[start + _LENGTH.size : end])
+                start = end
+                yield body
+        finally:
+            del buffer[:start]

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from weft.cli.main import COMMANDS, main
+
+
+def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {command.name} " in shown for command in COMMANDS)
+    assert main([]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_the_overview_and_the_version_come_without_the_parser() -> None:
+    script = (
+        "import sys\nfrom weft.cli.main import main\nmain(['--help'])\nmain(['--version'])\n"
+        "heavy = {'cyclopts', 'rich', 'asyncio', 'yaml', 'weft.settings'} & sys.modules.keys()\n"
+        "sys.exit(' '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_command_of_the_table_exists() -> None:
+    for command in COMMANDS:
+        module, _, name = command.function.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"weft {version('weft')}\n"
+
+
+def test_a_command_explains_itself_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--help"]) == 0
+    shown = capsys.readouterr()
+    assert "--input-file" in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rnu"],
+        ["--nope"],
+        ["run"],
+        ["run", "a", "b"],
+        ["run", "a", "--nope"],
+        ["run", "a", "--concurrency", "x"],
+        ["run", "a", "--concurrency", "0"],
+        ["graph", "a", "--svg", "--mermaid"],
+        ["validate"],
+        ["run", "no-such-file.yaml"],
+        ["run", "no-such-file.py:flow"],
+        ["graph", "no-such-file.yaml"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_a_message_on_stderr_alone(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("weft: ")
+    assert "Traceback" not in shown.err
+
+
+def test_debug_shows_where_an_error_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["run", "no-such-file.yaml", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setenv("WEFT_DEBUG", "1")
+    assert main(["run", "no-such-file.yaml"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bad_setting_is_exit_code_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_WORKER_GRACE", "soon")
+    assert main(["graph", "flow.yaml"]) == 2
+    assert "WEFT_WORKER_GRACE needs seconds or a duration" in capsys.readouterr().err
+
+
+def test_an_unknown_setting_is_a_warning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_WORKER_GRACES", "3")
+    main(["graph", "no-such-file.yaml"])
+    assert "warning: WEFT_WORKER_GRACES is not a setting of weft; did you mean WEFT_WORKER_GRACE?" in (
+        capsys.readouterr().err
+    )

@@ -1,0 +1,50 @@
+"""The transports, held against their contract."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.clock import VirtualClock
+from weft.testing.transport_contract import TransportContract, a_task, fetch, numbers
+from weft.transport.inprocess import InProcessTransport
+
+if TYPE_CHECKING:
+    from weft.transport.contract import Transport
+
+
+class TestInProcessTransport(TransportContract):
+    @pytest.fixture
+    async def transport(self, clock: VirtualClock) -> Transport:
+        return InProcessTransport(now=clock.now)
+
+
+SENT = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=60)
+FETCHES = st.lists(st.tuples(st.sets(st.sampled_from("abc")), st.integers(1, 9)), max_size=30)
+
+
+@settings(deadline=None)
+@given(SENT, FETCHES)
+async def test_everything_is_delivered_once_and_in_order_within_its_priority(
+    sent: list[tuple[str, int]], fetches: list[tuple[set[str], int]]
+) -> None:
+    transport = InProcessTransport(now=VirtualClock().now)
+    await transport.send(
+        [a_task(number, queue=queue, priority=priority) for number, (queue, priority) in enumerate(sent)]
+    )
+    got: list[int] = []
+    for queues, limit in fetches:
+        there = sum(sight.depth for sight in await transport.queues() if sight.name in queues)
+        taken = await fetch(transport, queues=sorted(queues), limit=limit)
+        assert len(taken) == min(limit, there)
+        assert {one.task.queue for one in taken} <= queues
+        got += numbers(taken)
+    got += numbers(await fetch(transport))
+    assert Counter(got) == Counter(range(len(sent)))
+    for lane in set(sent):
+        mine = [number for number in got if sent[number] == lane]
+        assert mine == sorted(mine)

@@ -1,0 +1,124 @@
+"""At least one reason for every unsettled node wherever it stands; none for a settled one."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from tests.core.outcomes import completed
+from tests.core.test_decide import execution
+
+from weft.core.explain import Position, Why, explain
+from weft.core.plan import compile_plan
+from weft.core.row import NodeRow
+from weft.core.state import TERMINAL, ExecutionState
+from weft.testing.walk import node, workflow
+
+PLAN = compile_plan(
+    workflow(
+        *[f"p{index}" for index in range(7)],
+        node("n", *[f"p{index}" for index in range(7)], resource_tag="api", queue="q"),
+    )
+)
+PARENTS = frozenset(PLAN.graph.parents["n"])
+PHASES = [None, "waiting", "free", "lined", "queued", "running", "reported", "limbo", "timer"]
+OPEN = [state for state in ExecutionState if state not in TERMINAL]
+
+
+def reasons(
+    position: Position | None,
+    *,
+    state: ExecutionState = ExecutionState.RUNNING,
+    row: NodeRow | None = None,
+    settled: frozenset[str] = PARENTS,
+    served: bool = True,
+    max_concurrency_binds: bool = False,
+    limited_until: int | None = None,
+) -> list[Why]:
+    return explain(
+        PLAN,
+        execution(state=state),
+        row or NodeRow(node_id="n", attempt=2),
+        position,
+        settled=settled,
+        served=served,
+        max_concurrency_binds=max_concurrency_binds,
+        limited_until=limited_until,
+    )
+
+
+def at(phase: str | None, **fields: Any) -> Position:
+    return Position(phase, **{"places": 5, **fields})
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "served", "settled", "places"),
+    [*product(PHASES, OPEN, [True, False], [frozenset[str](), PARENTS], [0, 5])],
+)
+def test_every_unsettled_node_has_a_reason_wherever_it_stands(
+    phase: str | None, state: ExecutionState, served: bool, settled: frozenset[str], places: int
+) -> None:
+    for position in (at(phase, places=places), None):
+        found = reasons(position, state=state, served=served, settled=settled)
+        assert found
+        assert all(why.code and why.message for why in found)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_settled_node_has_none(phase: str | None) -> None:
+    assert reasons(at(phase), row=completed("n")) == []
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_a_node_of_a_terminal_execution_has_none(state: ExecutionState) -> None:
+    assert reasons(at("free"), state=state) == []
+
+
+@pytest.mark.parametrize(
+    ("position", "fields", "code"),
+    [
+        (at(None), {"settled": frozenset()}, "waiting_for_parents"),
+        (at("waiting"), {"settled": frozenset()}, "waiting_for_parents"),
+        (at("waiting"), {}, "starting"),
+        (at("free"), {}, "starting"),
+        (at("free", places_taken=5), {}, "window"),
+        (at("free", places_taken=5), {"max_concurrency_binds": True}, "max_concurrency"),
+        (at("lined"), {}, "rate_limited"),
+        (at("timer"), {}, "retry_scheduled"),
+        (at("queued"), {}, "waiting_for_worker"),
+        (at("queued"), {"served": False}, "no_worker"),
+        (at("running"), {}, "running"),
+        (at("reported"), {}, "running"),
+        (at("limbo"), {}, "recovering"),
+        (None, {}, "recovering"),
+        (None, {"state": ExecutionState.PENDING}, "starting"),
+        (None, {"state": ExecutionState.PAUSED}, "paused"),
+        (at("free"), {"state": ExecutionState.PAUSED}, "paused"),
+    ],
+)
+def test_each_place_has_its_code(position: Position | None, fields: dict[str, Any], code: str) -> None:
+    assert [why.code for why in reasons(position, **fields)] == [code]
+
+
+def test_a_paused_execution_is_said_besides_what_else_holds_a_node_up() -> None:
+    found = reasons(at("waiting"), state=ExecutionState.PAUSED, settled=frozenset())
+    assert [why.code for why in found] == ["paused", "waiting_for_parents"]
+
+
+def test_the_parents_it_waits_for_are_all_listed_and_five_are_shown() -> None:
+    (why,) = reasons(at("waiting"), settled=frozenset({"p0"}))
+    assert why.nodes == ("p1", "p2", "p3", "p4", "p5", "p6")
+    assert why.message == "waits for p1, p2, p3, p4, p5 and 1 more"
+
+
+def test_the_reasons_with_a_time_say_until_when() -> None:
+    (timer,) = reasons(at("timer", due_at=77))
+    (lined,) = reasons(at("lined"), limited_until=88)
+    assert (timer.until, lined.until) == (77, 88)
+    assert "'api'" in lined.message
+
+
+def test_a_queue_without_a_worker_is_named_with_its_handler() -> None:
+    (why,) = reasons(at("queued"), served=False)
+    assert why.message == "no living worker serves the queue 'q' with handler 'echo'"

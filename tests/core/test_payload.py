@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import datetime
+import enum
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import pytest
+
+from weft.core.payload import canonical, decode, encode, pointer
+from weft.errors import PayloadError
+
+MIB = 1024 * 1024
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Real(float):
+    __slots__ = ()
+
+
+def contains_itself() -> list[Any]:
+    value: list[Any] = []
+    value.append({"again": value})
+    return value
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        0,
+        -1,
+        2**64,
+        -(2**70),
+        10**4300 - 1,
+        -(10**4300 - 1),
+        1.5,
+        1e22,
+        5e-324,
+        1.7976931348623157e308,
+        "",
+        "😀 \u202e \x00 \x7f",
+        [],
+        {},
+        {"": [None, {"a/b~": "c"}]},
+        nested(100),
+    ],
+)
+def test_what_is_encoded_reads_back_as_the_same_value_of_the_same_type(value: Any) -> None:
+    back = decode(encode(value, max_bytes=MIB))
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ((1, 2), [1, 2]),
+        (Pair(1, "b"), [1, "b"]),
+        (OrderedDict(a=1), {"a": 1}),
+        (Colour.RED, "red"),
+        (Level.HIGH, 3),
+        (Text("x"), "x"),
+        (Real(0.5), 0.5),
+        ({Text("k"): [Real(1.0)]}, {"k": [1.0]}),
+    ],
+)
+def test_subclasses_of_json_types_are_encoded_as_the_plain_type(value: Any, plain: Any) -> None:
+    assert decode(encode(value, max_bytes=MIB)) == plain
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        (b"bytes", ""),
+        ({1, 2}, ""),
+        (datetime.datetime(2026, 1, 1), ""),
+        ({"a": [1, float("nan")]}, "/a/1"),
+        ([float("inf")], "/0"),
+        ([-float("inf")], "/0"),
+        ([Real("nan")], "/0"),
+        ((item for item in "ab"), ""),
+        ({"a/b": {"~": object()}}, "/a~1b/~0"),
+        ({"a": {1: 2}}, "/a"),
+        ({"a": {None: 2}}, "/a"),
+        ({"a": "\ud800"}, "/a"),
+        ({"a": {"\udfff": 1}}, "/a"),
+        ([10**4300], "/0"),
+        ([-(10**4300)], "/0"),
+        (contains_itself(), "/0/again"),
+        (1j, ""),
+        (bytearray(b"x"), ""),
+        (len, ""),
+    ],
+)
+def test_what_json_does_not_have_is_refused_with_its_path(value: Any, where: str) -> None:
+    with pytest.raises(PayloadError) as caught:
+        encode(value, max_bytes=MIB)
+    assert caught.value.code == "not_json"
+    assert str(caught.value).startswith(f"at {where}: " if where else "")
+    assert len(str(caught.value)) < 500
+
+
+def test_nesting_is_refused_from_one_level_over_the_limit() -> None:
+    encode(nested(5), max_bytes=MIB, max_depth=5)
+    with pytest.raises(PayloadError) as caught:
+        encode(nested(6), max_bytes=MIB, max_depth=5)
+    assert caught.value.code == "too_deep"
+
+
+def test_nesting_above_what_python_can_recurse_into_is_refused_cleanly() -> None:
+    with pytest.raises(PayloadError) as caught:
+        encode(nested(100_000), max_bytes=MIB, max_depth=200_000)
+    assert caught.value.code == "too_deep"
+
+
+def test_size_is_refused_from_one_byte_over_the_limit() -> None:
+    encode("x" * 8, max_bytes=10)
+    with pytest.raises(PayloadError) as caught:
+        encode("x" * 9, max_bytes=10)
+    assert caught.value.code == "too_large"
+
+
+def test_a_small_object_with_an_endless_text_is_refused_without_writing_it() -> None:
+    value: Any = ["x"]
+    for _ in range(90):
+        value = [value, value]
+    with pytest.raises(PayloadError) as caught:
+        encode(value, max_bytes=10_000)
+    assert caught.value.code == "too_large"
+
+
+def test_bytes_that_are_not_json_are_refused_when_read() -> None:
+    for stored in (b"", b"{", b"\xff", b"[" * 100_000):
+        with pytest.raises(PayloadError) as caught:
+            decode(stored)
+        assert caught.value.code == "not_json"
+
+
+def test_the_canonical_form_does_not_depend_on_the_order_of_keys() -> None:
+    one = canonical({"b": {"y": 1, "x": 2}, "a": [1, 2]})
+    assert one == canonical({"a": [1, 2], "b": {"x": 2, "y": 1}})
+    assert one == b'{"a":[1,2],"b":{"x":2,"y":1}}'
+    assert one != canonical({"a": [2, 1], "b": {"x": 2, "y": 1}})
+
+
+def test_a_pointer_escapes_what_rfc_6901_says() -> None:
+    assert pointer(()) == ""
+    assert pointer(("a/b", "m~n", "", 0, "~1")) == "/a~1b/m~0n//0/~01"

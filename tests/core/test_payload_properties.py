@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.core.payload import canonical, decode, encode
+from weft.errors import PayloadError
+
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+text = st.text(st.characters(exclude_categories=["Cs"]))
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | text,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(text, inner, max_size=5),
+    max_leaves=30,
+)
+strange_values = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text() | st.binary() | st.frozensets(st.integers()),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner)
+        | st.dictionaries(st.text() | st.integers() | st.none(), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_every_json_value_survives_the_way_there_and_back(value: Any) -> None:
+    assert decode(encode(value, max_bytes=10**7)) == value
+    assert json.loads(encode(value, max_bytes=10**7)) == value
+
+
+@given(json_values)
+def test_the_canonical_form_is_json_and_a_fixed_point(value: Any) -> None:
+    assert canonical(decode(canonical(value))) == canonical(value)
+
+
+@given(strange_values)
+def test_any_python_value_is_either_stored_exactly_or_refused(value: Any) -> None:
+    try:
+        payload = encode(value, max_bytes=10**7)
+    except PayloadError:
+        return
+    # The standard library, told to be strict, agrees.
+    assert json.loads(payload) == json.loads(json.dumps(value, allow_nan=False))

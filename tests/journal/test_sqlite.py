@@ -1,0 +1,372 @@
+"""What the SQLite journal promises beside the contract: of its folder, of the disk, and when it is killed."""
+
+# ruff: noqa: ASYNC220, ASYNC221, ASYNC240 - nothing else runs on these loops that would have to wait
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from weft.clock import VirtualClock
+from weft.core.ledger import Verdict
+from weft.core.state import ExecutionState
+from weft.errors import DataFolderError, JournalError
+from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite_schema import migrations
+from weft.testing.recording import Recording, assert_consistent, node, submission
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+# Opens the journal in the folder it is given, as the user it is given, and says how that went.
+OPEN = """
+import asyncio, os, sys
+from pathlib import Path
+from weft.errors import WeftError
+from weft.journal.sqlite import SqliteJournal
+
+async def main():
+    journal = SqliteJournal(Path(sys.argv[1]), now=lambda: 1, new_id=str)
+    try:
+        await journal.open()
+    except WeftError as error:
+        print(type(error).__name__, error)
+    else:
+        print("opened")
+        await journal.close()
+
+if len(sys.argv) > 2:
+    os.setuid(int(sys.argv[2]))
+asyncio.run(main())
+"""
+
+# Submits executions and completes their nodes for ever, and tells after each commit what was acknowledged.
+WRITE = """
+import asyncio, sys
+from itertools import count
+from pathlib import Path
+from weft.clock import RealClock
+from weft.journal.sqlite import SqliteJournal
+from weft.testing.recording import Recording, node
+
+async def main():
+    numbers = count()
+    journal = SqliteJournal(Path(sys.argv[1]), now=RealClock().now, new_id=lambda: f"id-{next(numbers)}")
+    await journal.open()
+    for number in count():
+        run = await Recording.start(
+            journal, node("a"), node("b", "a"), node("c", "a"), execution_id=f"{sys.argv[2]}-{number}"
+        )
+        for name in "abc":
+            standing = await run.completed(name)
+            print(run.id, standing.execution.seq, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+async def journal(folder: Path, clock: VirtualClock) -> AsyncIterator[SqliteJournal]:
+    journal = make(folder, clock)
+    await journal.open()
+    yield journal
+    await journal.close()
+
+
+def make(folder: Path, clock: VirtualClock | None = None) -> SqliteJournal:
+    numbers = count(1)
+    return SqliteJournal(folder, now=(clock or VirtualClock()).now, new_id=lambda: f"id-{next(numbers):08d}")
+
+
+async def write_journal(folder: Path) -> None:
+    """Leave a journal behind that nobody holds."""
+    journal = make(folder)
+    await journal.open()
+    await journal.close()
+
+
+@contextmanager
+def file_size_limit(limit_bytes: int) -> Iterator[None]:
+    """Let no file grow above the limit: to SQLite, the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# -- the data folder -------------------------------------------------------------------------------
+
+
+async def test_a_second_process_is_refused_and_told_who_holds_the_folder(
+    journal: SqliteJournal, folder: Path
+) -> None:
+    second = subprocess.run([sys.executable, "-c", OPEN, folder], capture_output=True, text=True, check=True)
+    assert second.stdout.startswith("DataFolderError")
+    assert f"is in use by process {os.getpid()};" in second.stdout
+    run = await Recording.start(journal, node("a"))
+    assert (await run.completed("a")).verdict is Verdict.ACCEPTED
+
+
+async def test_a_second_journal_in_this_process_is_refused_too(journal: SqliteJournal, folder: Path) -> None:
+    with pytest.raises(DataFolderError, match="is in use by process"):
+        await make(folder).open()
+
+
+async def test_a_child_process_does_not_keep_the_folder(folder: Path) -> None:
+    journal = make(folder)
+    await journal.open()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    try:
+        await journal.close()
+        again = make(folder)
+        await again.open()
+        await again.close()
+    finally:
+        child.communicate(b"\n")
+
+
+async def test_a_new_folder_is_readable_by_its_owner_alone(journal: SqliteJournal, folder: Path) -> None:
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_a_folder_that_may_not_be_written_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o500)
+    # Root may write everywhere, so it asks as nobody.
+    user = ["65534"] if os.geteuid() == 0 else []
+    asked = subprocess.run(
+        [sys.executable, "-c", OPEN, folder, *user], capture_output=True, text=True, check=True
+    )
+    assert asked.stdout.startswith(f"DataFolderError the data folder {folder} cannot be used: ")
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_file_in_the_place_of_the_folder_is_refused(folder: Path) -> None:
+    folder.write_text("a note")
+    with pytest.raises(DataFolderError, match="cannot be used"):
+        await make(folder).open()
+    assert folder.read_text() == "a note"
+
+
+async def test_a_journal_of_a_newer_weft_is_refused_unchanged(folder: Path) -> None:
+    await write_journal(folder)
+    file = folder / "weft.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"PRAGMA user_version = {len(migrations()) + 1}")
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(DataFolderError, match=r"newer weft .* upgrade weft"):
+        await make(folder).open()
+    assert file.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_refused_unchanged(folder: Path) -> None:
+    folder.mkdir()
+    file = folder / "weft.db"
+    file.write_bytes(b"dear diary, " * 1_000)
+    with pytest.raises(DataFolderError, match="cannot be opened: file is not a database"):
+        await make(folder).open()
+    assert file.read_bytes() == b"dear diary, " * 1_000
+
+
+async def test_a_database_of_somebody_else_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    with sqlite3.connect(folder / "weft.db") as connection:
+        connection.execute("CREATE TABLE diary (entry)")
+    connection.close()
+    with pytest.raises(DataFolderError, match="is not a journal of weft"):
+        await make(folder).open()
+
+
+async def test_a_refused_open_lets_go_of_the_folder(folder: Path) -> None:
+    folder.mkdir()
+    file = folder / "weft.db"
+    file.write_bytes(b"dear diary, " * 1_000)
+    with pytest.raises(DataFolderError):
+        await make(folder).open()
+    file.unlink()
+    await write_journal(folder)
+
+
+async def test_opening_runs_every_migration(journal: SqliteJournal, folder: Path) -> None:
+    connection = sqlite3.connect(folder / "weft.db")
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(migrations()),)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+# -- commits ---------------------------------------------------------------------------------------
+
+
+async def test_what_cannot_be_stored_fails_alone(journal: SqliteJournal) -> None:
+    run = await Recording.start(journal, *(node(f"n{number}") for number in range(10)))
+    events = [run.completion(f"n{number}") for number in range(10)]
+    events[4] = run.completion("n4", worker="half of a pair: \ud83d")
+    events[7] = run.completion("n7", output_bytes=1 << 64)
+    answers = await asyncio.gather(*(journal.record([event]) for event in events), return_exceptions=True)
+    failed = [number for number, answer in enumerate(answers) if isinstance(answer, JournalError)]
+    assert failed == [4, 7]
+    assert (await run.row()).unsettled == 2
+    assert set(await journal.nodes(run.id)) == {f"n{number}" for number in range(10)} - {"n4", "n7"}
+    await assert_consistent(journal, run.id)
+
+
+async def test_a_batch_with_what_cannot_be_stored_leaves_nothing(journal: SqliteJournal) -> None:
+    run = await Recording.start(journal, node("a"), node("b"))
+    before = await run.row()
+    with pytest.raises(JournalError, match="nothing was written"):
+        await journal.record([run.completion("a"), run.completion("b", output_bytes=1 << 64)])
+    assert await run.row() == before
+    assert await journal.nodes(run.id) == {}
+    assert (await run.completed("a")).verdict is Verdict.ACCEPTED
+    await assert_consistent(journal, run.id)
+
+
+async def test_a_submission_that_cannot_be_stored_leaves_nothing(journal: SqliteJournal) -> None:
+    with pytest.raises(JournalError):
+        await journal.submit([submission("good"), submission("bad", namespace="\ud83d")])
+    assert await journal.executions() == []
+    await journal.submit([submission("good")])
+    await assert_consistent(journal, "good")
+
+
+async def test_on_a_full_disk_nothing_is_written_and_later_all_goes_on(
+    journal: SqliteJournal, folder: Path
+) -> None:
+    run = await Recording.start(journal, node("a"), node("b"))
+    await run.completed("a")
+    before = await run.row(), await journal.nodes(run.id), await run.events()
+    log = folder / "weft.db-wal"
+    with file_size_limit(log.stat().st_size + 100_000):
+        large = [run.record(run.completion("b", output=b"1" * 300_000)) for _ in range(3)]
+        answers = await asyncio.gather(*large, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [JournalError] * 3
+        with pytest.raises(JournalError, match="nothing was written"):
+            await journal.put_blob(b"1" * 300_000)
+    assert (await run.row(), await journal.nodes(run.id), await run.events()) == before
+    assert (await run.completed("b")).verdict is Verdict.ACCEPTED
+    assert (await run.row()).state is ExecutionState.COMPLETED
+    await assert_consistent(journal, run.id)
+
+
+async def test_a_caller_that_goes_away_does_not_take_its_events_along(journal: SqliteJournal) -> None:
+    run = await Recording.start(journal, node("a"), node("b"))
+    leaving = asyncio.create_task(run.completed("a"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert (await run.completed("b")).verdict is Verdict.ACCEPTED
+    assert (await run.row()).state is ExecutionState.COMPLETED
+
+
+async def test_closing_waits_for_what_was_handed_over(folder: Path) -> None:
+    journal = make(folder)
+    await journal.open()
+    await journal.submit([submission("e", *(node(f"n{number}") for number in range(100)))])
+    run = Recording(journal, "e", submission("e").plan)
+    handed_over = [asyncio.create_task(run.completed(f"n{number}")) for number in range(100)]
+    await asyncio.sleep(0)
+    await journal.close()
+    assert {(await task).verdict for task in handed_over} == {Verdict.ACCEPTED}
+    assert {path.name for path in folder.iterdir()} == {"weft.db", "weft.lock"}, "the log is in the file"
+
+
+async def test_a_closed_journal_says_so(folder: Path) -> None:
+    journal = make(folder)
+    with pytest.raises(JournalError, match="not open"):
+        await journal.record([])
+    await journal.open()
+    await journal.close()
+    await journal.close()
+    with pytest.raises(JournalError, match="not open"):
+        await journal.execution("e")
+
+
+async def test_a_closed_journal_may_be_opened_again(folder: Path) -> None:
+    journal = make(folder)
+    for name in "ab":
+        await journal.open()
+        await journal.submit([submission(name)])
+        await journal.close()
+    await journal.open()
+    assert {row.id for row in await journal.executions()} == {"a", "b"}
+    await journal.close()
+
+
+@pytest.mark.parametrize("round_", range(5))
+async def test_a_killed_process_leaves_a_prefix_with_all_that_was_acknowledged(
+    folder: Path, round_: int
+) -> None:
+    acknowledged: dict[str, int] = {}
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE, folder, f"round{round_}"], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        for _, line in zip(range(40 + 17 * round_), writer.stdout, strict=False):
+            execution_id, number = line.split()
+            acknowledged[execution_id] = int(number)
+        writer.send_signal(signal.SIGKILL)
+    assert acknowledged
+    journal = make(folder)
+    await journal.open()
+    for execution_id, seq in acknowledged.items():
+        row = await journal.execution(execution_id)
+        assert row is not None
+        assert row.seq >= seq
+    for row in await journal.executions(limit=10_000):
+        await assert_consistent(journal, row.id)
+    unfinished = [row for row in await journal.executions(limit=10_000) if not row.is_terminal]
+    for row in unfinished:
+        plan = await journal.plan(row.digest)
+        assert plan is not None
+        run = Recording(journal, row.id, plan)
+        for name in "abc":
+            await run.completed(name)
+        assert (await run.row()).state is ExecutionState.COMPLETED
+    await journal.close()
+
+
+# -- blobs -----------------------------------------------------------------------------------------
+
+
+async def test_only_old_blobs_that_nothing_names_are_swept(
+    journal: SqliteJournal, clock: VirtualClock
+) -> None:
+    run = await Recording.start(
+        journal, node("a"), node("b", cache={"ttl_seconds": 60}), node("c"), failure_policy="continue"
+    )
+    output, cached, orphan = [await journal.put_blob(payload) for payload in (b'"a"', b'"b"', b'"c"')]
+    await run.completed("a", output=None, blob=output, output_bytes=3)
+    await run.completed("b", output=None, blob=cached, output_bytes=3, cache_key="key")
+    clock.advance(10)
+    young = await journal.put_blob(b'"young"')
+    assert await journal.sweep_blobs(older_than=clock.now()) == 1
+    assert set(await journal.blobs([output, cached, orphan, young])) == {output, cached, young}
+    assert await journal.cached(["key"]) == {"key": b'"b"'}
+    clock.advance(60)
+    assert await journal.sweep_blobs(older_than=clock.now()) == 1
+    assert set(await journal.blobs([output, cached, young])) == {output, cached}

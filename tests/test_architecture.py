@@ -1,0 +1,285 @@
+"""The floors of the house, and what is not done on them. Read from the source; nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+# Every unit of src/weft has a floor. A unit imports from lower floors, and from itself.
+FLOORS = {
+    # core, and what is as plain
+    "errors": 0,
+    "core": 1,
+    "clock": 2,
+    "drawing": 2,
+    "settings": 2,
+    "telemetry": 2,
+    # ports
+    "handlers": 3,
+    "journal": 3,
+    "limits": 3,
+    "store": 3,
+    "transport": 3,
+    # all of them by their contracts, as the movers are given them
+    "ports": 4,
+    # movers
+    "orchestrator": 5,
+    "worker": 5,
+    # what puts them together
+    "assembly": 6,
+    "embedded": 7,
+    # doors
+    "sdk": 8,
+    "api": 9,
+    "cli": 9,
+    # what nobody inside imports: the tools for tests, and the public names
+    "testing": 10,
+    "": 11,
+}
+PORTS = {unit for unit, floor in FLOORS.items() if floor == FLOORS["store"]}
+MOVERS = {"ports", "orchestrator", "worker"}
+
+# What a mover may know of a port. The handlers themselves are adapters: the registry knows them.
+OPEN_TO_MOVERS = {f"weft.{port}.contract" for port in PORTS} | {
+    "weft.handlers.outcome",
+    "weft.handlers.registry",
+    "weft.handlers.secrets",
+    "weft.handlers.usercode",
+}
+
+NOT_IN_CORE = {
+    "asyncio",
+    "concurrent",
+    "io",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib.request",
+    "uuid",
+    "uuid_utils",
+}
+
+# Nobody but the clock asks the time. A child process has no clock of the engine's to ask, and the
+# simulation, whose clock is its own, says how long it took.
+TIME_IS_ASKED_IN = {
+    "weft.clock",
+    "weft.testing.simulation.__main__",
+    "weft.worker.child",
+    "weft.worker.isolate",
+}
+ASKING_THE_TIME = {
+    "date.today",
+    "datetime.now",
+    "datetime.today",
+    "datetime.utcnow",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.time",
+    "time.time_ns",
+}
+
+NAMES_THAT_SAY_NOTHING = {
+    "base",
+    "common",
+    "helper",
+    "helpers",
+    "manager",
+    "managers",
+    "misc",
+    "util",
+    "utils",
+}
+
+# Each of these runs code that somebody wrote into data.
+UNSAFE_MODULES = {"dill", "cloudpickle", "marshal", "pickle", "shelve"}
+UNSAFE_CALLS = {"eval", "exec", "yaml.full_load", "yaml.load", "yaml.load_all", "yaml.unsafe_load"}
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    name: str
+    tree: ast.Module
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.name)
+
+    def imports(self) -> Iterator[str]:
+        """Every module imported anywhere in it, also inside functions and for types alone."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{self.name}: a relative import; write the whole name"
+                assert node.module is not None
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    yield whole if whole in MODULES else node.module
+
+    def calls(self) -> Iterator[str]:
+        """The names of all that is called, whole also where they were imported: ``time.time``."""
+        imported = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+                first, dot, rest = name.partition(".")
+                yield ".".join((imported.get(first, first) + dot + rest).split(".")[-2:])
+
+
+def unit_of(name: str) -> str:
+    return name.split(".")[1] if "." in name else ""
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {name_of(path): path for path in sorted((SOURCE / "weft").rglob("*.py"))}
+
+
+def module(name: str, source: str) -> Module:
+    return Module(name, ast.parse(source))
+
+
+# --- The rules. Each gives a sentence for everything that breaks it.
+
+
+def points_up(module: Module) -> Iterator[str]:
+    for imported in module.imports():
+        if not imported.startswith("weft."):
+            if imported == "weft":
+                yield f"{module.name} imports the public names of weft; import the module that has them"
+            continue
+        unit = unit_of(imported)
+        if unit != module.unit and FLOORS[unit] >= FLOORS[module.unit]:
+            yield f"{module.name} imports {imported}, which is not on a lower floor"
+
+
+def knows_an_adapter(module: Module) -> Iterator[str]:
+    if module.unit not in MOVERS:
+        return
+    for imported in module.imports():
+        if unit_of(imported) in PORTS and imported.startswith("weft.") and imported not in OPEN_TO_MOVERS:
+            yield f"{module.name} imports {imported}; a mover knows contracts only"
+
+
+def is_impure(module: Module) -> Iterator[str]:
+    if module.unit != "core":
+        return
+    for imported in module.imports():
+        if imported in NOT_IN_CORE or imported.split(".")[0] in NOT_IN_CORE:
+            yield f"{module.name} imports {imported}; the core does no I/O and knows no clock and no chance"
+    for call in module.calls():
+        if call in ASKING_THE_TIME or call in ("open", "print", "input"):
+            yield f"{module.name} calls {call}()"
+
+
+def asks_the_time(module: Module) -> Iterator[str]:
+    if module.name not in TIME_IS_ASKED_IN:
+        for call in module.calls():
+            if call in ASKING_THE_TIME:
+                yield f"{module.name} calls {call}(); take a Clock"
+
+
+def says_nothing_by_its_name(module: Module) -> Iterator[str]:
+    if NAMES_THAT_SAY_NOTHING & set(module.name.split(".")):
+        yield f"{module.name} is not named after what a reader comes for"
+
+
+def is_unsafe(module: Module) -> Iterator[str]:
+    for imported in module.imports():
+        if imported.split(".")[0] in UNSAFE_MODULES:
+            yield f"{module.name} imports {imported}, which runs what it reads"
+    for call in module.calls():
+        if call in UNSAFE_CALLS:
+            yield f"{module.name} calls {call}()"
+
+
+Rule = Callable[[Module], Iterator[str]]
+
+RULES: tuple[Rule, ...] = (
+    points_up,
+    knows_an_adapter,
+    is_impure,
+    asks_the_time,
+    says_nothing_by_its_name,
+    is_unsafe,
+)
+
+
+def test_every_unit_has_a_floor() -> None:
+    assert {unit_of(name) for name in MODULES} <= FLOORS.keys()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_no_module(rule: Rule) -> None:
+    broken = [
+        sentence
+        for name, path in MODULES.items()
+        for sentence in rule(module(name, path.read_text(encoding="utf-8")))
+    ]
+    assert not broken, "\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "source"),
+    [
+        (points_up, "weft.core.graph", "from weft.settings import Settings"),
+        (points_up, "weft.store.memory", "from weft import journal"),
+        (points_up, "weft.core.graph", "def f():\n    import weft.cli.main"),
+        (points_up, "weft.cli.main", "from weft import run"),
+        (knows_an_adapter, "weft.orchestrator.advance", "from weft.handlers.echo import HANDLER"),
+        (knows_an_adapter, "weft.worker.run", "from weft.handlers import echo"),
+        (is_impure, "weft.core.graph", "import os.path"),
+        (is_impure, "weft.core.graph", "from datetime import datetime as d\nd.now()"),
+        (asks_the_time, "weft.cli.local", "import time\ntime.monotonic()"),
+        (asks_the_time, "weft.cli.local", "from time import time as now\nnow()"),
+        (asks_the_time, "weft.cli.local", "import datetime\ndatetime.datetime.now(datetime.UTC)"),
+        (says_nothing_by_its_name, "weft.core.utils", ""),
+        (is_unsafe, "weft.core.graph", "import pickle"),
+        (is_unsafe, "weft.core.graph", "eval('1')"),
+        (is_unsafe, "weft.core.graph", "import yaml\nyaml.load('')"),
+    ],
+)
+def test_a_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> None:
+    assert list(rule(module(name, source)))
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (
+            "weft.orchestrator.advance",
+            "from weft.store.contract import StateStore\nfrom weft.core import state",
+        ),
+        ("weft.cli.main", "from weft.sdk.loading import load"),
+        ("weft.core.time", "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)"),
+    ],
+)
+def test_what_is_right_breaks_no_rule(name: str, source: str) -> None:
+    assert [sentence for rule in RULES for sentence in rule(module(name, source))] == []

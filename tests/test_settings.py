@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.errors import SettingsError
+from weft.settings import RateLimit, ResourceLimit, Settings, read_settings, settings_page
+
+ROOT = Path(__file__).parent.parent
+
+
+def read(tmp_path: Path, **environ: str) -> Settings:
+    settings, warnings = read_settings(environ=environ, folder=tmp_path)
+    assert warnings == []
+    return settings
+
+
+def test_without_anything_given_every_setting_has_its_default(tmp_path: Path) -> None:
+    settings = read(tmp_path)
+    assert settings == Settings()
+    assert settings.data == Path(".weft")
+    assert settings.worker_heartbeat_timeout_seconds == 15
+    assert settings.redis_url is None
+
+
+def test_a_flag_goes_before_the_environment_and_the_environment_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text("worker_concurrency = 1\nworker_processes = 1\nmax_deliveries = 1\n")
+    settings, _ = read_settings(
+        flags={"worker_concurrency": 3, "worker_processes": None},
+        environ={"WEFT_WORKER_CONCURRENCY": "2", "WEFT_WORKER_PROCESSES": "2"},
+        folder=tmp_path,
+    )
+    assert (settings.worker_concurrency, settings.worker_processes, settings.max_deliveries) == (3, 2, 1)
+
+
+def test_weft_config_names_the_file_to_read_instead(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text("llm_model = 'here'\n")
+    other = tmp_path / "other.toml"
+    other.write_text("llm_model = 'there'\n")
+    assert read(tmp_path, WEFT_CONFIG=str(other)).llm_model == "there"
+
+
+def test_a_config_file_that_does_not_exist_is_refused_only_when_it_was_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="does not exist"):
+        read(tmp_path, WEFT_CONFIG=str(tmp_path / "missing.toml"))
+
+
+def test_a_file_that_is_not_toml_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text("worker_grace = = 3")
+    with pytest.raises(SettingsError, match=r"weft\.toml is not TOML"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7),
+        ("0.5", 0.5),
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("5m", 300),
+        ("2h", 7200),
+        ("7d", 604800),
+        (" 3 s ", 3),
+    ],
+)
+def test_a_duration_is_seconds_or_a_number_with_its_unit(tmp_path: Path, text: str, seconds: float) -> None:
+    assert read(tmp_path, WEFT_WORKER_GRACE=text).worker_grace_seconds == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "5 minutes", "1:30", "nan", "inf", "1e400", "s", "1m30s"])
+def test_a_duration_of_another_form_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match="WEFT_WORKER_GRACE needs"):
+        read(tmp_path, WEFT_WORKER_GRACE=text)
+
+
+def test_an_interval_of_zero_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="above 0"):
+        read(tmp_path, WEFT_ORCHESTRATOR_SWEEP_INTERVAL="0")
+
+
+def test_in_the_file_numbers_lists_and_tables_are_those_of_toml(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text(
+        'worker_grace = 2.5\nhttp_allow = ["10.0.0.0/8", "localhost:8080"]\nretention = "30d"\n'
+        "[resource_limits.gemini_api]\nrate_per_second = 10\n"
+    )
+    settings = read(tmp_path)
+    assert settings.worker_grace_seconds == 2.5
+    assert settings.http_allow == ("10.0.0.0/8", "localhost:8080")
+    assert settings.retention_seconds == 30 * 86400
+    assert settings.resource_limits == {"gemini_api": ResourceLimit(10.0, 1)}
+
+
+def test_lists_are_separated_by_commas_and_blanks_around_them_do_not_count(tmp_path: Path) -> None:
+    assert read(tmp_path, WEFT_IMPORTS="orders, invoices,,").imports == ("orders", "invoices")
+
+
+def test_resource_limits_are_a_json_object(tmp_path: Path) -> None:
+    text = json.dumps({"a": {"rate_per_second": 0.5, "burst": 4}})
+    assert read(tmp_path, WEFT_RESOURCE_LIMITS=text).resource_limits == {"a": ResourceLimit(0.5, 4)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"a": 3}',
+        '{"a": {}}',
+        '{"a": {"rate_per_second": 0}}',
+        '{"a": {"rate_per_second": true}}',
+        '{"a": {"rate_per_second": 1, "burst": 0}}',
+        '{"a": {"rate_per_second": 1, "bursts": 2}}',
+    ],
+)
+def test_resource_limits_of_another_form_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match="WEFT_RESOURCE_LIMITS"):
+        read(tmp_path, WEFT_RESOURCE_LIMITS=text)
+
+
+def test_a_rate_is_requests_per_unit_or_off(tmp_path: Path) -> None:
+    assert read(tmp_path, WEFT_API_RATE_LIMIT="5/second").api_rate_limit == RateLimit(5, 1.0)
+    assert read(tmp_path, WEFT_API_RATE_LIMIT="off").api_rate_limit is None
+    with pytest.raises(SettingsError, match="60/minute"):
+        read(tmp_path, WEFT_API_RATE_LIMIT="fast")
+
+
+def test_every_bad_value_is_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text("max_nodes = true\n")
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, WEFT_WORKER_CONCURRENCY="many", WEFT_METRICS_PORT="70000", WEFT_DURABILITY="some")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    assert any("WEFT_METRICS_PORT needs a whole number from 1 to 65535" in line for line in lines)
+    assert any("weft.toml: max_nodes" in line for line in lines)
+
+
+def test_a_secret_may_lie_in_a_file_without_its_last_newline(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("s3cret\n")
+    assert read(tmp_path, WEFT_LLM_API_KEY_FILE=str(tmp_path / "key")).llm_api_key == "s3cret"
+
+
+def test_a_secret_given_twice_or_in_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="both set"):
+        read(tmp_path, WEFT_LLM_API_KEY="a", WEFT_LLM_API_KEY_FILE="b")
+    with pytest.raises(SettingsError, match="WEFT_REDIS_URL cannot be read from its file"):
+        read(tmp_path, WEFT_REDIS_URL_FILE=str(tmp_path / "missing"))
+
+
+def test_no_secret_shows_in_a_message_or_in_the_settings_themselves(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, WEFT_DATABASE_URL="mysql://user:hunter2@host/db")
+    assert "hunter2" not in str(caught.value)
+    settings = read(
+        tmp_path,
+        WEFT_DATABASE_URL="postgresql://user:hunter2@host/db",
+        WEFT_LLM_API_KEY="hunter2",
+    )
+    assert "hunter2" not in repr(settings)
+
+
+def test_an_unknown_name_is_a_warning_with_the_nearest_one(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text("max_node = 3\n")
+    _, warnings = read_settings(environ={"WEFT_WORKER_CONCURENCY": "3", "WEFTING": "x"}, folder=tmp_path)
+    assert warnings == [
+        "WEFT_WORKER_CONCURENCY is not a setting of weft; did you mean WEFT_WORKER_CONCURRENCY?",
+        f"{tmp_path / 'weft.toml'}: max_node is not a setting of weft; did you mean max_nodes?",
+    ]
+
+
+def test_names_read_elsewhere_are_not_unknown(tmp_path: Path) -> None:
+    read(
+        tmp_path,
+        WEFT_URL="http://x",
+        WEFT_API_KEY="k",
+        WEFT_TEST_REDIS_URL="redis://x",
+        WEFT_DEBUG="1",
+        WEFT_SECRET_A="x",
+    )
+
+
+def test_a_variable_set_to_nothing_is_not_set(tmp_path: Path) -> None:
+    assert read(tmp_path, WEFT_REDIS_URL="", WEFT_WORKER_CONCURRENCY="") == Settings()
+
+
+def test_a_worker_must_be_able_to_miss_a_heartbeat(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="longer than"):
+        read(tmp_path, WEFT_WORKER_HEARTBEAT_INTERVAL="15")
+
+
+def test_the_bounds_of_the_core_are_those_of_the_settings(tmp_path: Path) -> None:
+    bounds = read(tmp_path, WEFT_MAX_NODES="7").bounds()
+    assert (bounds.max_nodes, bounds.max_edges) == (7, 500_000)
+
+
+def test_the_committed_page_is_the_table_in_the_code() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == settings_page(), (
+        "redraw it: python -m weft.settings > docs/settings.md"
+    )

@@ -1,0 +1,32 @@
+"""The same walks on a journal in memory and on SQLite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.walks.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from weft.embedded import Engine
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "data" if request.param == "sqlite" else None
+
+
+@pytest.fixture
+async def stage(data: Path | None) -> Stage:
+    """A stage without an engine: the test opens one."""
+    return Stage(data)
+
+
+@pytest.fixture
+async def engine(stage: Stage) -> AsyncIterator[Engine]:
+    async with stage.open() as engine:
+        yield engine

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LOW, HIGH = "at most", "at least"
 
@@ -50,7 +52,8 @@ class Figure:
     def __str__(self) -> str:
         number = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:,.3g}"
         target = "" if self.target is None else str(self.target)
-        return f"{self.workload:<6} {self.what:<46} {number:>10} {self.unit:<9} {target:>10} {self.verdict}".rstrip()
+        line = f"{self.workload:<6} {self.what:<46} {number:>10} {self.unit:<9} {target:>10} {self.verdict}"
+        return line.rstrip()
 
 
 def quantile(values: Iterable[float], share: float) -> float:

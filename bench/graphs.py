@@ -13,7 +13,9 @@ def chain(length: int) -> dict[str, Any]:
 def fan(width: int) -> dict[str, Any]:
     """One node, ``width`` nodes behind it, and one behind them all."""
     middle = [f"m{i}" for i in range(width)]
-    return _workflow([_echo("first", []), *(_echo(name, ["first"]) for name in middle), _echo("last", middle)])
+    return _workflow(
+        [_echo("first", []), *(_echo(name, ["first"]) for name in middle), _echo("last", middle)]
+    )
 
 
 def diamond() -> dict[str, Any]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from weft.core.row import NodeRow
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from weft.core.row import NodeRow
 
 _BATCH = 256
 

@@ -6,18 +6,22 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
-from weft.core.row import NodeRow
+
 from weft.core.state import ExecutionState
 from weft.core.validation import check
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping, Sequence
+
+    from weft.core.row import NodeRow
 
 _T = TypeVar("_T")
 
@@ -34,9 +38,7 @@ class Run:
         return self.nodes / self.seconds
 
 
-def run(
-    document: dict[str, Any], *, executions: int = 1, durable: bool = True, concurrency: int = 64
-) -> Run:
+def run(document: dict[str, Any], *, executions: int = 1, durable: bool = True, concurrency: int = 64) -> Run:
     """Run a definition so many times at once. Durable: on a SQLite journal in a folder of its own."""
     # Beside the sources and not in /tmp, which may be a file system in memory.
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=Path(__file__).parent)) if durable else None

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import graphs
 from bench.figure import Figure, at_most
 from bench.run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 SMALL = 50
 LARGE = (("chain", 10_000), ("fan", 10_000), ("layered", 50_000))

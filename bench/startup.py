@@ -6,11 +6,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from bench.figure import Figure, at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _THREE_NODES = """\
 nodes:
@@ -23,7 +26,11 @@ nodes:
 def startup() -> Iterator[Figure]:
     weft = str(Path(sys.executable).with_name("weft"))
     yield Figure(
-        workload="start", what="weft --help", value=_milliseconds(weft, "--help"), unit="ms", target=at_most(250)
+        workload="start",
+        what="weft --help",
+        value=_milliseconds(weft, "--help"),
+        unit="ms",
+        target=at_most(250),
     )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "three.yaml"

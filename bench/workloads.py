@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from statistics import median
+from typing import TYPE_CHECKING
 
 from bench import graphs
 from bench.figure import Figure, at_least, at_most, quantile
 from bench.raw import insert_rate
 from bench.run import Run, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 
 def w1() -> Iterator[Figure]:
@@ -46,9 +49,7 @@ def w3() -> Iterator[Figure]:
         what = f"{executions:,} × a → b, c, d → e"
         best = max((run(document, executions=executions) for _ in range(times)), key=_rate)
         yield from _beside_raw("W3", what, best, targets=executions == 500)
-        memory = max(
-            (run(document, executions=executions, durable=False) for _ in range(times)), key=_rate
-        )
+        memory = max((run(document, executions=executions, durable=False) for _ in range(times)), key=_rate)
         yield Figure(workload="W3", what=f"{what}, memory", value=memory.nodes_per_second, unit="nodes/s")
 
 

@@ -20,9 +20,9 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -32,13 +32,20 @@ from weft.core.definition import Delivery, FailurePolicy, TriggerRule
 from weft.core.document import read_yaml
 from weft.core.fields import DEFINITION_FIELDS, NODE_FIELDS
 from weft.core.filters import FILTERS
-from weft.core.payload import Json
 from weft.core.validation import check
 from weft.handlers.registry import Registry
+from weft.testing.simulation import invariants
+from weft.testing.simulation.profiles import PROFILES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from weft.core.payload import Json
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 DEFINITION_PAGE = ROOT / "docs" / "definition.md"
+SIMULATION_PAGE = ROOT / "docs" / "simulation.md"
 
 # Nothing here takes a tenth of this; a page that hangs should say so, and not hang the suite.
 SECONDS_BEFORE_GIVING_UP = 120
@@ -127,7 +134,7 @@ def comparable(lines: Sequence[str]) -> Counter[str]:
 
 
 def differences(shown: Sequence[str], printed: str) -> list[str]:
-    """List the lines that are shown and were not printed, and unless some are left out, the other way round."""
+    """List the lines that are shown and were not printed; and where none are left out, the reverse."""
     expected, found = comparable(shown), comparable(printed.splitlines())
     leaves_out = expected.pop(LEFT_OUT, 0) > 0
     missing = [f"not printed: {line}" for line in (expected - found).elements()]
@@ -178,7 +185,11 @@ def section(page: Path, title: str) -> str:
 
 
 def first_column(text: str) -> set[str]:
-    return {name for row in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+    return {
+        name
+        for row in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", row)
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -229,6 +240,13 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
             assert anchor in slugs, f"{page.name} links to {match['target']}; {path.name} has {sorted(slugs)}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_source_file_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"\b\w+(?:/\w+)+\.py\b", text) if not name.startswith("examples/")}
+    assert not {name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "src/weft"))}
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     listed = {match["target"] for match in LINK.finditer(index)}
@@ -261,6 +279,17 @@ def test_a_table_of_the_definition_page_lists_what_the_code_knows(title: str, na
 @pytest.mark.parametrize("name", [*FailurePolicy, *Delivery, *EXECUTION_FIELDS, *TESTS])
 def test_the_definition_page_names_every_word_of_the_format(name: str) -> None:
     assert f"`{name}`" in DEFINITION_PAGE.read_text(encoding="utf-8")
+
+
+def test_the_simulation_page_lists_every_profile() -> None:
+    assert first_column(section(SIMULATION_PAGE, "Profiles")) == set(PROFILES)
+
+
+def test_the_simulation_page_lists_every_invariant() -> None:
+    assert invariants.__file__ is not None
+    source = Path(invariants.__file__).read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (I\d+) \|", section(SIMULATION_PAGE, "Invariants"), re.MULTILINE)
+    assert listed == sorted(set(re.findall(r'"(I\d+) ', source)), key=lambda name: int(name[1:]))
 
 
 if __name__ == "__main__":

@@ -128,9 +128,7 @@ def _match(
                 finished_at=_micros(item.get("finished_at")),
                 output=item.get("output"),
             )
-    violations += [
-        Violation("missing", node.id, "has no record") for node in graph if node.id not in records
-    ]
+    violations += [Violation("missing", node.id, "has no record") for node in graph if node.id not in records]
     return records, violations
 
 
@@ -160,10 +158,7 @@ def _check_record(record: _Record, max_attempts: int) -> Iterable[Violation]:
 
 
 def _check_edges(node: DrawnNode, record: _Record, parents: Sequence[_Record]) -> Iterable[Violation]:
-    if not parents:
-        may_run = True
-    else:
-        may_run = _may_run(node.rule, parents)
+    may_run = not parents or _may_run(node.rule, parents)
     if record.executed and not may_run:
         states = dict(Counter(parent.state for parent in parents))
         yield Violation("poisoned", node.id, f"was executed under {node.rule} behind {states}")

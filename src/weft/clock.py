@@ -8,6 +8,8 @@ from typing import Protocol
 
 from weft.core.time import MICROSECONDS
 
+_OFFSET_NS = time.time_ns() - time.monotonic_ns()
+
 
 class Clock(Protocol):
     def now(self) -> int:
@@ -18,14 +20,14 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """Wall time as it was at the start, carried on by the monotonic clock: a step of the wall clock
-    changes neither leases nor the order of times."""
+    """Wall time as it was at the start, carried on by the monotonic clock.
 
-    def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
+    A step of the wall clock changes neither leases nor the order of times, and all clocks of a process
+    agree.
+    """
 
     def now(self) -> int:
-        return (time.monotonic_ns() + self._offset_ns) // 1000
+        return (time.monotonic_ns() + _OFFSET_NS) // 1000
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

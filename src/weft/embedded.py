@@ -20,6 +20,7 @@ from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
 from weft.orchestrator import control
 from weft.orchestrator.describe import describe_execution, describe_node, explain_node
+from weft.orchestrator.recover import rebuild
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import submit
 from weft.ports import Ports
@@ -91,6 +92,8 @@ class Engine:
     ``data``: a folder for the journal; without one nothing is kept. ``isolate``: users' code runs in
     child processes, which are given ``code`` to load; otherwise it runs in this process. ``limits``: makes
     the rates for this engine's clock; without it they are the settings'. ``listen``: hears what is recorded.
+    ``recovers``: whether it takes up all that an earlier process left in the folder, as a server does. A
+    script does not: it may lack the functions of another's workflow, and would fail it.
     """
 
     def __init__(
@@ -103,12 +106,13 @@ class Engine:
         code: UserCode | None = None,
         limits: Callable[[Clock], Limits] | None = None,
         listen: Callable[[Sequence[Standing]], None] | None = None,
+        recovers: bool = True,
     ) -> None:
         self.settings = settings = settings or Settings()
         clock = RealClock()
         bounds = settings.bounds()
         transport = InProcessTransport(now=clock.now)
-        self._terminal: dict[str, asyncio.Future[None]] = {}
+        self._ended: dict[str, asyncio.Future[ExecutionRow]] = {}
         self._progress: dict[str, Progress] = {}
         self._listen = listen
         self._store = MemoryStore(
@@ -139,7 +143,7 @@ class Engine:
         if data is None:
             # In memory a blob would lie no farther away than the row that names it.
             self.ports.inline_bytes = bounds.max_payload_bytes
-        self.orchestrator = Orchestrator(self.ports, name="orchestrator")
+        self.orchestrator = Orchestrator(self.ports, name="orchestrator", recovers=recovers)
         self.ports.timers_changed = self.orchestrator.nudge
         self._caller = self._make_caller(registry, settings, code, isolate=isolate)
         self.worker = Worker(
@@ -192,8 +196,10 @@ class Engine:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        # Nothing more is handed out; what runs may end, and what has ended counts.
         await self.orchestrator.stop()
         await self.worker.stop()
+        await self.orchestrator.drain()
         await self._caller.close()
         await self.ports.journal.close()
 
@@ -270,20 +276,29 @@ class Engine:
     def watch(self, execution_id: str, *, total: int) -> None:
         """Keep the progress of an execution, from now on."""
         self._progress[execution_id] = Progress(total)
-        self._terminal[execution_id] = asyncio.get_running_loop().create_future()
+        self._ended[execution_id] = asyncio.get_running_loop().create_future()
 
     async def wait(self, execution_id: str) -> ExecutionRow:
         """Return once the execution is terminal."""
-        # Listen first, then look: the end may come while the journal is being asked.
-        ended = self._terminal.get(execution_id)
-        if ended is None or ended.done():
-            ended = self._terminal[execution_id] = asyncio.get_running_loop().create_future()
-        row = await self._row(execution_id)
-        if not row.is_terminal:
-            await asyncio.shield(ended)
+        ended = self._ended.get(execution_id)
+        if ended is None:
+            # Listen first, then look: the end may come while the journal is being asked.
+            ended = self._ended[execution_id] = asyncio.get_running_loop().create_future()
+        if not ended.done():
             row = await self._row(execution_id)
-        self._terminal.pop(execution_id, None)
+            if not row.is_terminal:
+                row = await asyncio.shield(ended)
+        else:
+            row = ended.result()
+        self._ended.pop(execution_id, None)
         return row
+
+    def forget(self, execution_id: str) -> None:
+        """Let go of what is kept in memory of an execution that is terminal and needed no more."""
+        self._ended.pop(execution_id, None)
+        self._progress.pop(execution_id, None)
+        if isinstance(self.ports.journal, MemoryJournal):
+            self.ports.journal.forget(execution_id)
 
     def progress(self, execution_id: str) -> Progress:
         """Say how far an execution that was submitted or watched here has come."""
@@ -292,12 +307,19 @@ class Engine:
         progress.show_in_flight(running, in_flight)
         return progress
 
-    async def find_unfinished(self, plan: Plan, *, input: Json) -> str | None:  # noqa: A002 - as in submit
-        """Find an execution of the same definition and input that an earlier process did not finish."""
+    async def go_on(self, plan: Plan, *, input: Json = None) -> str | None:  # noqa: A002 - as in submit
+        """Take up an execution of the same definition and input that an earlier process did not finish.
+
+        Gives its id, or None where there is none.
+        """
         given = self._input_payload({} if input is None else input)
         for active in await self.ports.journal.active(not_updated_since=self.ports.clock.now()):
             row = await self._row(active.id)
             if row.digest == plan.digest and row.input == given:
+                self.watch(row.id, total=len(plan.nodes))
+                (epoch,) = await self.ports.store.epochs([row.id])
+                if epoch is None:
+                    await rebuild(row.id, self.ports)
                 return row.id
         return None
 
@@ -342,9 +364,9 @@ class Engine:
             if progress is not None:
                 progress.see(standing.rows)
             if execution.is_terminal:
-                ended = self._terminal.get(execution.id)
+                ended = self._ended.get(execution.id)
                 if ended is not None and not ended.done():
-                    ended.set_result(None)
+                    ended.set_result(execution)
                 if execution.state is not ExecutionState.COMPLETED:
                     # What still runs of it is told to stop with the next heartbeat: that may as well be
                     # now, or rather when the one who recorded this has closed it in the store.

@@ -203,7 +203,7 @@ def test_a_workflow_of_a_python_file_calls_the_functions_in_it(capsys: pytest.Ca
 
 
 def test_what_a_function_prints_does_not_mix_with_the_output(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "noisy_beside.py").write_text("def speak():\n    print('hello')\n    return 3\n")
     file = definition(
@@ -212,7 +212,7 @@ def test_what_a_function_prints_does_not_mix_with_the_output(
         "output: '{{ a.output }}'\n",
     )
     assert main(["run", file, "--quiet"]) == 0
-    shown = capsys.readouterr()
+    shown = capfd.readouterr()
     assert shown.out == "3\n"
     assert "hello" in shown.err
 

@@ -272,17 +272,21 @@ names = st.sampled_from(
 @settings(max_examples=400, deadline=None)
 @given(
     st.lists(names | st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True), min_size=1, max_size=5),
+    st.sampled_from(["", '["a"]', "['b']", '["x-y"]', '["0"]']),
+    st.sampled_from(["", " | default(none)", "|default(none) "]),
     values,
 )
-def test_a_plain_path_means_the_same_with_and_without_the_parser(keys: list[str], value: Any) -> None:
-    source = f" {'.'.join(keys)}\n"
+def test_a_plain_path_means_the_same_with_and_without_the_parser(
+    keys: list[str], subscript: str, default: str, value: Any
+) -> None:
+    source = f" {'.'.join([keys[0] + subscript, *keys[1:]])}{default}\n"
     plain = plain_path(source)
     if plain is None:
         return
 
     def outcome(compiler: Compiler, *, parsed: bool) -> Any:
         try:
-            run = compiler.expression(parse(source)) if parsed else compiler.plain_path(*plain)
+            run = compiler.expression(parse(source)) if parsed else compiler.plain_path(plain)
             found = Expression(source, frozenset(compiler.nodes), frozenset(compiler.secrets), run)
             return found.nodes, found.secrets, exactly(found.evaluate(scope_of(value)))
         except (ExpressionError, EvaluationError) as error:

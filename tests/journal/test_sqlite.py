@@ -1,6 +1,6 @@
 """What the SQLite journal promises beside the contract: of its folder, of the disk, and when it is killed."""
 
-# ruff: noqa: ASYNC220, ASYNC221, ASYNC240 - nothing else runs on these loops that would have to wait
+# ruff: noqa: ASYNC220, ASYNC240 - nothing else runs on these loops that would have to wait
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,17 +30,16 @@ from weft.testing.recording import Recording, assert_consistent, node, submissio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 # Opens the journal in the folder it is given, as the user it is given, and says how that went.
 OPEN = """
-import asyncio, os, sys
+import asyncio, os, sys, tempfile
 from pathlib import Path
 from weft.errors import WeftError
 from weft.journal.sqlite import SqliteJournal
 
-async def main():
-    journal = SqliteJournal(Path(sys.argv[1]), now=lambda: 1, new_id=str)
+async def main(folder):
+    journal = SqliteJournal(Path(folder), now=lambda: 1, new_id=str)
     try:
         await journal.open()
     except WeftError as error:
@@ -48,8 +49,10 @@ async def main():
         await journal.close()
 
 if len(sys.argv) > 2:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(folder))  # loads what that user may not be able to read
     os.setuid(int(sys.argv[2]))
-asyncio.run(main())
+asyncio.run(main(sys.argv[1]))
 """
 
 # Submits executions and completes their nodes for ever, and tells after each commit what was acknowledged.
@@ -107,9 +110,18 @@ async def write_journal(folder: Path) -> None:
     await journal.close()
 
 
+def ask_to_open(folder: Path, *, as_nobody: bool = False) -> str:
+    """Open the journal in another process, and give what came of it. Root may write anywhere."""
+    user = ["65534"] if as_nobody and os.geteuid() == 0 else []
+    asked = subprocess.run(
+        [sys.executable, "-c", OPEN, folder, *user], capture_output=True, text=True, check=True
+    )
+    return asked.stdout.splitlines()[-1]
+
+
 @contextmanager
 def file_size_limit(limit_bytes: int) -> Iterator[None]:
-    """Let no file grow above the limit: to SQLite, the disk is full."""
+    """Let no file grow above the limit: to SQLite, a write to the disk fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
     try:
@@ -124,9 +136,9 @@ def file_size_limit(limit_bytes: int) -> Iterator[None]:
 async def test_a_second_process_is_refused_and_told_who_holds_the_folder(
     journal: SqliteJournal, folder: Path
 ) -> None:
-    second = subprocess.run([sys.executable, "-c", OPEN, folder], capture_output=True, text=True, check=True)
-    assert second.stdout.startswith("DataFolderError")
-    assert f"is in use by process {os.getpid()};" in second.stdout
+    answer = ask_to_open(folder)
+    assert answer.startswith("DataFolderError")
+    assert f"is in use by process {os.getpid()};" in answer
     run = await Recording.start(journal, node("a"))
     assert (await run.completed("a")).verdict is Verdict.ACCEPTED
 
@@ -156,13 +168,26 @@ async def test_a_new_folder_is_readable_by_its_owner_alone(journal: SqliteJourna
 async def test_a_folder_that_may_not_be_written_is_refused(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o500)
-    # Root may write everywhere, so it asks as nobody.
-    user = ["65534"] if os.geteuid() == 0 else []
-    asked = subprocess.run(
-        [sys.executable, "-c", OPEN, folder, *user], capture_output=True, text=True, check=True
-    )
-    assert asked.stdout.startswith(f"DataFolderError the data folder {folder} cannot be used: ")
+    answer = ask_to_open(folder, as_nobody=True)
+    assert answer.startswith(f"DataFolderError the data folder {folder} cannot be used: ")
     assert list(folder.iterdir()) == []
+
+
+async def test_a_journal_that_may_only_be_read_is_refused() -> None:
+    # Not below tmp_path, whose parents let nobody but their owner through.
+    with TemporaryDirectory() as name:
+        folder = Path(name) / "data"
+        await write_journal(folder)
+        file = folder / "weft.db"
+        file.chmod(0o444)
+        if os.geteuid() == 0:
+            for path in (Path(name), folder, folder / "weft.lock"):
+                os.chown(path, 65534, 65534)
+        before = file.read_bytes()
+        answer = ask_to_open(folder, as_nobody=True)
+        assert answer.startswith("DataFolderError")
+        assert "attempt to write a readonly database" in answer
+        assert file.read_bytes() == before
 
 
 async def test_a_file_in_the_place_of_the_folder_is_refused(folder: Path) -> None:
@@ -254,7 +279,7 @@ async def test_a_submission_that_cannot_be_stored_leaves_nothing(journal: Sqlite
     await assert_consistent(journal, "good")
 
 
-async def test_on_a_full_disk_nothing_is_written_and_later_all_goes_on(
+async def test_when_a_write_to_the_disk_fails_nothing_is_written_and_later_all_goes_on(
     journal: SqliteJournal, folder: Path
 ) -> None:
     run = await Recording.start(journal, node("a"), node("b"))

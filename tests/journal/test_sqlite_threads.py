@@ -124,22 +124,24 @@ async def test_a_job_that_fails_is_undone_alone(
     assert forgotten == []
 
 
-async def test_a_transaction_that_is_given_up_fails_every_job_in_it(
+async def test_on_a_full_disk_every_job_of_the_transaction_fails(
     writer: Writer, reader: Reader, gate: threading.Event, forgotten: list[str]
 ) -> None:
-    def give_up(connection: sqlite3.Connection) -> None:
-        connection.execute("ROLLBACK")
-        raise sqlite3.OperationalError("database or disk is full")
+    def fill_the_disk(connection: sqlite3.Connection) -> None:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        write(connection, "much" * 100_000)
 
     jobs = [
         asyncio.create_task(writer.run(write, "one")),
-        asyncio.create_task(writer.run(give_up)),
+        asyncio.create_task(writer.run(fill_the_disk)),
         asyncio.create_task(writer.run(write, "two")),
     ]
     await asyncio.sleep(0)
     gate.set()
     answers = await asyncio.gather(*jobs, return_exceptions=True)
     assert [type(answer) for answer in answers] == [JournalError] * 3
+    assert {str(answer) for answer in answers} == {"nothing was written: database or disk is full"}
     assert await reader.run(words) == []
     assert forgotten == ["forgotten"]
     assert await writer.run(write, "three") == "three"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -577,6 +576,9 @@ def test_what_a_killed_process_left_is_taken_to_its_end(tmp_path: Path) -> None:
     )
     command = [sys.executable, str(script), str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    # Another workflow in the same folder leaves it alone: it would lack its functions.
+    other = run({"nodes": [{"id": "a", "handler": "echo", "config": 1}]}, data=tmp_path / "data")
+    assert other.output == {"a": 1}
     assert subprocess.check_output(command, text=True).strip() == "COMPLETED {'deadly': 2}"
     assert (tmp_path / "once").read_text() == "x"
 
@@ -631,13 +633,15 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("where", ["outside", "inside"])
 def test_ctrl_c_stops_what_runs_and_is_an_interrupt(where: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    os.kill(process.pid, signal.SIGINT)
-    printed, complaints = process.communicate(timeout=60)
+    command = [sys.executable, "-c", INTERRUPTED, where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            printed, complaints = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (printed.splitlines(), complaints) == (["stopped", "interrupted True"], "")
     assert process.returncode == 0
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.walks.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from weft.embedded import Engine
+
+
+@pytest.fixture(autouse=True)
+def nothing_breaks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """The nets under the engine would hide much; what they catch is in the log."""
+    yield
+    broken = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    assert [record.getMessage() for record in broken if record.name.startswith("weft")] == []
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -1,7 +1,7 @@
 """``python -m tests.walks.driver FILE DATA``: run a definition in a data folder to its end.
 
-What ``weft run --data`` does, except that where an earlier process left executions it takes those up and
-submits no other. The environment may name a crash point.
+What ``weft run --data`` does, except that functions run in this process, where they start sooner, and that
+the environment may name a crash point.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from weft.settings import Settings
 from weft.testing.crash import VARIABLE, crashing
 
 
-async def run(file: str, data: Path, *, isolate: bool) -> None:
+async def run(file: str, data: Path) -> None:
     registry = Registry()
     loaded = load(file, registry)
     plan = check(loaded.document, handlers=registry).plan
     assert plan is not None
-    settings = Settings(worker_processes=2, worker_concurrency=4)
-    engine = Engine(registry=registry, settings=settings, data=data, isolate=isolate, code=loaded.code)
+    settings = Settings(worker_concurrency=4)
+    engine = Engine(registry=registry, settings=settings, data=data)
     if point := os.environ.get(VARIABLE):
         crashing(engine.ports, point)
     async with engine:
         found = [row.id for row in await engine.ports.journal.executions()]
-        for execution_id in found:
-            engine.watch(execution_id, total=len(plan.nodes))
         for execution_id in found or [await engine.submit(plan, document=loaded.document)]:
             await engine.wait(execution_id)
 
 
 if __name__ == "__main__":
-    asyncio.run(run(sys.argv[1], Path(sys.argv[2]), isolate="--isolate" in sys.argv))
+    asyncio.run(run(sys.argv[1], Path(sys.argv[2])))

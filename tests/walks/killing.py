@@ -1,4 +1,4 @@
-"""A workflow whose process is killed, started again, and in the end must have lost nothing and repeated nothing.
+"""A workflow whose process is killed and started again, and which must lose nothing and repeat nothing.
 
 Its nodes leave a line in a log before they do anything, so the log is the truth about what has started; the
 journal, opened after the process is dead, is the truth about what was accepted. The two are held against
@@ -13,11 +13,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.tracecheck import merkle
 
 from weft.core.payload import decode
 from weft.core.state import NodeState
@@ -25,12 +27,13 @@ from weft.embedded import new_id
 from weft.journal.sqlite import SqliteJournal
 from weft.testing.crash import VARIABLE
 
-from tests.tracecheck import merkle
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weft.core.row import ExecutionRow, History, NodeRow
+
+# One process alone takes a second or so; this is for a machine with much else to do.
+PATIENCE_SECONDS = 120
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -64,11 +67,10 @@ class Seen:
 class Walk:
     """A definition, its data folder and its log, through any number of processes."""
 
-    def __init__(self, folder: Path, nodes: Sequence[Mapping[str, Any]], *, isolate: bool) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[Mapping[str, Any]]) -> None:
         self.data = folder / "data"
         self.file = folder / "walk.json"
         self.log = folder / "starts.log"
-        self.isolate = isolate
         self.deaths = 0
         self.seen = Seen({}, ())
         self.nodes = {node["id"]: node for node in nodes}
@@ -97,21 +99,43 @@ class Walk:
         ]
         return {"name": "walk", "failure_policy": "continue", "nodes": nodes}
 
-    def begin(self, *, crash_point: str | None = None, command: Sequence[str] | None = None) -> subprocess.Popen[bytes]:
-        """Start a process on the data folder."""
-        if command is None:
-            command = [sys.executable, "-m", "tests.walks.driver", str(self.file), str(self.data)]
-            command += ["--isolate"] if self.isolate else []
-        environment = dict(os.environ)
-        if crash_point is not None:
-            environment[VARIABLE] = crash_point
+    def run(self) -> subprocess.Popen[bytes]:
+        """Start ``weft run --data``; what an earlier one left is taken to its end."""
+        weft = Path(sys.executable).with_name("weft")
+        return self._begin([str(weft), "run", "--quiet", "--data", str(self.data), str(self.file)])
+
+    def drive(self, *, crash_point: str = "") -> subprocess.Popen[bytes]:
+        """Start the driver, which dies at the crash point if it is given one."""
+        command = [sys.executable, "-m", "tests.walks.driver", str(self.file), str(self.data)]
+        return self._begin(command, **({VARIABLE: crash_point} if crash_point else {}))
+
+    def _begin(self, command: Sequence[str], **variables: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **variables}
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether everything that was accepted is terminal."""
+        executions = self.seen.executions.values()
+        return bool(executions) and all(recorded.row.is_terminal for recorded in executions)
+
+    def end(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for a process, look at what it left, and give its exit code."""
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        self.deaths += code != 0
+        self.look()
+        return code
 
     def wait_for_starts(self, process: subprocess.Popen[bytes], count: int) -> None:
         """Return once so many attempts were started, or the process has ended."""
         wanted = len(self.seen.starts) + count
         while process.poll() is None and self.log.read_bytes().count(b"\n") < wanted:
-            time.sleep(0)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.001)
 
     def look(self) -> None:
         """Read journal and log, now that the process is dead, and hold them against what was there before."""
@@ -178,7 +202,7 @@ class Walk:
 
 
 def layers(count: int, width: int) -> list[dict[str, Any]]:
-    """Draw a root, layers behind it whose nodes have three parents each, and a join; some nodes stumble once."""
+    """Draw a root, layers behind it with up to three parents a node, and a join; some nodes stumble once."""
     nodes: list[dict[str, Any]] = [{"id": "root", "parents": []}]
     above = ["root"]
     for layer in range(count):

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.core.validation import check as check_definition
-from weft.embedded import Engine
-
 from tests.tracecheck import DrawnNode, check
 from tests.walks.replay import Replay, plain, registry
+
+from weft.core.validation import check as check_definition
+from weft.embedded import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ SHAPES: dict[str, Callable[[], tuple[DrawnNode, ...]]] = {"chain": chain, "fan":
 
 
 async def run(replay: Replay, data: Path) -> dict[str, Any]:
-    handlers = registry(instant=True)
+    handlers = registry()
     checked = check_definition(replay.document, handlers=handlers)
     assert checked.plan is not None, checked.problems[:3]
     async with Engine(registry=handlers, data=data) as engine:

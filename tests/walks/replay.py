@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.tracecheck import EARLY, DrawnNode, merkle
+
 from weft.errors import NonRetryable
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
-
-from tests.tracecheck import EARLY, DrawnNode, merkle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,9 +71,7 @@ def with_rules(dag: Mapping[str, Any], *, seed: int) -> Replay:
     """Replay it with its own trigger rules; some nodes fail for good, some fail and succeed when retried."""
     draw = random.Random(f"{dag['name']}/{seed}")
     fates = {node["id"]: draw.choices(["", "fails", "stumbles"], [10, 1, 1])[0] for node in dag["nodes"]}
-    graph = tuple(
-        DrawnNode(node["id"], tuple(node["depends_on"]), _rule(node)) for node in dag["nodes"]
-    )
+    graph = tuple(DrawnNode(node["id"], tuple(node["depends_on"]), _rule(node)) for node in dag["nodes"])
     return _replay(graph, fates)
 
 
@@ -82,10 +80,8 @@ def plain(graph: tuple[DrawnNode, ...]) -> Replay:
     return _replay(graph, fates={})
 
 
-def registry(*, instant: bool = False) -> Registry:
-    """Give a registry that has the handler of the replays; an instant one is done when it is called."""
-    if instant:
-        return Registry([Handler("merkle", HandlerKind.INSTANT, _hash)])
+def registry() -> Registry:
+    """Give a registry that has the handler of the replays."""
     return Registry([Handler("merkle", HandlerKind.NATIVE, _merkle)])
 
 
@@ -96,15 +92,13 @@ async def _merkle(config: Json, context: HandlerContext) -> Json:
         raise NonRetryable("as the seed says")
     if config["fate"] == "stumbles" and context.attempt == 1:
         raise RuntimeError("once, as the seed says")
-    return _hash(config)
-
-
-def _hash(config: Json) -> Json:
     return merkle(config["id"], config["parents"])
 
 
 def _replay(graph: tuple[DrawnNode, ...], fates: Mapping[str, str]) -> Replay:
     ids = _ids(graph)
+    # Among failures a parent may have no output.
+    output = "{{{{ nodes['{}'].output | default('') }}}}" if fates else "{{{{ nodes['{}'].output }}}}"
     nodes = [
         {
             "id": ids[node.id],
@@ -116,17 +110,13 @@ def _replay(graph: tuple[DrawnNode, ...], fates: Mapping[str, str]) -> Replay:
             "config": {
                 "id": node.id,
                 "fate": fates.get(node.id, ""),
-                "parents": [] if node.rule in EARLY else [_output_of(ids[name]) for name in node.parents],
+                "parents": [] if node.rule in EARLY else [output.format(ids[name]) for name in node.parents],
             },
         }
         for node in graph
     ]
     document = {"name": "replay", "failure_policy": "continue", "nodes": nodes}
     return Replay(graph, {short: name for name, short in ids.items()}, document)
-
-
-def _output_of(node_id: str) -> str:
-    return f"{{{{ nodes['{node_id}'].output | default('') }}}}"
 
 
 def _rule(node: Mapping[str, Any]) -> str:

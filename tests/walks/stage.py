@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from weft.core.payload import Json
 from weft.core.task import Result
 from weft.core.validation import check
 from weft.embedded import Engine
@@ -17,9 +15,12 @@ from weft.handlers.registry import Registry
 from weft.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from weft.core.payload import Json
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.handlers.usercode import UserCode
 
 # A test that waits this long waits for something that will not come.
 PATIENCE_SECONDS = 30.0
@@ -76,9 +77,15 @@ class Stage:
         self.registry.add(Handler(name, HandlerKind.USER, function, schema))
 
     @asynccontextmanager
-    async def open(self, **settings: Any) -> AsyncIterator[Engine]:
-        """Run an engine on this stage's folder until the block ends."""
-        engine = Engine(registry=self.registry, settings=Settings(**{**QUICK, **settings}), data=self.data)
+    async def open(self, *, code: UserCode | None = None, **settings: Any) -> AsyncIterator[Engine]:
+        """Run an engine on this stage's folder until the block ends; with ``code``, that runs in children."""
+        engine = Engine(
+            registry=self.registry,
+            settings=Settings(**{**QUICK, **settings}),
+            data=self.data,
+            isolate=code is not None,
+            code=code,
+        )
         async with engine:
             self._engine = engine
             yield engine

@@ -7,10 +7,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.core.generation import RetryPlan
-from weft.errors import NotAllowedError, NotFoundError
-from weft.orchestrator.control import retry_plan
-
 from tests.walks.stage import (
     LATER_SECONDS,
     PATIENCE_SECONDS,
@@ -22,6 +18,10 @@ from tests.walks.stage import (
     states,
     workflow,
 )
+
+from weft.core.generation import RetryPlan
+from weft.errors import NotAllowedError, NotFoundError
+from weft.orchestrator.control import retry_plan
 
 if TYPE_CHECKING:
     from weft.core.payload import Json
@@ -512,9 +512,7 @@ class TestRetry:
 
         after = await stage.rows(execution_id)
         assert {name for name, row in after.items() if row.generation == 2} == set(planned.run)
-        assert {name: after[name] for name in planned.reuse} == {
-            name: before[name] for name in planned.reuse
-        }
+        assert {name: after[name] for name in planned.reuse} == {name: before[name] for name in planned.reuse}
 
     @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "PAUSED", "COMPLETED"])
     async def test_a_plan_is_refused_where_the_retry_would_be(

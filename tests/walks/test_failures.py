@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.walks.stage import PATIENCE_SECONDS, Stage, by_id, echo, fails, node, states, workflow
+
 from weft.errors import NonRetryable
 from weft.orchestrator.describe import describe_dead_letter
-
-from tests.walks.stage import PATIENCE_SECONDS, Stage, by_id, echo, fails, node, states, workflow
 
 if TYPE_CHECKING:
     from weft.core.payload import Json
@@ -315,9 +315,7 @@ class TestTheRules:
         letters = await stage.letters(execution_id)
         assert {letter.state for letter in letters.values()} == {"handled"}
 
-    async def test_one_success_runs_at_the_first_completed_parent(
-        self, engine: Engine, stage: Stage
-    ) -> None:
+    async def test_one_success_runs_at_the_first_completed_parent(self, engine: Engine, stage: Stage) -> None:
         execution_id = await stage.submit(
             workflow(
                 node("slow"),

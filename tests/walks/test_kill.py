@@ -1,4 +1,4 @@
-"""``kill -9`` at random moments and at every named step: nothing accepted is lost, nothing settled runs again."""
+"""``kill -9`` at random moments and at every step: nothing accepted is lost, nothing settled runs again."""
 
 from __future__ import annotations
 
@@ -9,27 +9,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from weft.core.state import ExecutionState, NodeState
-
 from tests.walks.killing import Walk, layers
+
+from weft.core.state import ExecutionState, NodeState
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KILLS_PER_SEED = 5
-# One process alone takes a second or so; this is for a machine with much else to do.
-PATIENCE_SECONDS = 120
-
-
-def finish(walk: Walk) -> None:
-    """Let a process run to its end, and look."""
-    assert walk.begin().wait(PATIENCE_SECONDS) == 0
-    walk.look()
-    walk.check_end()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_a_process_killed_at_random_moments_loses_nothing_and_repeats_nothing(
+def test_weft_run_killed_at_random_moments_loses_nothing_and_repeats_nothing(
     seed: int, tmp_path: Path
 ) -> None:
     draw = random.Random(seed)
@@ -37,23 +28,31 @@ def test_a_process_killed_at_random_moments_loses_nothing_and_repeats_nothing(
     while kills < KILLS_PER_SEED:
         folder = tmp_path / f"after-{kills}"
         folder.mkdir()
-        walk = Walk(folder, layers(6, 10), isolate=True)
-        while kills < KILLS_PER_SEED:
-            process = walk.begin()
-            starts = draw.randrange(12)
-            walk.wait_for_starts(process, starts)
-            with suppress(subprocess.TimeoutExpired):
-                # Without a start to wait for, the moment lies anywhere in its own start and recovery.
-                process.wait(draw.uniform(0, 0.02 if starts else 0.8))
-            process.kill()
-            if process.wait() == 0:
-                break
-            kills += 1
-            walk.deaths += 1
-            walk.look()
-        finish(walk)
-        (recorded,) = walk.seen.executions.values()
-        assert recorded.row.state is ExecutionState.COMPLETED
+        walk = Walk(folder, layers(6, 10))
+        while kills < KILLS_PER_SEED and not walk.is_over:
+            kills += kill(walk, draw)
+        if not walk.is_over:
+            assert walk.end(walk.run()) == 0
+        check_end(walk)
+
+
+def kill(walk: Walk, draw: random.Random) -> bool:
+    """Start ``weft run`` and kill it at a random moment; False: it had ended by then."""
+    process = walk.run()
+    starts = draw.randrange(12)
+    walk.wait_for_starts(process, starts)
+    with suppress(subprocess.TimeoutExpired):
+        # Without a start to wait for, the moment lies anywhere in its own start and recovery.
+        process.wait(draw.uniform(0, 0.02 if starts else 0.8))
+    process.kill()
+    return walk.end(process) != 0
+
+
+def check_end(walk: Walk) -> None:
+    """Check that what was submitted once was run once, to the right end."""
+    walk.check_end()
+    (recorded,) = walk.seen.executions.values()
+    assert recorded.row.state is ExecutionState.COMPLETED
 
 
 STEPS = [
@@ -93,14 +92,13 @@ STEPS = [
 def test_a_process_that_dies_at_a_step_loses_nothing_and_repeats_nothing(
     points: list[str], tmp_path: Path
 ) -> None:
-    walk = Walk(tmp_path, layers(3, 4), isolate=False)
+    walk = Walk(tmp_path, layers(3, 4))
     for point in points:
-        die_at(walk, point)
+        assert walk.end(walk.drive(crash_point=point)) == -signal.SIGKILL, "it was not reached"
 
-    finish(walk)
+    assert walk.end(walk.drive()) == 0
 
-    (recorded,) = walk.seen.executions.values()
-    assert recorded.row.state is ExecutionState.COMPLETED
+    check_end(walk)
 
 
 AT_MOST_ONCE = [
@@ -125,11 +123,12 @@ AT_MOST_ONCE = [
     ],
 )
 def test_an_at_most_once_node_is_started_once_or_lost(point: str, tmp_path: Path) -> None:
-    walk = Walk(tmp_path, AT_MOST_ONCE, isolate=False)
-    die_at(walk, point)
+    walk = Walk(tmp_path, AT_MOST_ONCE)
+    assert walk.end(walk.drive(crash_point=point)) == -signal.SIGKILL, "it was not reached"
 
-    finish(walk)
+    assert walk.end(walk.drive()) == 0
 
+    walk.check_end()
     (recorded,) = walk.seen.executions.values()
     for node_id in ("once_0", "once_1", "once_2", "behind"):
         row = recorded.nodes[node_id]
@@ -142,10 +141,3 @@ def test_an_at_most_once_node_is_started_once_or_lost(point: str, tmp_path: Path
             assert len(starts) == 1
         else:
             assert (row.state, row.cause) == (NodeState.SKIPPED, "once_0")
-
-
-def die_at(walk: Walk, point: str) -> None:
-    """Let a process die at a named step, and look."""
-    assert walk.begin(crash_point=point).wait(PATIENCE_SECONDS) == -signal.SIGKILL, "it was not reached"
-    walk.deaths += 1
-    walk.look()

@@ -6,12 +6,12 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.tracecheck import DrawnNode, check, merkle, seen_outputs
+from tests.walks.replay import FILES, Replay, read, registry, structural, with_rules
+
 from weft.core.validation import check as check_definition
 from weft.embedded import Engine
 from weft.settings import Settings
-
-from tests.tracecheck import DrawnNode, check, merkle, seen_outputs
-from tests.walks.replay import FILES, Replay, read, registry, structural, with_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -223,14 +223,14 @@ async def _follow(
 
     total = len(plan.nodes)
     code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)
-    async with Engine(settings=settings, registry=registry, data=data, isolate=True, code=code) as engine:
-        execution_id = await engine.find_unfinished(plan, input=value)
+    async with Engine(
+        settings=settings, registry=registry, data=data, isolate=True, code=code, recovers=False
+    ) as engine:
+        execution_id = await engine.go_on(plan, input=value)
         if execution_id is None:
             execution_id = await engine.submit(plan, document=loaded.document, input=value)
-        else:
-            engine.watch(execution_id, total=total)
-            if not quiet:
-                _say(f"going on with execution {execution_id}, which was not finished")
+        elif not quiet:
+            _say(f"going on with execution {execution_id}, which was not finished")
         progress = open_progress(total, stream=sys.stderr, quiet=quiet, environ=os.environ)
         return await follow(engine, execution_id, total=total, progress=progress)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from weft.core.expression import Scope
     from weft.core.path import Run, Step
+    from weft.core.syntax import PlainPath
 
 MAX_DEPTH = 64
 
@@ -87,11 +88,19 @@ class Compiler:
             case _:
                 return self.visit(tree)
 
-    def plain_path(self, root: str, keys: Sequence[str]) -> Run:
-        """Compile ``root.key.key``, as ``expression`` would."""
-        if root == "secrets" and len(keys) == 1:
-            return self.secret(keys[0])
-        return self.root(root, keys, [f".{key}" for key in keys])
+    def plain_path(self, path: PlainPath) -> Run:
+        """Compile a plain path, as ``expression`` would."""
+        if path.root == "secrets" and len(path.keys) == 1 and not path.or_none:
+            return self.secret(path.keys[0])
+        inner = self.root(path.root, path.keys, path.texts)
+        if not path.or_none:
+            return inner
+
+        def run(scope: Scope, budget: Budget) -> Any:
+            value = inner(scope, budget)
+            return None if value.__class__ is Undefined else value
+
+        return run
 
     def secret(self, name: str) -> Run:
         self.check_secrets_allowed()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from weft.core.event import Skip
 
 
-class DispatchNode(msgspec.Struct, frozen=True):
+class DispatchNode(msgspec.Struct, frozen=True, gc=False):
     """Hand the attempt out, with this config. ``cache_key``: look there first."""
 
     node_id: str
@@ -19,7 +19,7 @@ class DispatchNode(msgspec.Struct, frozen=True):
     cache_key: str | None = None
 
 
-class SkipNode(msgspec.Struct, frozen=True):
+class SkipNode(msgspec.Struct, frozen=True, gc=False):
     """Settle it as skipped, with what can no longer run behind it."""
 
     node_id: str
@@ -28,7 +28,7 @@ class SkipNode(msgspec.Struct, frozen=True):
     skips: tuple[Skip, ...]
 
 
-class FailNode(msgspec.Struct, frozen=True):
+class FailNode(msgspec.Struct, frozen=True, gc=False):
     """Settle it as failed, before any attempt, with what can no longer run behind it."""
 
     node_id: str

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 
-class Skip(msgspec.Struct, frozen=True):
+class Skip(msgspec.Struct, frozen=True, gc=False):
     """A node that can no longer run, and why."""
 
     node_id: str
@@ -15,7 +15,7 @@ class Skip(msgspec.Struct, frozen=True):
     cause: str | None
 
 
-class Running(msgspec.Struct, frozen=True):
+class Running(msgspec.Struct, frozen=True, gc=False):
     """An attempt in hand when its execution was stopped, as the store knew it."""
 
     attempt: int
@@ -24,17 +24,17 @@ class Running(msgspec.Struct, frozen=True):
     started_at: int | None
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True):
+class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     execution_id: str
     generation: int
 
 
-class _NodeEvent(_Event, frozen=True, kw_only=True):
+class _NodeEvent(_Event, frozen=True, kw_only=True, gc=False):
     node_id: str
     attempt: int
 
 
-class _AttemptEvent(_NodeEvent, frozen=True, kw_only=True):
+class _AttemptEvent(_NodeEvent, frozen=True, kw_only=True, gc=False):
     """The end of an attempt, with its times."""
 
     worker: str | None = None
@@ -43,37 +43,37 @@ class _AttemptEvent(_NodeEvent, frozen=True, kw_only=True):
     finished_at: int | None = None
 
 
-class ExecutionStarted(_Event, frozen=True, kw_only=True):
+class ExecutionStarted(_Event, frozen=True, kw_only=True, gc=False):
     """An orchestrator has taken the execution up."""
 
 
-class NodeCompleted(_AttemptEvent, frozen=True, kw_only=True):
+class NodeCompleted(_AttemptEvent, frozen=True, kw_only=True, gc=False):
     output: bytes | None
     blob: str | None = None
     output_bytes: int
     cache_key: str | None = None
 
 
-class NodeCached(_NodeEvent, frozen=True, kw_only=True):
+class NodeCached(_NodeEvent, frozen=True, kw_only=True, gc=False):
     """The cache had the output: no attempt was made."""
 
     output: bytes
 
 
-class AttemptFailed(_AttemptEvent, frozen=True, kw_only=True):
+class AttemptFailed(_AttemptEvent, frozen=True, kw_only=True, gc=False):
     """An attempt failed and another follows, not before ``due_at``."""
 
     error: dict[str, Any]
     due_at: int
 
 
-class AttemptLost(_AttemptEvent, frozen=True, kw_only=True):
+class AttemptLost(_AttemptEvent, frozen=True, kw_only=True, gc=False):
     """An attempt ended without a result, and another follows. ``counted``: as a delivery lost."""
 
     counted: bool
 
 
-class NodeFailed(_AttemptEvent, frozen=True, kw_only=True):
+class NodeFailed(_AttemptEvent, frozen=True, kw_only=True, gc=False):
     """A node failed for good. ``skips`` are the nodes behind it that can no longer run."""
 
     error: dict[str, Any]
@@ -82,39 +82,39 @@ class NodeFailed(_AttemptEvent, frozen=True, kw_only=True):
     lost: bool = False
 
 
-class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
+class NodeSkipped(_NodeEvent, frozen=True, kw_only=True, gc=False):
     reason: str
     cause: str | None
     skips: tuple[Skip, ...] = ()
     running: dict[str, Running] = {}
 
 
-class AttemptIssued(_NodeEvent, frozen=True, kw_only=True):
+class AttemptIssued(_NodeEvent, frozen=True, kw_only=True, gc=False):
     """An ``at_most_once`` attempt is about to be handed out under this epoch of the store."""
 
     epoch: int
 
 
-class DeadlinePassed(_Event, frozen=True, kw_only=True):
+class DeadlinePassed(_Event, frozen=True, kw_only=True, gc=False):
     running: dict[str, Running] = {}
 
 
-class CancelRequested(_Event, frozen=True, kw_only=True):
+class CancelRequested(_Event, frozen=True, kw_only=True, gc=False):
     """``generation`` 0 means whichever is current: a person asked."""
 
     running: dict[str, Running] = {}
     actor: str | None = None
 
 
-class PauseRequested(_Event, frozen=True, kw_only=True):
+class PauseRequested(_Event, frozen=True, kw_only=True, gc=False):
     actor: str | None = None
 
 
-class ResumeRequested(_Event, frozen=True, kw_only=True):
+class ResumeRequested(_Event, frozen=True, kw_only=True, gc=False):
     actor: str | None = None
 
 
-class RetryRequested(_Event, frozen=True, kw_only=True):
+class RetryRequested(_Event, frozen=True, kw_only=True, gc=False):
     """``nodes``: to run again besides those that did not complete, with everything behind them."""
 
     nodes: tuple[str, ...] = ()

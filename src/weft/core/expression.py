@@ -93,7 +93,7 @@ def _compile(source: str, secrets_allowed: bool) -> Expression:
     compiler = Compiler(secrets_allowed=secrets_allowed)
     try:
         plain = plain_path(source)
-        run = compiler.plain_path(*plain) if plain is not None else compiler.expression(parse(source))
+        run = compiler.plain_path(plain) if plain is not None else compiler.expression(parse(source))
     except ExpressionError as error:
         shown = source.strip()
         raise ExpressionError(f"{shown if len(shown) <= 80 else shown[:79] + '…'}: {error}") from None

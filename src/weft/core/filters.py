@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, quote_plus
 
@@ -52,7 +53,12 @@ class Filter:
 
     @property
     def parameters(self) -> Sequence[inspect.Parameter]:
-        return tuple(inspect.signature(self.function).parameters.values())[2:]
+        return _parameters(self.function)
+
+
+@cache
+def _parameters(function: Callable[..., Json]) -> Sequence[inspect.Parameter]:
+    return tuple(inspect.signature(function).parameters.values())[2:]
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 
 
-class ExecutionRow(msgspec.Struct, kw_only=True):
+class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     """One execution. Whoever changes anything of an execution holds this row."""
 
     id: str
@@ -44,7 +44,7 @@ class ExecutionRow(msgspec.Struct, kw_only=True):
         return self.state in TERMINAL
 
 
-class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node. No row yet reads as ``NodeRow(node_id=…)``: attempt 1 issued, not settled."""
 
     node_id: str
@@ -80,7 +80,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in SETTLED
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One event of an execution's history, as it is stored and shown."""
 
     seq: int

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow, NodeRow
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """What the journal holds of an execution, read in the commit that raised its epoch."""
 
     execution: ExecutionRow
@@ -21,7 +21,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     rows: Sequence[NodeRow]
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """The journal's current rows of one execution, to be merged."""
 
     execution: ExecutionRow

@@ -7,10 +7,12 @@ used but its lexer, its parser and the classes of its syntax tree.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
+from weft.core.path import key_text
 from weft.errors import ExpressionError
 
 MAX_SOURCE_BYTES = 64 * 1024
@@ -23,9 +25,11 @@ MAX_ELSES = 64
 
 _ENVIRONMENT = Environment(autoescape=False)  # noqa: S701 - it only parses
 
-# Most expressions are a name and a few keys, which a regular expression reads far faster than a parser.
+# Most expressions are a name and a few keys, which a regular expression reads far faster than a parser. So is
+# what a Python workflow writes for each parent of a function: nodes["id"].output | default(none).
 _PLAIN_PATH = re.compile(
-    r"[ \t\n]*(?P<root>[A-Za-z_][A-Za-z0-9_]*)(?P<keys>(?:\.[A-Za-z_][A-Za-z0-9_]*){0,50})[ \t\n]*"
+    r"""[ \t\n]*(?P<root>[A-Za-z_][A-Za-z0-9_]*)(?:\[(?P<quote>["'])(?P<id>[A-Za-z0-9_-]+)(?P=quote)\])?"""
+    r"""(?P<keys>(?:\.[A-Za-z_][A-Za-z0-9_]*){0,50})[ \t\n]*(?P<or_none>\|[ ]?default\(none\))?[ \t\n]*"""
 )
 _WORDS = frozenset(
     ("true", "false", "none", "True", "False", "None", "and", "or", "not", "in", "is", "if", "else")
@@ -40,12 +44,26 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"""\\(?:(?P<unknown>[4-7][0-7]{2}|[^"'\\abfnrtv\r\n0-7xuUN])|.)""", flags=re.DOTALL)
 
 
-def plain_path(source: str) -> tuple[str, list[str]] | None:
-    """Read ``name.key.key``, and nothing else; the parser would read it as the same path."""
+class PlainPath(NamedTuple):
+    """``root.key.key``, as ``texts`` write it; ``or_none``: with ``| default(none)`` behind it."""
+
+    root: str
+    keys: list[str]
+    texts: list[str]
+    or_none: bool
+
+
+def plain_path(source: str) -> PlainPath | None:
+    """Read a plain path, and nothing else; the parser would read it as the same."""
     match = _PLAIN_PATH.fullmatch(source)
     if match is None or match["root"] in _WORDS:
         return None
-    return match["root"], match["keys"].split(".")[1:]
+    keys = match["keys"].split(".")[1:]
+    texts = [f".{key}" for key in keys]
+    if match["id"] is not None:
+        keys.insert(0, match["id"])
+        texts.insert(0, key_text(match["id"]))
+    return PlainPath(match["root"], keys, texts, match["or_none"] is not None)
 
 
 def parse(source: str) -> nodes.Expr:

@@ -14,7 +14,7 @@ import msgspec
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt of one node, on its way to a worker that knows nothing of the graph."""
 
     execution_id: str
@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.execution_id}/{self.node_id}/{self.generation}"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How one attempt ended: with an output, or with an error."""
 
     execution_id: str
@@ -68,7 +68,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     charged: bool = True
 
 
-class Wake(msgspec.Struct, frozen=True):
+class Wake(msgspec.Struct, frozen=True, gc=False):
     """A hint on the result stream: this execution has work that no result announces."""
 
     execution_id: str

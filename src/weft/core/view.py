@@ -20,7 +20,7 @@ Decode = Callable[[bytes], Any]
 ValueOf = Callable[[NodeRow], NodeValue]
 
 
-class NodeView(msgspec.Struct, frozen=True):
+class NodeView(msgspec.Struct, frozen=True, gc=False):
     """``parents`` are the settled ones its rule is asked about, ``seen`` the nodes its expressions name.
 
     Both were fixed when the node became free, so whoever decides it sees the same.

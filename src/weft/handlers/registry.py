@@ -83,7 +83,7 @@ class Registry:
         return self._load(entry_point)
 
     def kind(self, name: str) -> HandlerKind | None:
-        """Say where a handler runs; None for one that is not registered, or whose entry point is not loaded."""
+        """Say where a handler runs; None if it is not registered, or its entry point is not loaded."""
         handler = self._handlers.get(name)
         return None if handler is None else handler.kind
 

@@ -99,6 +99,11 @@ class MemoryJournal:
             assert payload is not None
             self._cache[key] = (payload, now + micros(ttl_seconds))
 
+    def forget(self, execution_id: str) -> None:
+        """Let go of a terminal execution: a program that goes on has no use for it."""
+        for held in (self._executions, self._nodes, self._events, self._letters):
+            held.pop(execution_id, None)
+
     async def put_blob(self, payload: bytes) -> str:
         name = self._new_id()
         self._blobs[name] = payload

@@ -5,7 +5,7 @@ A ``RowsStatement`` writes many rows in one step of SQLite, for which Python's g
 interval (5 ms) to get it back: 70 rows a second were measured, instead of 6,000.
 
 Only exact types are bound. For a member of an enum, or a bool, the sqlite3 module searches for an adapter,
-which takes longer than storing it.
+which adds about a microsecond to each value.
 """
 
 from __future__ import annotations

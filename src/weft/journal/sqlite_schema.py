@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ OLDEST_SQLITE = (3, 33, 0)
 _PAGE_BYTES = 8192
 # So large that neither a batch nor the index pages it touches are written out before their commit.
 _PAGE_CACHE_KIB = 65_536
-# A checkpoint, made within a commit, every 16 MiB of log: rare enough to cost little.
+# A checkpoint, made within a commit, every 16 MiB of log.
 _CHECKPOINT_PAGES = 2_048
 _LOG_BYTES = 64 * 1024 * 1024
 # Statements that write many rows exist in sizes; none of them should have to be prepared twice.
@@ -49,6 +50,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         migrate(connection, path)
         # A file that may only be read is refused now, not at the first commit.
         connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("ROLLBACK")
     except sqlite3.Error as error:
         if connection is not None:
@@ -71,6 +73,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
+@cache
 def migrations() -> Sequence[str]:
     """Give the SQL of every migration in order; the first is number 1."""
     folder = files("weft.journal") / "migrations" / "sqlite"
@@ -79,7 +82,7 @@ def migrations() -> Sequence[str]:
     )
     for number, entry in enumerate(found, 1):
         assert entry.name.startswith(f"{number:04d}_"), f"migrations are numbered without gaps: {entry.name}"
-    return [entry.read_text(encoding="utf-8") for entry in found]
+    return tuple([entry.read_text(encoding="utf-8") for entry in found])
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -34,7 +34,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
 class Released(msgspec.Struct, frozen=True):
     tickets: Sequence[tuple[str, Ticket]]
-    # When the next token is due for somebody in a line; None: nobody waits.
+    # When to look again at the latest: a token is due for somebody, or a release may have come to nothing.
     next_at: int | None
 
 

@@ -47,13 +47,21 @@ async def advance(events: Sequence[Event], orchestrator: Orchestrator) -> None:
 async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator) -> None:
     """Carry on executions that have free nodes and no message to say so."""
     free: list[FreeNode] = []
+    starts: dict[str, Event] = {}
     for execution_id, applied in zip(
         execution_ids, await orchestrator.ports.store.free(execution_ids), strict=True
     ):
         if applied.answer is Answer.UNKNOWN:
             await rebuild(execution_id, orchestrator.ports)
-        free.extend(applied.free)
-    await advance(await dispatch(free, orchestrator), orchestrator)
+        for node in applied.free:
+            if node.execution.started_at is None:
+                # The hint that it was submitted is lost. Nothing of it runs before its start is recorded.
+                starts[execution_id] = ExecutionStarted(
+                    execution_id=execution_id, generation=node.execution.generation
+                )
+            else:
+                free.append(node)
+    await advance([*starts.values(), *await dispatch(free, orchestrator)], orchestrator)
 
 
 async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:

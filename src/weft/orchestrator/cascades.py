@@ -38,6 +38,6 @@ class Cascades:
             if execution.is_terminal:
                 self._skipped.pop(key, None)
             elif event.skips:
-                self._skipped.setdefault(key, set()).update(skip.node_id for skip in event.skips)
+                self._skipped.setdefault(key, set()).update(row.node_id for row in standing.rows)
                 if len(self._skipped) > _MOST_EXECUTIONS:
                     self._skipped.popitem(last=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weft.core.event import Event, ExecutionStarted, NodeCompleted
 from weft.core.judge import judge
 from weft.core.task import Wake
-from weft.orchestrator.advance import advance
+from weft.orchestrator.advance import advance, record
 from weft.orchestrator.inhand import with_running
 
 if TYPE_CHECKING:
@@ -32,6 +32,26 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
     events = [event for delivery in deliveries if (event := await _judge(delivery, orchestrator)) is not None]
     await advance(events, orchestrator)
     await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
+
+
+async def drain(orchestrator: Orchestrator, *, limit: int) -> None:
+    """Record every result that is still there, and start nothing: what follows is for the next life.
+
+    For an engine of its own that closes: nobody else reads its messages, so what was read and not
+    acknowledged is its own too.
+    """
+    transport, name = orchestrator.ports.transport, orchestrator.name
+    while True:
+        claimed, _ = await transport.claim(name, idle_seconds=0, limit=limit)
+        deliveries = [*claimed, *await transport.read(name, limit=limit, wait_seconds=0)]
+        if not deliveries:
+            return
+        results = [delivery for delivery in deliveries if not isinstance(delivery.message, Wake)]
+        events = [
+            event for delivery in results if (event := await _judge(delivery, orchestrator)) is not None
+        ]
+        await record(events, orchestrator)
+        await transport.ack(name, [delivery.id for delivery in deliveries])
 
 
 async def _judge(delivery: MessageDelivery, orchestrator: Orchestrator) -> Event | None:

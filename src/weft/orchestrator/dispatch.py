@@ -26,12 +26,30 @@ if TYPE_CHECKING:
 
 async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
     """Decide free nodes and carry the decisions out; give the events that are still to be recorded."""
-    if not free:
-        return []
+    events: list[Event] = []
+    decided: set[tuple[str, str]] = set()
+    while free:
+        lined = await _carry_out(free, events, orchestrator)
+        if not lined:
+            break
+        # Who stands in a line holds no place: others of its execution may have it.
+        decided.update((node.execution.id, node.node_id) for node in free)
+        free = [
+            node
+            for applied in await orchestrator.ports.store.free(lined)
+            for node in applied.free
+            if (node.execution.id, node.node_id) not in decided
+        ]
+    return events
+
+
+async def _carry_out(
+    free: Sequence[FreeNode], events: list[Event], orchestrator: Orchestrator
+) -> Sequence[str]:
+    """Decide free nodes once; give the executions of which some went to a line."""
     ports, payloads = orchestrator.ports, orchestrator.payloads
     await payloads.fetch((row for node in free for row in node.seen.values()), ports.journal)
     max_bytes = ports.bounds.max_payload_bytes
-    events: list[Event] = []
     wanted: list[tuple[FreeNode, DispatchNode]] = []
     for node in free:
         view = NodeView(
@@ -71,10 +89,11 @@ async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list
             case _:
                 assert_never(decision)
     wanted = await _answer_from_cache(wanted, events, orchestrator)
-    wanted = await _stand_in_line(wanted, orchestrator)
+    lined: dict[str, None] = {}
+    wanted = await _stand_in_line(wanted, lined, orchestrator)
     wanted = await _issue(wanted, orchestrator)
     await _send(wanted, orchestrator)
-    return events
+    return list(lined)
 
 
 async def _answer_from_cache(
@@ -103,7 +122,7 @@ async def _answer_from_cache(
 
 
 async def _stand_in_line(
-    wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator
+    wanted: list[tuple[FreeNode, DispatchNode]], lined: dict[str, None], orchestrator: Orchestrator
 ) -> list[tuple[FreeNode, DispatchNode]]:
     """Send nodes of a limited resource tag to the line beside their bucket: the sweep releases them."""
     ports = orchestrator.ports
@@ -122,6 +141,7 @@ async def _stand_in_line(
             node_id=ticket.node_id,
             attempt=ticket.attempt,
         )
+        lined[ticket.execution_id] = None
         ports.timers_changed()
     return left
 

@@ -61,6 +61,8 @@ class Payloads:
             if self._blobs:
                 self._blobs = {}
             return
-        missing = [name for name in sorted(names) if name not in self._blobs]
+        # While the journal is asked, another batch may put its own in place of these.
+        at_hand = self._blobs
+        missing = [name for name in sorted(names) if name not in at_hand]
         found = await journal.blobs(missing) if missing else {}
-        self._blobs = {name: found.get(name) or self._blobs[name] for name in names}
+        self._blobs = {name: found.get(name) or at_hand[name] for name in names}

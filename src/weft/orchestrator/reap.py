@@ -38,19 +38,24 @@ async def sweep(orchestrator: Orchestrator) -> int | None:
 async def release(orchestrator: Orchestrator) -> int | None:
     """Let go from the lines of the resource tags what has a token; give when the next one is due."""
     ports = orchestrator.ports
-    released = await ports.limits.release()
     freed: dict[str, None] = {}
-    for tag, ticket in released.tickets:
-        answer = await ports.store.release(
-            ticket.execution_id,
-            generation=ticket.generation,
-            node_id=ticket.node_id,
-            attempt=ticket.attempt,
-        )
-        if answer is Answer.YES:
-            freed[ticket.execution_id] = None
-        else:
-            await ports.limits.leave(tag, ticket)
+    given_up = True
+    while given_up:
+        # A token that was meant for a node that is gone is for the next in line, now.
+        given_up = False
+        released = await ports.limits.release()
+        for tag, ticket in released.tickets:
+            answer = await ports.store.release(
+                ticket.execution_id,
+                generation=ticket.generation,
+                node_id=ticket.node_id,
+                attempt=ticket.attempt,
+            )
+            if answer is Answer.YES:
+                freed[ticket.execution_id] = None
+            else:
+                await ports.limits.leave(tag, ticket)
+                given_up = True
     await advance_free(list(freed), orchestrator)
     return released.next_at
 

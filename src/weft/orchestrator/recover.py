@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.core.task import Wake
 from weft.core.time import micros
 from weft.store.contract import Answer
 
@@ -28,7 +29,11 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
             return Answer.REFUSED
         row = snapshot.execution
         if not row.is_terminal:
-            answer = await ports.store.install(snapshot, token=token, fresh=False)
+            # Never taken up: nothing of it was handed out, and the hint that it is there may be lost.
+            never_started = row.started_at is None
+            answer = await ports.store.install(snapshot, token=token, fresh=never_started)
+            if never_started:
+                await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
             ports.timers_changed()
             return answer
     return await ports.store.close(execution_id, generation=row.generation, epoch=row.epoch)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError
 from weft.orchestrator.cascades import Cascades
-from weft.orchestrator.collect import collect
+from weft.orchestrator.collect import collect, drain
 from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
@@ -36,9 +36,11 @@ _PAUSE_AFTER_ERROR_SECONDS = 1.0
 class Orchestrator:
     """Moves executions forward. Any number of them may share the ports."""
 
-    def __init__(self, ports: Ports, *, name: str) -> None:
+    def __init__(self, ports: Ports, *, name: str, recovers: bool = True) -> None:
+        """``recovers``: whether it takes up executions that others have left, or only what it is given."""
         self.ports = ports
         self.name = name
+        self._recovers = recovers
         self.payloads = Payloads()
         self.cascades = Cascades()
         self._nudged = asyncio.Event()
@@ -55,7 +57,8 @@ class Orchestrator:
 
     async def start(self) -> None:
         """Recover what an earlier process left, then start the loops."""
-        await recover(self.ports, grace_seconds=0)
+        if self._recovers:
+            await recover(self.ports, grace_seconds=0)
         loops = [self._collecting() for _ in range(COLLECTORS)]
         self._loops = [asyncio.create_task(loop) for loop in (*loops, self._sweeping(), self._looking_back())]
 
@@ -67,6 +70,10 @@ class Orchestrator:
             with suppress(asyncio.CancelledError):
                 await loop
         self._loops = []
+
+    async def drain(self) -> None:
+        """After stop: record what workers have reported since, so that it is not done again."""
+        await self._guarded(lambda: drain(self, limit=BATCH))
 
     async def _collecting(self) -> None:
         while True:
@@ -91,7 +98,8 @@ class Orchestrator:
         while True:
             await asyncio.sleep(self.ports.sweep_seconds)
             await self._guarded(lambda: reclaim(self))
-            await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
+            if self._recovers:
+                await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
         """Outlive a journal that is away: nothing was acknowledged, so nothing is lost by waiting."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def submit(submissions: Sequence[Submission], ports: Ports) -> Sequence[ExecutionRow]:
-    """Accept executions: durable when this returns. What a crash leaves after the commit, the sweep repairs."""
+    """Accept executions: durable when this returns. A crash after the commit is repaired by the sweep."""
     token = await ports.store.token()
     rows = await ports.journal.submit(submissions)
     for row, submission in zip(rows, submissions, strict=True):

@@ -35,6 +35,8 @@ Runnable: TypeAlias = Workflow | Mapping[str, Any] | str | os.PathLike[str]
 
 log = logging.getLogger("weft")
 
+_LONGEST_DEAF_SECONDS = 0.2
+
 
 def run(
     workflow: Runnable,
@@ -70,9 +72,9 @@ async def execute(
     registry = _registry(settings)
     document, plan = _plan(workflow, registry, settings)
     folder = None if data is None else Path(data)
-    async with Engine(registry=registry, settings=settings, data=folder) as engine:
+    async with Engine(registry=registry, settings=settings, data=folder, recovers=False) as engine:
         # An earlier process may have died over the same: then that execution is taken to its end.
-        execution_id = await engine.find_unfinished(plan, input=input)
+        execution_id = await engine.go_on(plan, input=input)
         if execution_id is None:
             execution_id = await engine.submit(plan, document=document, input=input)
         await ended(execution_id, engine)
@@ -159,13 +161,20 @@ def _run_in_thread(main: Coroutine[Any, Any, ExecutionResult]) -> ExecutionResul
 
     threading.Thread(target=work, name="weft-run", daemon=True).start()
     try:
-        # Not a join: one that Ctrl-C interrupts takes the thread for ended from then on.
-        wait((outcome,))
+        _await(outcome)
     except KeyboardInterrupt:
         loop, task = begun.get()
         assert task is not None
         with suppress(RuntimeError):  # the loop is closed: it has ended
             loop.call_soon_threadsafe(task.cancel)
-        wait((outcome,))
+        _await(outcome)
         raise
     return outcome.result()
+
+
+def _await(outcome: Future[Any]) -> None:
+    """Block until there is an outcome; Ctrl-C is heard meanwhile."""
+    # Not a join of the thread: one that is interrupted takes the thread for ended from then on. And a
+    # signal that comes just before a wait does not end it, so no wait is long.
+    while not outcome.done():
+        wait((outcome,), timeout=_LONGEST_DEAF_SECONDS)

@@ -22,7 +22,7 @@ from weft.errors import DefinitionError, EvaluationError
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.outcome import described
 from weft.handlers.registry import Registry
-from weft.sdk.limiter import SharedLimits, TokenBucketRateLimiter
+from weft.limits.memory import MemoryLimits
 from weft.sdk.result import ExecutionResult, read_result
 from weft.sdk.run import ended
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from weft.core.graph import Graph
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
+    from weft.sdk.limiter import TokenBucketRateLimiter
     from weft.settings import Settings
 
 Context: TypeAlias = Mapping[str, Any]
@@ -141,7 +142,9 @@ class Session:
         self._engine = Engine(
             registry=registry,
             settings=settings,
-            limits=lambda clock: SharedLimits(limiters, clock=clock),
+            limits=lambda clock: MemoryLimits(
+                {tag: limiter.bucket for tag, limiter in limiters.items()}, now=clock.now
+            ),
             listen=self._hear,
         )
         self._opening = asyncio.Lock()
@@ -175,6 +178,7 @@ class Session:
             return await read_result(execution_id, plan, self._engine.ports)
         finally:
             del self._runs[execution_id]
+            self._engine.forget(execution_id)
 
     def _with_conditions(self, plan: Plan) -> Plan:
         """Let every condition be asked of the run it is asked in."""

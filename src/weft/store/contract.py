@@ -47,7 +47,7 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-class FreeNode(msgspec.Struct, frozen=True):
+class FreeNode(msgspec.Struct, frozen=True, gc=False):
     """A node whose parents are settled as its rule asks, with all that deciding it needs.
 
     ``parents`` and ``seen`` are fixed when the node becomes free: two orchestrators that decide it see
@@ -68,12 +68,12 @@ class FreeNode(msgspec.Struct, frozen=True):
     waiting: int
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     answer: Answer
     free: Sequence[FreeNode] = ()
 
 
-class StartRequest(msgspec.Struct, frozen=True):
+class StartRequest(msgspec.Struct, frozen=True, gc=False):
     execution_id: str
     generation: int
     node_id: str
@@ -83,12 +83,12 @@ class StartRequest(msgspec.Struct, frozen=True):
     worker: str
 
 
-class Started(msgspec.Struct, frozen=True):
+class Started(msgspec.Struct, frozen=True, gc=False):
     answer: Answer
     at: int = 0
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """An attempt in a worker's hand."""
 
     execution_id: str
@@ -101,7 +101,7 @@ class Held(msgspec.Struct, frozen=True):
     started_at: int
 
 
-class Expired(msgspec.Struct, frozen=True):
+class Expired(msgspec.Struct, frozen=True, gc=False):
     """A lease that ran out. ``holder`` is None for limbo: nobody is known to have started it."""
 
     execution_id: str
@@ -117,7 +117,7 @@ class Expired(msgspec.Struct, frozen=True):
     started_at: int | None
 
 
-class Due(msgspec.Struct, frozen=True):
+class Due(msgspec.Struct, frozen=True, gc=False):
     """What time has brought about since the last look."""
 
     # Executions with free nodes that no message announces: (execution id, generation)
@@ -129,7 +129,7 @@ class Due(msgspec.Struct, frozen=True):
     next_at: int | None
 
 
-class NodeSight(msgspec.Struct, frozen=True):
+class NodeSight(msgspec.Struct, frozen=True, gc=False):
     """Where an unsettled node stands in the store, for those who look from outside."""
 
     # waiting, free, lined, queued, running, reported, limbo, timer
@@ -143,7 +143,7 @@ class NodeSight(msgspec.Struct, frozen=True):
     resource_tag: str | None = None
 
 
-class Sight(msgspec.Struct, frozen=True):
+class Sight(msgspec.Struct, frozen=True, gc=False):
     """An execution's unsettled nodes in the store; one that is not listed waits for all its parents."""
 
     paused: bool
@@ -181,7 +181,7 @@ class StateStore(Protocol):
         """Answer as apply does, without anything to merge."""
 
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
-        """Move each (task, epoch) from free to queued; where the transport is joint, send it in the same step."""
+        """Move each (task, epoch) from free to queued; if the transport is joint, send it in the same step."""
 
     async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
         """Move a free node, or a queued one that found no token, to the line of its tag: without a place."""

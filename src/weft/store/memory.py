@@ -40,6 +40,7 @@ RUNNING, REPORTED, LIMBO, TIMER = "running", "reported", "limbo", "timer"
 
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
+_OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
 _IN_FLIGHT = frozenset({QUEUED, RUNNING, REPORTED, LIMBO})
 
 
@@ -102,13 +103,9 @@ class _Execution:
         self.places: set[str] = set()
 
     @property
-    def is_paused(self) -> bool:
-        return self.row.state is ExecutionState.PAUSED
-
-    @property
     def is_open(self) -> bool:
-        """Say whether attempts may start."""
-        return not self.is_paused and not self.row.is_terminal
+        """Say whether attempts may start: it is neither paused nor terminal."""
+        return self.row.state in _OPEN
 
 
 class _Mark(NamedTuple):
@@ -658,7 +655,7 @@ class MemoryStore:
         }
 
     def in_hand(self, execution_id: str) -> tuple[list[str], int]:
-        """Name the nodes that run now, and count all that are in flight: for a progress bar in this process."""
+        """Name the nodes that run now, and count all in flight: for a progress bar in this process."""
         execution = self._executions.get(execution_id)
         if execution is None:
             return [], 0
@@ -682,7 +679,8 @@ class MemoryStore:
             )
             for node_id, node in execution.nodes.items()
         }
-        return Sight(execution.is_paused, nodes, len(execution.places), execution.window)
+        paused = execution.row.state is ExecutionState.PAUSED
+        return Sight(paused, nodes, len(execution.places), execution.window)
 
     @staticmethod
     def _awaited(execution: _Execution, node_id: str, node: _Node) -> tuple[str, ...]:

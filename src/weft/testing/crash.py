@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft.ports import Ports
 
 # Where a process that is to be killed by a test looks for its crash point.
@@ -61,7 +62,9 @@ class CrashPoint:
         """Read ``step:before:n`` or ``step:after:n``; raises ValueError for anything else."""
         match = _POINT.fullmatch(text)
         if match is None or match["step"] not in STEPS:
-            raise ValueError(f"{text!r} is no crash point: STEP:before:N or STEP:after:N of {', '.join(STEPS)}")
+            raise ValueError(
+                f"{text!r} is no crash point: STEP:before:N or STEP:after:N of {', '.join(STEPS)}"
+            )
         return cls(match["step"], match["side"] == "after", int(match["count"]))
 
     def __str__(self) -> str:
@@ -86,7 +89,9 @@ def crashing(ports: Ports, point: CrashPoint | str, *, crash: Callable[[], NoRet
     setattr(port, method_name, _counted(getattr(port, method_name), point, crash))
 
 
-def _counted(method: Callable[..., Any], point: CrashPoint, crash: Callable[[], NoReturn]) -> Callable[..., Any]:
+def _counted(
+    method: Callable[..., Any], point: CrashPoint, crash: Callable[[], NoReturn]
+) -> Callable[..., Any]:
     calls = 0
 
     async def counted(*args: Any, **kwargs: Any) -> Any:

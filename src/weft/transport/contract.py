@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 Message: TypeAlias = Result | Wake
 
 
-class TaskDelivery(msgspec.Struct, frozen=True):
+class TaskDelivery(msgspec.Struct, frozen=True, gc=False):
     id: int | str
     task: Task
 
 
-class MessageDelivery(msgspec.Struct, frozen=True):
+class MessageDelivery(msgspec.Struct, frozen=True, gc=False):
     id: int | str
     message: Message
 
 
-class QueueSight(msgspec.Struct, frozen=True):
+class QueueSight(msgspec.Struct, frozen=True, gc=False):
     name: str
     depth: int
     in_flight: int

@@ -53,7 +53,7 @@ class Runner:
         return self._result(task, started_at, outcome)
 
     async def small(self, result: Result) -> Result:
-        """Give a result that may travel: a large output is written to the journal before anybody refers to it."""
+        """Give a result that may travel: a large output is in the journal before anybody refers to it."""
         if result.output is None or len(result.output) <= self._ports.inline_bytes:
             return result
         name = await self._ports.journal.put_blob(result.output)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.worker")
 
 _FETCH_SECONDS = 60.0
+_PAUSE_AFTER_ERROR_SECONDS = 1.0
 
 
 class Worker:
@@ -97,10 +98,15 @@ class Worker:
             while self.free_slots <= 0:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
-            deliveries = await self._ports.transport.fetch(
-                self.name, queues=self.queues, limit=self.free_slots, wait_seconds=_FETCH_SECONDS
-            )
-            await self.take(deliveries)
+            try:
+                deliveries = await self._ports.transport.fetch(
+                    self.name, queues=self.queues, limit=self.free_slots, wait_seconds=_FETCH_SECONDS
+                )
+                await self.take(deliveries)
+            except Exception:
+                # Our own bug, or a port's. What was fetched and not started is delivered again.
+                log.exception("worker.broken")
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
             # Ports in memory never make us wait: let the others have a turn.
             await asyncio.sleep(0)
 
@@ -151,14 +157,20 @@ class Worker:
         while True:
             await self._ended.wait()
             self._ended.clear()
-            await self._report()
+            try:
+                await self._report()
+            except Exception:
+                log.exception("worker.broken")
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
+                self._ended.set()
 
     async def _report(self) -> None:
         """Publish what has ended, all in one step."""
-        finished, self._finished = self._finished, []
+        finished = list(self._finished)
         if not finished:
             return
         await self._ports.store.report([result for result, _ in finished], [nonce for _, nonce in finished])
+        del self._finished[: len(finished)]
         for _, nonce in finished:
             self._held.pop(nonce, None)
         self._slot_freed.set()
@@ -211,4 +223,6 @@ async def _has_token(task: Task, ports: Ports) -> bool:
     await ports.store.line(
         task.execution_id, generation=task.generation, node_id=task.node_id, attempt=task.attempt
     )
+    # Its place is free for another node of its execution.
+    await ports.transport.publish([Wake(task.execution_id, task.generation, task.digest)])
     return False

@@ -32,6 +32,7 @@ class Faulty:
         rng: Random,
         profile: Profile,
         faults_on: Callable[[], bool],
+        is_down: Callable[[], bool],
         watch: Callable[[str, tuple[Any, ...], Any], None],
     ) -> None:
         self._target = target
@@ -39,6 +40,7 @@ class Faulty:
         self._rng = rng
         self._profile = profile
         self._faults_on = faults_on
+        self._is_down = is_down
         self._watch = watch
 
     def __getattr__(self, method: str) -> Any:
@@ -49,6 +51,8 @@ class Faulty:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             await Step(f"{step}:before")
+            if self._name == "journal" and self._is_down():
+                raise JournalError("the journal is away")
             if self._name == "journal" and method in _COMMITS and self._faults_on():
                 draw = self._rng.random()
                 if draw < self._profile.commit_fails:

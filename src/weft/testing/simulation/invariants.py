@@ -1,11 +1,11 @@
-"""What must hold, looked at after every effect (the numbers are those of docs/proof.md)."""
+"""What must hold, looked at after every effect (the numbers are those of docs/simulation.md)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import NodeCompleted
+from weft.core.event import AttemptFailed, AttemptLost, NodeCompleted, NodeFailed
 from weft.core.ledger import Verdict
 from weft.core.payload import decode
 from weft.core.readiness import READY, readiness
@@ -44,6 +44,8 @@ class Invariants:
         # execution → generation whose cancel was answered
         self._cancelled: dict[str, int] = {}
         self.verdicts: Counter[str] = Counter()
+        # (execution, node) → the attempt that is current in the journal
+        self._current: dict[tuple[str, str], int] = {}
 
     # -- starts ------------------------------------------------------------------------------------
 
@@ -98,8 +100,18 @@ class Invariants:
         for standing in standings:
             self.verdicts[standing.verdict] += 1
             event = standing.event
-            if standing.verdict is Verdict.ACCEPTED and isinstance(event, NodeCompleted):
+            if standing.verdict is not Verdict.ACCEPTED:
+                continue
+            if isinstance(event, NodeCompleted | AttemptFailed | AttemptLost | NodeFailed):
+                current = self._current.get((event.execution_id, event.node_id), 1)
+                if event.attempt != current:
+                    raise Violation(
+                        f"I4 attempt {event.attempt} of {event.node_id} counted while {current} was current"
+                    )
+            if isinstance(event, NodeCompleted):
                 self._accept(event)
+            for row in standing.rows:
+                self._current[event.execution_id, row.node_id] = row.attempt
         for execution_id in {s.execution.id for s in standings if s.execution is not None}:
             self.check(execution_id)
 
@@ -121,6 +133,7 @@ class Invariants:
         rows = self._rows(execution_id)
         settled = 0
         for node_id, row in rows.items():
+            self._current[execution_id, node_id] = row.attempt
             if row.state is None:
                 continue
             settled += 1
@@ -157,7 +170,8 @@ class Invariants:
 
     # -- at the end --------------------------------------------------------------------------------
 
-    def ended(self, *, is_calm: bool) -> None:
+    def ended(self, *, is_calm: bool, may_burn: bool) -> None:
+        """Check the whole run. ``may_burn``: the store was lost, which may cost each ready node a number."""
         for execution in self._journal._executions.values():
             self.check(execution.id)
             if execution.state not in TERMINAL:
@@ -166,10 +180,18 @@ class Invariants:
                 raise Violation(
                     f"I8 {execution.id} is {execution.state} for ever; unsettled: {', '.join(left)}"
                 )
+            if not may_burn and execution.generation == 1:
+                self._check_waste(execution)
             if is_calm:
                 for node_id, row in self._rows(execution.id).items():
                     if row.losses or row.attempt > 1 + row.failures:
                         raise Violation(f"I13 needless attempt: {node_id} has attempt {row.attempt}")
+
+    def _check_waste(self, execution: ExecutionRow) -> None:
+        for node_id, row in self._rows(execution.id).items():
+            for attempt in range(1, row.attempt):
+                if not self.starts[execution.id, node_id, attempt]:
+                    raise Violation(f"I15 attempt {attempt} of {node_id} was used up without a start")
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ class Profile:
     # Chance per commit: it fails with nothing written, or is written and its answer is lost.
     commit_fails: float = 0.0
     commit_unknown: float = 0.0
+    # How often the journal is away for longer than a lease.
+    outages: int = 0
     # Chance per message: it comes twice; it is lost.
     doubled: float = 0.0
     dropped: float = 0.0
@@ -29,8 +31,10 @@ class Profile:
     failures: float = 0.15
     controls: int = 0
     nets: frozenset[str] = NETS
-    # A run without faults has no attempt above what its failures explain.
+    # A run in which no worker is at fault has no attempt above what its failures explain.
     is_calm: bool = False
+    # Hot state may be rebuilt, which may cost each node that was ready a number.
+    rebuilds: bool = False
 
 
 PROFILES: dict[str, Profile] = {
@@ -41,14 +45,18 @@ PROFILES: dict[str, Profile] = {
         crash={"sweeper": 0.02, "worker": 0.004}, nets=frozenset({"lease", "free", "reclaim"})
     ),
     "worker_crash": Profile(crash={"worker": 0.01}, nets=frozenset({"lease", "reclaim"})),
-    "api_crash": Profile(crash={"api": 0.15}, controls=3, nets=frozenset({"rebuild", "free"})),
+    "api_crash": Profile(
+        crash={"api": 0.15}, controls=3, nets=frozenset({"rebuild", "free", "lease"}), rebuilds=True
+    ),
     "frozen_worker": Profile(freeze={"worker": 0.01}, nets=frozenset({"lease", "reclaim"})),
     "frozen_orchestrator": Profile(freeze={"orchestrator": 0.01}, nets=frozenset({"lease", "reclaim"})),
     "doubled": Profile(doubled=0.3, nets=frozenset({"lease"})),
-    "journal_errors": Profile(commit_fails=0.05, commit_unknown=0.05),
-    "flush": Profile(flushes=2, nets=frozenset({"lease", "rebuild", "reclaim"})),
-    "flush_control": Profile(flushes=2, controls=3),
-    "dropped": Profile(dropped=0.05),
+    "journal_errors": Profile(commit_fails=0.05, commit_unknown=0.05, rebuilds=True),
+    # No attempt may be used up because results waited for the journal.
+    "journal_away": Profile(outages=2, nets=frozenset({"lease", "reclaim", "free"}), is_calm=True),
+    "flush": Profile(flushes=2, rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
+    "flush_control": Profile(flushes=2, controls=3, rebuilds=True),
+    "dropped": Profile(dropped=0.05, rebuilds=True),
     "all": Profile(
         crash={"orchestrator": 0.01, "sweeper": 0.01, "worker": 0.005, "api": 0.05},
         freeze={"worker": 0.004, "orchestrator": 0.004},
@@ -57,5 +65,6 @@ PROFILES: dict[str, Profile] = {
         doubled=0.1,
         flushes=1,
         controls=3,
+        rebuilds=True,
     ),
 }

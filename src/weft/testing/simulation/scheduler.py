@@ -79,7 +79,7 @@ class Scheduler:
         until_seconds: float,
         is_over: Callable[[], bool],
     ) -> None:
-        """Run until that time or until ``is_over``; ``after_step`` says when an actor goes on (None: never)."""
+        """Run until then or until ``is_over``; ``after_step`` says when an actor goes on (None: never)."""
         end = self.start + round(until_seconds * MICROSECONDS)
         while self._heap and self._heap[0][0] <= end:
             at, _, _, actor = heapq.heappop(self._heap)

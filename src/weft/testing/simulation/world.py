@@ -92,7 +92,6 @@ class World:
         self.journal = MemoryJournal(now=now, new_id=self.new_id)
         self.store = _NettedStore(
             self.profile,
-            self.faults_on,
             now=now,
             new_id=self.new_id,
             publish=lambda results: self.transport.append(results),
@@ -107,6 +106,7 @@ class World:
         self.executions: list[str] = []
         self._flushes_left = self.profile.flushes
         self._bothered = False
+        self._outages = [self.rng.random() * FAULTS_END / 2 for _ in range(self.profile.outages)]
 
     def new_id(self) -> str:
         self._ids += 1
@@ -114,6 +114,11 @@ class World:
 
     def faults_on(self) -> bool:
         return self.scheduler.elapsed_seconds < FAULTS_END
+
+    def journal_is_down(self) -> bool:
+        """Say whether the journal is away: for longer than a lease, a few times in a run."""
+        seconds = self.scheduler.elapsed_seconds
+        return any(begin <= seconds < begin + 1.6 * LEASE_SECONDS for begin in self._outages)
 
     def mangled(self, messages: Sequence[Any]) -> list[Any]:
         mangled = []
@@ -141,7 +146,7 @@ class World:
         violation = None
         try:
             self.scheduler.run(self._after_step, until_seconds=END, is_over=self._is_over)
-            self.invariants.ended(is_calm=self.profile.is_calm)
+            self.invariants.ended(is_calm=self.profile.is_calm, may_burn=self.profile.rebuilds)
         except Violation as broken:
             violation = str(broken)
         for actor in actors:
@@ -187,6 +192,7 @@ class World:
                 rng=self.rng,
                 profile=self.profile,
                 faults_on=self.faults_on,
+                is_down=self.journal_is_down,
                 watch=lambda step, args, result: effect(self.invariants, step, args, result),
             )
 
@@ -220,9 +226,9 @@ class World:
         while True:
             try:
                 await sweep(orchestrator)
-                if "reclaim" in nets or not self.faults_on():
+                if "reclaim" in nets:
                     await reclaim(orchestrator)
-                if "rebuild" in nets or not self.faults_on():
+                if "rebuild" in nets:
                     await recover(orchestrator.ports, grace_seconds=3 * SWEEP_SECONDS)
             except JournalError:
                 self.hits["sweep met a journal error"] += 1
@@ -323,17 +329,14 @@ class World:
 
 
 class _NettedStore(MemoryStore):
-    """A store whose sweeps see only what the profile's nets let them see, while there are faults."""
+    """A store whose sweeps see only what the profile's nets let them see."""
 
-    def __init__(self, profile: Profile, faults_on: Any, **options: Any) -> None:
+    def __init__(self, profile: Profile, **options: Any) -> None:
         super().__init__(**options)
         self._profile = profile
-        self._faults_on = faults_on
 
     async def due(self, *, idle_seconds: float) -> Due:
         nets = self._profile.nets
-        if not self._faults_on():
-            return await super().due(idle_seconds=idle_seconds)
         due = await super().due(idle_seconds=idle_seconds if "free" in nets else 1e6)
         expired = due.expired if "lease" in nets else ()
         return Due(due.woken, expired, due.deadlines, due.next_at)

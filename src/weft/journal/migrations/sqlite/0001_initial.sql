@@ -1,8 +1,8 @@
 -- Times are microseconds since 1970. Payloads are JSON text as it was accepted, byte for byte.
 --
 -- Rows of nodes and events name their execution by a number, and lie in the order in which they were written:
--- a batch touches the last page of the table and a few pages of a narrow index. Tables ordered by the
--- execution's id (36 characters, WITHOUT ROWID) took four times as long, because then every row of a batch
+-- a batch touches the last pages of the table, and pages of a narrow index. Tables ordered by the
+-- execution's id (36 characters, WITHOUT ROWID) took two to four times as long: there every row of a batch
 -- dirties a page of its own.
 
 CREATE TABLE definitions (

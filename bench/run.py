@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class Run:
     seconds: float
+    # Of all threads of the process: what does not depend on who else uses the machine.
+    cpu_seconds: float
     nodes: int
     # The rows of each execution, by node.
     rows: Sequence[Mapping[str, NodeRow]]
@@ -36,6 +38,10 @@ class Run:
     @property
     def nodes_per_second(self) -> float:
         return self.nodes / self.seconds
+
+    @property
+    def cpu_per_node(self) -> float:
+        return self.cpu_seconds / self.nodes
 
 
 def run(document: dict[str, Any], *, executions: int = 1, durable: bool = True, concurrency: int = 64) -> Run:
@@ -61,11 +67,11 @@ async def _run(document: dict[str, Any], executions: int, folder: Path | None, c
     assert plan is not None
     settings = Settings(worker_concurrency=concurrency)
     async with Engine(registry=registry, settings=settings, data=folder) as engine:
-        begun = time.perf_counter()
+        begun, cpu_begun = time.perf_counter(), time.process_time()
         ids = await engine.submit_many(plan, document=document, inputs=[None] * executions)
         # The waits end in some order; the last of them is the end.
         ended = [await engine.wait(execution_id) for execution_id in ids]
-        seconds = time.perf_counter() - begun
+        seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu_begun
         assert all(row.state is ExecutionState.COMPLETED for row in ended)
         rows = [await engine.ports.journal.nodes(execution_id) for execution_id in ids]
-    return Run(seconds, len(plan.nodes) * executions, rows)
+    return Run(seconds, cpu_seconds, len(plan.nodes) * executions, rows)

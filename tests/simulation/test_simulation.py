@@ -79,7 +79,8 @@ def _no_limbo(patch: pytest.MonkeyPatch) -> None:
 
 def _cancel_does_not_close(patch: pytest.MonkeyPatch) -> None:
     async def cancel(execution_id: str, ports: Any, *, actor: str | None = None) -> Any:
-        return await real(execution_id, _Without(ports, "close"), actor=actor)
+        without: Any = _Without(ports, "close")
+        return await real(execution_id, without, actor=actor)
 
     real = control.cancel
     patch.setattr(control, "cancel", cancel)

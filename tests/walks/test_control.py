@@ -304,12 +304,14 @@ class TestPause:
         await engine.pause(execution_id)
 
         call.fail(RuntimeError("once"))
-        await stage.until_reason(execution_id, "a", "retry_scheduled")
 
         async def is_due() -> bool:
             return await stage.reasons(execution_id, "a") == ["paused"]
 
         await stage.until(is_due)
+        (event,) = [event for event in await stage.events(execution_id) if event.type == "node.retrying"]
+        assert event.due_at is not None
+        assert event.due_at <= engine.ports.clock.now()
         assert stage.started() == [("a", 1)]
 
         await engine.resume(execution_id)
@@ -317,7 +319,7 @@ class TestPause:
         assert by_id(await stage.ended(execution_id))["a"]["attempt"] == 2
 
     async def test_the_deadline_keeps_running(self, engine: Engine, stage: Stage) -> None:
-        execution_id = await stage.submit(workflow(node("a"), node("b", "a"), timeout_seconds=0.2))
+        execution_id = await stage.submit(workflow(node("a"), node("b", "a"), timeout_seconds=0.6))
         call = await stage.call("a")
         await engine.pause(execution_id)
         call.complete()

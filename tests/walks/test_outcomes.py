@@ -228,15 +228,23 @@ class TestRetries:
 
 class TestTimeouts:
     async def test_a_coroutine_is_asked_to_stop_and_tried_again(self, engine: Engine, stage: Stage) -> None:
-        execution_id = await stage.submit(workflow(node("a", timeout_seconds=0.05, max_retries=1)))
-        first = await stage.call("a")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await first.heard_stop.wait()
-        assert first.context.cancelled()
-        (await stage.call("a")).complete("in time")
+        heard = []
 
-        await stage.ended(execution_id)
-        attempts = (await engine.describe_node(execution_id, "a"))["attempts"]
+        async def slow_at_first(config: Any, context: HandlerContext) -> Json:
+            try:
+                return "in time" if context.attempt > 1 else await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                heard.append((context.attempt, context.cancelled()))
+                raise
+
+        stage.add("slow_at_first", slow_at_first)
+        shown = await stage.run(
+            workflow(node("a", handler="slow_at_first", timeout_seconds=0.05, max_retries=1))
+        )
+
+        assert heard == [(1, True)]
+        assert shown["output"] == {"a": "in time"}
+        attempts = (await engine.describe_node(shown["id"], "a"))["attempts"]
         assert [attempt["outcome"] for attempt in attempts] == ["failed", "completed"]
         assert attempts[0]["error"]["code"] == "timeout"
 
@@ -359,15 +367,17 @@ class TestTheCache:
     async def test_a_hit_after_a_failed_attempt_shows_nothing_of_it(
         self, engine: Engine, stage: Stage
     ) -> None:
-        """The retry waits; meanwhile another execution completes the same work."""
-        waits = self.written(max_retries=1, retry={"base_delay_seconds": 0.2, "jitter": 0})
-        execution_id = await stage.submit(workflow(waits), input={"x": 1})
-        (await stage.call("a")).fail(RuntimeError("once"))
-        await stage.until_reason(execution_id, "a", "retry_scheduled")
+        """It is paused before its second attempt; meanwhile another execution completes the same work."""
+        execution_id = await stage.submit(workflow(self.written(max_retries=1)), input={"x": 1})
+        call = await stage.call("a")
+        await engine.pause(execution_id)
+        call.fail(RuntimeError("once"))
         other = await stage.submit(workflow(self.written()), input={"x": 1})
         (await stage.call("a", other)).complete("shared")
         await stage.ended(other)
+        await stage.until_state(execution_id, "a", "PENDING")
 
+        await engine.resume(execution_id)
         shown = await stage.ended(execution_id)
 
         hit = by_id(shown)["a"]

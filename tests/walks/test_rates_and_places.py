@@ -48,7 +48,7 @@ async def starts_of(stage: Stage, execution_id: str, node_ids: Sequence[str]) ->
 class TestResourceTags:
     @pytest.mark.parametrize("burst", [1, 3])
     async def test_starts_never_exceed_the_rate(self, stage: Stage, burst: int) -> None:
-        limit = ResourceLimit(rate_per_second=50, burst=burst)
+        limit = ResourceLimit(rate_per_second=25, burst=burst)
         names = [f"n{i}" for i in range(10)]
         async with stage.open(resource_limits={"api": limit}):
             shown = await stage.run(workflow(*(echo(name, resource_tag="api") for name in names)))
@@ -58,7 +58,7 @@ class TestResourceTags:
         assert within_rate(starts, limit)
 
     async def test_a_retry_is_a_start_like_any_other(self, stage: Stage) -> None:
-        limit = ResourceLimit(rate_per_second=50, burst=1)
+        limit = ResourceLimit(rate_per_second=25, burst=1)
 
         async def stumble(config: Json, context: HandlerContext) -> Json:
             if context.attempt < 4:
@@ -74,7 +74,7 @@ class TestResourceTags:
         assert within_rate(starts, limit)
 
     async def test_the_rate_holds_across_executions(self, stage: Stage) -> None:
-        limit = ResourceLimit(rate_per_second=50, burst=1)
+        limit = ResourceLimit(rate_per_second=25, burst=1)
         async with stage.open(resource_limits={"api": limit}):
             document = workflow(echo("a", resource_tag="api"))
             ids = [await stage.submit(document) for _ in range(6)]
@@ -152,7 +152,7 @@ class TestResourceTags:
             assert len(starts) < 10
 
     async def test_a_paused_execution_in_line_goes_on_when_it_is_resumed(self, stage: Stage) -> None:
-        limit = ResourceLimit(rate_per_second=50, burst=1)
+        limit = ResourceLimit(rate_per_second=25, burst=1)
         async with stage.open(resource_limits={"api": limit}) as engine:
             execution_id = await stage.submit(
                 workflow(*(node(f"n{i}", resource_tag="api") for i in range(3)))
@@ -299,7 +299,7 @@ class TestTheDeadline:
                 node("waiting", "running"),
                 echo("handler", "running", rule="one_failed"),
                 echo("cleanup", "running", rule="all_done"),
-                timeout_seconds=0.3,
+                timeout_seconds=0.6,
             )
         )
         (await stage.call("done")).complete()
@@ -313,14 +313,14 @@ class TestTheDeadline:
         row = await stage.execution(execution_id)
         assert row.started_at is not None
         assert row.finished_at is not None
-        assert row.finished_at >= row.started_at + 300_000
+        assert row.finished_at >= row.started_at + 600_000
         await call.heard_stop.wait()
         assert await stage.letters(execution_id) == {}, "a node that was stopped did not fail"
 
     async def test_an_execution_that_is_done_in_time_hears_nothing_of_it(
         self, engine: Engine, stage: Stage
     ) -> None:
-        shown = await stage.run(workflow(echo("a"), timeout_seconds=0.05))
-        other = await stage.run(workflow(node("slow", handler="sleep", config={"seconds": 0.1})))
+        shown = await stage.run(workflow(echo("a"), timeout_seconds=0.4))
+        other = await stage.run(workflow(node("slow", handler="sleep", config={"seconds": 0.5})))
         assert (shown["state"], other["state"]) == ("COMPLETED", "COMPLETED")
         assert await engine.describe(shown["id"]) == shown

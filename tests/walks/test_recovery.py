@@ -108,7 +108,7 @@ class TestTheNextEngine:
         assert stage.started() == [("a", 1)]
 
     async def test_a_retry_comes_when_it_is_due(self, stage: Stage) -> None:
-        soon = {"base_delay_seconds": 0.3, "jitter": 0}
+        soon = {"base_delay_seconds": 0.8, "jitter": 0}
         async with stage.open():
             execution_id = await stage.submit(workflow(node("a", max_retries=1, retry=soon)))
             (await stage.call("a")).fail(RuntimeError("once"))

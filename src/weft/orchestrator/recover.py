@@ -42,6 +42,7 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
 async def recover(ports: Ports, *, grace_seconds: float) -> int:
     """Rebuild every execution that the journal has running and the store does not have; give their number.
 
+    Close what the store has open and the journal does not: whoever cancelled it died before saying so.
     ``grace_seconds``: an execution that changed so lately may be on its way into the store just now.
     """
     not_updated_since = ports.clock.now() - micros(grace_seconds)
@@ -51,4 +52,14 @@ async def recover(ports: Ports, *, grace_seconds: float) -> int:
     for execution, epoch in zip(active, epochs, strict=True):
         if epoch is None or epoch < execution.epoch:
             rebuilt += await rebuild(execution.id, ports) is Answer.YES
+    still_active = {execution.id for execution in active}
+    for execution_id in await ports.store.unchanged(not_updated_since):
+        if execution_id not in still_active:
+            await _close_if_terminal(execution_id, ports)
     return rebuilt
+
+
+async def _close_if_terminal(execution_id: str, ports: Ports) -> None:
+    row = await ports.journal.execution(execution_id)
+    if row is not None and row.is_terminal:
+        await ports.store.close(execution_id, generation=row.generation, epoch=row.epoch)

@@ -167,6 +167,9 @@ class StateStore(Protocol):
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
         """Say which life of each execution the store has: None, none."""
 
+    async def unchanged(self, since: int) -> Sequence[str]:
+        """List the executions in the store of which nothing was merged since then."""
+
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         """Let an execution go and leave a mark, even of one that is not known: nothing starts after this."""
 
@@ -181,7 +184,7 @@ class StateStore(Protocol):
         """Answer as apply does, without anything to merge."""
 
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
-        """Move each (task, epoch) from free to queued; if the transport is joint, send it in the same step."""
+        """Move each (task, epoch) from free to queued; if the transport is joint, send it in the same go."""
 
     async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
         """Move a free node, or a queued one that found no token, to the line of its tag: without a place."""

@@ -208,6 +208,9 @@ class MemoryStore:
         found = (self._executions.get(execution_id) for execution_id in execution_ids)
         return [None if execution is None else execution.row.epoch for execution in found]
 
+    async def unchanged(self, since: int) -> Sequence[str]:
+        return [name for name, execution in self._executions.items() if execution.row.updated_at <= since]
+
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         known = self._executions.get(execution_id)
         if known is not None and known.row.epoch > epoch:

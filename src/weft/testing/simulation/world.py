@@ -106,6 +106,7 @@ class World:
         self.executions: list[str] = []
         self._flushes_left = self.profile.flushes
         self._bothered = False
+        self._over_at = 0.0
         self._outages = [self.rng.random() * FAULTS_END / 2 for _ in range(self.profile.outages)]
 
     def new_id(self) -> str:
@@ -146,6 +147,7 @@ class World:
         violation = None
         try:
             self.scheduler.run(self._after_step, until_seconds=END, is_over=self._is_over)
+            self._check_store()
             self.invariants.ended(is_calm=self.profile.is_calm, may_burn=self.profile.rebuilds)
         except Violation as broken:
             violation = str(broken)
@@ -155,10 +157,22 @@ class World:
             self.profile_name, self.seed, violation, self.scheduler.steps, self.hits, self.trace or []
         )
 
+    def _check_store(self) -> None:
+        """I23: what is over is let go, at the latest by the sweep."""
+        if "rebuild" not in self.profile.nets:
+            return
+        left = [execution_id for execution_id in self.executions if execution_id in self.store._executions]
+        if left:
+            raise Violation(f"I23 left open in the store: {', '.join(left)}")
+
     def _is_over(self) -> bool:
         """Say whether nothing can happen any more: all is terminal, and nobody will bother it."""
         rows = [self.journal._executions.get(execution_id) for execution_id in self.executions]
-        return self._bothered and all(row is not None and row.is_terminal for row in rows)
+        if not self._bothered or not all(row is not None and row.is_terminal for row in rows):
+            return False
+        # A little longer: sweeps have to tidy up.
+        self._over_at = self._over_at or self.scheduler.elapsed_seconds
+        return self.scheduler.elapsed_seconds > self._over_at + 10 * SWEEP_SECONDS
 
     def _after_step(self, actor: Actor, step: Step | None) -> float | None:
         """Say when the actor goes on: after a moment, after a freeze, or after its restart."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from weft.core.row import NodeRow
 
@@ -74,7 +74,7 @@ def _database() -> Iterator[sqlite3.Connection]:
             database.close()
 
 
-def _insert(database: sqlite3.Connection, values: list[tuple[object, ...]]) -> None:
+def _insert(database: sqlite3.Connection, values: Sequence[tuple[object, ...]]) -> None:
     database.execute("BEGIN IMMEDIATE")
     database.executemany("INSERT INTO node VALUES (?,?,?,?,?,?,?,?,?,?,?)", values)
     database.execute("COMMIT")

@@ -54,8 +54,8 @@ def w3() -> Iterator[Figure]:
         what = f"{executions:,} × a → b, c, d → e"
         best = max((run(document, executions=executions) for _ in range(times)), key=_rate)
         yield from _beside_raw("W3", what, best, targets=executions == 500)
-        memory = max((run(document, executions=executions, durable=False) for _ in range(times)), key=_rate)
-        yield Figure(workload="W3", what=f"{what}, memory", value=memory.nodes_per_second, unit="nodes/s")
+        runs = (run(document, executions=executions, durable=False) for _ in range(times))
+        yield from _on_memory("W3", what, max(runs, key=_rate))
 
 
 def w4() -> Iterator[Figure]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Self
 
 import uuid_utils
 
 from weft.clock import RealClock
+from weft.core.event import RetryRequested
 from weft.core.payload import decode, encode, find_fault, pointer
 from weft.core.state import SETTLED, ExecutionState, NodeState
 from weft.core.validation import check_input
@@ -53,6 +55,9 @@ def new_id() -> str:
 
 _UNSETTLED = tuple(state for state in NodeState if state not in SETTLED)
 _SHOWN_RUNNING = 10
+# Of so many executions, each of so many bytes at most, the end is remembered.
+_REMEMBERED_ENDS = 10_000
+_REMEMBERED_BYTES = 4096
 
 
 class Progress:
@@ -112,7 +117,9 @@ class Engine:
         clock = RealClock()
         bounds = settings.bounds()
         transport = InProcessTransport(now=clock.now)
-        self._ended: dict[str, asyncio.Future[ExecutionRow]] = {}
+        # Those who wait for an end, and the last ends: most ask soon after, and need not ask the journal.
+        self._waiting: dict[str, asyncio.Future[ExecutionRow]] = {}
+        self._ended: OrderedDict[str, ExecutionRow] = OrderedDict()
         self._progress: dict[str, Progress] = {}
         self._listen = listen
         self._store = MemoryStore(
@@ -219,15 +226,17 @@ class Engine:
 
         Raises InputError where the input does not fit.
         """
-        (accepted,) = await self.submit_many(
+        execution_id = execution_id or new_id()
+        self.watch(execution_id, total=len(plan.nodes))
+        await self.submit_many(
             plan,
             document=document,
             inputs=[input],
             labels=labels,
             priority=priority,
-            execution_ids=[execution_id or new_id()],
+            execution_ids=[execution_id],
         )
-        return accepted
+        return execution_id
 
     async def submit_many(
         self,
@@ -259,8 +268,6 @@ class Engine:
                     priority=priority,
                 )
             )
-        for submission in submissions:
-            self.watch(submission.id, total=len(plan.nodes))
         return [row.id for row in await submit(submissions, self.ports)]
 
     def _input_payload(self, value: Json) -> bytes:
@@ -276,21 +283,19 @@ class Engine:
     def watch(self, execution_id: str, *, total: int) -> None:
         """Keep the progress of an execution, from now on."""
         self._progress[execution_id] = Progress(total)
-        self._ended[execution_id] = asyncio.get_running_loop().create_future()
 
     async def wait(self, execution_id: str) -> ExecutionRow:
         """Return once the execution is terminal."""
-        ended = self._ended.get(execution_id)
-        if ended is None:
+        row = self._ended.get(execution_id)
+        if row is None:
             # Listen first, then look: the end may come while the journal is being asked.
-            ended = self._ended[execution_id] = asyncio.get_running_loop().create_future()
-        if not ended.done():
+            end = self._waiting.get(execution_id)
+            if end is None:
+                end = self._waiting[execution_id] = asyncio.get_running_loop().create_future()
             row = await self._row(execution_id)
             if not row.is_terminal:
-                row = await asyncio.shield(ended)
-        else:
-            row = ended.result()
-        self._ended.pop(execution_id, None)
+                return await asyncio.shield(end)
+            self._waiting.pop(execution_id, None)
         return row
 
     def forget(self, execution_id: str) -> None:
@@ -364,13 +369,19 @@ class Engine:
             if progress is not None:
                 progress.see(standing.rows)
             if execution.is_terminal:
-                ended = self._ended.get(execution.id)
-                if ended is not None and not ended.done():
-                    ended.set_result(execution)
+                self._end(execution)
                 if execution.state is not ExecutionState.COMPLETED:
                     # What still runs of it is told to stop with the next heartbeat: that may as well be
                     # now, or rather when the one who recorded this has closed it in the store.
                     asyncio.get_running_loop().call_soon(self.worker.beat)
+            elif isinstance(standing.event, RetryRequested):
+                self._ended.pop(execution.id, None)
 
-
-__all__ = ["SETTLED", "Engine", "Progress", "new_id"]
+    def _end(self, execution: ExecutionRow) -> None:
+        end = self._waiting.pop(execution.id, None)
+        if end is not None and not end.done():
+            end.set_result(execution)
+        if len(execution.input) + len(execution.output or b"") <= _REMEMBERED_BYTES:
+            self._ended[execution.id] = execution
+            if len(self._ended) > _REMEMBERED_ENDS:
+                self._ended.popitem(last=False)

@@ -214,6 +214,25 @@ class TestWhileItRuns:
                     await asyncio.sleep(0)
             assert shown["counts"]["FAILED"] == 8
 
+    async def test_a_node_goes_forward_only(self, engine: Engine, stage: Stage) -> None:
+        """Store and journal are read one after the other, and a node may leave the one for the other between."""
+        order = [NodeState.PENDING, NodeState.QUEUED, NodeState.RUNNING, NodeState.COMPLETED]
+
+        async def turn(config: Any, context: HandlerContext) -> None:
+            await asyncio.sleep(0)
+
+        stage.add("turn", turn)
+        names = [f"n{i}" for i in range(100)]
+        links = [node(two, one, handler="turn") for one, two in pairwise(names)]
+        execution_id = await stage.submit(workflow(node("n0", handler="turn"), *links))
+        before = dict.fromkeys(names, 0)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while min(before.values()) < order.index(NodeState.COMPLETED):
+                shown = await engine.describe(execution_id)
+                now = {written["id"]: order.index(written["state"]) for written in shown["nodes"]}
+                assert all(now[name] >= before[name] for name in names)
+                before = now
+
     async def test_a_node_in_flight_shows_the_attempt_that_is_under_way(
         self, engine: Engine, stage: Stage
     ) -> None:

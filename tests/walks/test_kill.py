@@ -12,6 +12,7 @@ import pytest
 from tests.walks.killing import Walk, layers
 
 from weft.core.state import ExecutionState, NodeState
+from weft.testing.crash import CrashPoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,3 +142,11 @@ def test_an_at_most_once_node_is_started_once_or_lost(point: str, tmp_path: Path
             assert len(starts) == 1
         else:
             assert (row.state, row.cause) == (NodeState.SKIPPED, "once_0")
+
+
+@pytest.mark.parametrize(
+    "text", ["journal.record", "journal.record:during:1", "store.flush:after:1", "a:after:0"]
+)
+def test_a_crash_point_that_cannot_be_met_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no crash point"):
+        CrashPoint.parse(text)

@@ -14,4 +14,4 @@ def micros(seconds: float) -> int:
 
 def rfc3339(at: int) -> str:
     moment = _EPOCH + timedelta(microseconds=at)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}Z"
+    return moment.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

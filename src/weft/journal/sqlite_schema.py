@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
+from os import SEEK_END, fsync
 from typing import TYPE_CHECKING
 
 from weft.errors import DataFolderError
@@ -19,12 +21,15 @@ APPLICATION_ID = 0x77656674
 # UPDATE … FROM came with this release.
 OLDEST_SQLITE = (3, 33, 0)
 
-_PAGE_BYTES = 8192
+_PAGE_BYTES = 4096
 # So large that neither a batch nor the index pages it touches are written out before their commit.
 _PAGE_CACHE_KIB = 65_536
 # A checkpoint, made within a commit, every 16 MiB of log.
-_CHECKPOINT_PAGES = 2_048
+_CHECKPOINT_PAGES = 4_096
 _LOG_BYTES = 64 * 1024 * 1024
+# The log is given this size when it is opened. While a log grows, each commit waits for the file system to
+# note its new length as well: 0.23 ms instead of 0.16 ms for the commit of a single result.
+_GROWN_LOG_BYTES = 16 * 1024 * 1024
 # Statements that write many rows exist in sizes; none of them should have to be prepared twice.
 _CACHED_STATEMENTS = 256
 
@@ -52,6 +57,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("ROLLBACK")
+        _grow_log(path)
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()
@@ -104,6 +110,21 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _grow_log(path: Path) -> None:
+    """Write zeros behind the end of the log: SQLite reads it up to the first frame that is none.
+
+    It holds no locks on the log, which closing the file would give up. Where there is no room, the log
+    grows as it always does.
+    """
+    log = path.with_name(path.name + "-wal")
+    with suppress(OSError), log.open("r+b") as file:
+        missing = _GROWN_LOG_BYTES - file.seek(0, SEEK_END)
+        if missing > 0:
+            file.write(bytes(missing))
+            file.flush()
+            fsync(file.fileno())
 
 
 def _connect(path: Path) -> sqlite3.Connection:

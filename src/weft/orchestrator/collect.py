@@ -13,8 +13,9 @@ from weft.orchestrator.inhand import with_running
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.core.plan import Plan
     from weft.orchestrator.service import Orchestrator
-    from weft.transport.contract import MessageDelivery
+    from weft.transport.contract import Message, MessageDelivery
 
 
 async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float) -> int:
@@ -29,8 +30,7 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
     """Take messages all the way. Acknowledged last: until then a crash means that they come again."""
     if not deliveries:
         return
-    events = [event for delivery in deliveries if (event := await _judge(delivery, orchestrator)) is not None]
-    await advance(events, orchestrator)
+    await advance(await _judge([delivery.message for delivery in deliveries], orchestrator), orchestrator)
     await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
 
 
@@ -46,28 +46,36 @@ async def drain(orchestrator: Orchestrator, *, limit: int) -> None:
         deliveries = [*claimed, *await transport.read(name, limit=limit, wait_seconds=0)]
         if not deliveries:
             return
-        results = [delivery for delivery in deliveries if not isinstance(delivery.message, Wake)]
-        events = [
-            event for delivery in results if (event := await _judge(delivery, orchestrator)) is not None
-        ]
-        await record(events, orchestrator)
+        results = [delivery.message for delivery in deliveries if not isinstance(delivery.message, Wake)]
+        await record(await _judge(results, orchestrator), orchestrator)
         await transport.ack(name, [delivery.id for delivery in deliveries])
 
 
-async def _judge(delivery: MessageDelivery, orchestrator: Orchestrator) -> Event | None:
-    message, ports = delivery.message, orchestrator.ports
-    if isinstance(message, Wake):
-        return ExecutionStarted(execution_id=message.execution_id, generation=message.generation)
-    plan = await ports.journal.plan(message.digest)
-    if plan is None or message.node_id not in plan.nodes:
-        orchestrator.quarantine(message)
-        return None
-    event = judge(
-        message,
-        plan,
-        now=ports.clock.now(),
-        draw=ports.draw(),
-        max_deliveries=ports.max_deliveries,
-        settled=orchestrator.cascades.known(message.execution_id, message.generation),
-    )
-    return event if isinstance(event, NodeCompleted) else await with_running(event, plan, ports)
+async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> list[Event]:
+    """Make events of messages; what names nothing that exists is put aside."""
+    ports, cascades = orchestrator.ports, orchestrator.cascades
+    now = ports.clock.now()
+    plans: dict[str, Plan | None] = {}
+    events: list[Event] = []
+    for message in messages:
+        if isinstance(message, Wake):
+            events.append(ExecutionStarted(execution_id=message.execution_id, generation=message.generation))
+            continue
+        if message.digest not in plans:
+            plans[message.digest] = await ports.journal.plan(message.digest)
+        plan = plans[message.digest]
+        if plan is None or message.node_id not in plan.nodes:
+            orchestrator.quarantine(message)
+            continue
+        event = judge(
+            message,
+            plan,
+            now=now,
+            draw=ports.draw(),
+            max_deliveries=ports.max_deliveries,
+            settled=cascades.known(message.execution_id, message.generation),
+        )
+        if not isinstance(event, NodeCompleted):
+            event = await with_running(event, plan, ports)
+        events.append(event)
+    return events

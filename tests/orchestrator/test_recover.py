@@ -1,0 +1,88 @@
+"""Hot state follows the journal, whoever died in between."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from weft.clock import VirtualClock
+from weft.core.event import CancelRequested
+from weft.core.plan import compile_plan
+from weft.journal.contract import Submission
+from weft.journal.memory import MemoryJournal
+from weft.limits.memory import MemoryLimits
+from weft.orchestrator.recover import rebuild, recover
+from weft.orchestrator.submit import submit
+from weft.ports import Ports
+from weft.store.contract import Answer
+from weft.store.memory import MemoryStore
+from weft.transport.inprocess import InProcessTransport
+
+PLAN = compile_plan({"name": "pair", "nodes": [{"id": "a", "handler": "echo"}]})
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def ports(clock: VirtualClock) -> Ports:
+    numbers = itertools.count(1)
+
+    def new_id() -> str:
+        return f"{next(numbers):04d}"
+
+    transport = InProcessTransport(now=clock.now)
+    return Ports(
+        store=MemoryStore(now=clock.now, new_id=new_id, publish=transport.append, send=transport.put),
+        journal=MemoryJournal(now=clock.now, new_id=new_id),
+        transport=transport,
+        limits=MemoryLimits({}, now=clock.now),
+        clock=clock,
+        draw=lambda: 0.5,
+        new_id=new_id,
+    )
+
+
+def submission(execution_id: str) -> Submission:
+    return Submission(id=execution_id, plan=PLAN, document=b"{}", input=b"{}")
+
+
+async def test_a_submit_that_died_after_its_commit_is_taken_up(ports: Ports, clock: VirtualClock) -> None:
+    await ports.journal.submit([submission("x")])
+    assert await ports.store.epochs(["x"]) == [None]
+    assert await recover(ports, grace_seconds=5) == 0  # it may be on its way just now
+    clock.advance(6)
+    assert await recover(ports, grace_seconds=5) == 1
+    assert await ports.store.epochs(["x"]) == [2]
+
+
+async def test_a_cancel_that_died_after_its_commit_is_closed_in_the_store(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    await submit([submission("x")], ports)
+    await ports.journal.record([CancelRequested(execution_id="x", generation=0)])
+    assert await ports.store.epochs(["x"]) == [1]
+    clock.advance(6)
+    await recover(ports, grace_seconds=5)
+    assert await ports.store.epochs(["x"]) == [None]
+
+
+async def test_an_execution_that_is_merely_slow_is_left_alone(ports: Ports, clock: VirtualClock) -> None:
+    await submit([submission("x")], ports)
+    clock.advance(3600)
+    assert await recover(ports, grace_seconds=5) == 0
+    assert await ports.store.epochs(["x"]) == [1]
+
+
+async def test_of_two_builders_the_later_epoch_stays(ports: Ports) -> None:
+    await submit([submission("x")], ports)
+    token = await ports.store.token()
+    early = await ports.journal.rebuild("x", seen_epoch=1)
+    assert early is not None
+    assert await ports.journal.rebuild("x", seen_epoch=1) is None  # the other one was quicker
+    assert await rebuild("x", ports) is Answer.YES
+    assert await ports.store.install(early, token=token, fresh=False) is Answer.REFUSED
+    assert await ports.store.epochs(["x"]) == [3]

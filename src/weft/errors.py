@@ -14,7 +14,8 @@
     ├── SettingsError            a setting that cannot be used
     ├── DataFolderError          a data folder that is held by another process, or newer than this weft
     ├── JournalError             the journal cannot be reached or did not commit
-    │   └── OutcomeUnknownError  a commit was sent and its answer was lost
+    │   ├── OutcomeUnknownError  a commit was sent and its answer was lost
+    │   └── UnstorableError      something in the batch can never be stored; nothing of it was
     └── HandlerError             what a handler says of its own failure
         ├── NonRetryable         another attempt would fail the same way
         └── RetryAfter           another attempt, but not before .seconds have passed
@@ -109,6 +110,10 @@ class JournalError(WeftError):
 
 class OutcomeUnknownError(JournalError):
     """A commit was sent and its answer was lost: the batch may be written or not."""
+
+
+class UnstorableError(JournalError):
+    """Something in the batch can never be stored, however often it is tried: nothing was written."""
 
 
 class HandlerError(WeftError):

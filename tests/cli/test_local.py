@@ -246,3 +246,22 @@ def test_an_interrupt_cancels_and_is_exit_code_130(tmp_path: Path) -> None:
     assert weft.returncode == 130
     assert json.loads(out)["state"] == "CANCELLED"
     assert "  cancelled (cancelled): slow" in err
+
+
+def test_private_functions_and_closures_of_a_python_file_run_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "closing_over.py").write_text(
+        "from weft import Workflow\n"
+        "flow = Workflow('closing-over')\n"
+        "@flow.node\n"
+        "def _first(input):\n"
+        "    return 1\n"
+        "def declare(step):\n"
+        "    @flow.node(dependencies=[_first])\n"
+        "    def second(_first):\n"
+        "        return _first + step\n"
+        "declare(41)\n"
+    )
+    assert main(["run", f"{tmp_path / 'closing_over.py'}:flow", "--quiet"]) == 0
+    assert capsys.readouterr().out == '{\n  "second": 42\n}\n'

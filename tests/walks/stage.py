@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 
 # A test that waits this long waits for something that will not come.
 PATIENCE_SECONDS = 30.0
-# No test waits for a call that does not end, so nothing is gained by a longer time.
-QUICK = {"worker_grace_seconds": 0.05, "worker_heartbeat_interval_seconds": 0.05}
 LATER_SECONDS = 600
+QUICK = {
+    # No test waits for a call that does not end, so nothing is gained by a longer time.
+    "worker_grace_seconds": 0.05,
+    "worker_heartbeat_interval_seconds": 0.05,
+    # The net that finds what a crash left would hide a step that nobody takes.
+    "orchestrator_sweep_interval_seconds": LATER_SECONDS,
+}
 
 
 class HeldCall:

@@ -215,7 +215,7 @@ class TestWhileItRuns:
             assert shown["counts"]["FAILED"] == 8
 
     async def test_a_node_goes_forward_only(self, engine: Engine, stage: Stage) -> None:
-        """Store and journal are read one after the other, and a node may leave the one for the other between."""
+        """Store and journal are read one after the other; between, a node may leave the one for the other."""
         order = [NodeState.PENDING, NodeState.QUEUED, NodeState.RUNNING, NodeState.COMPLETED]
 
         async def turn(config: Any, context: HandlerContext) -> None:
@@ -232,6 +232,7 @@ class TestWhileItRuns:
                 now = {written["id"]: order.index(written["state"]) for written in shown["nodes"]}
                 assert all(now[name] >= before[name] for name in names)
                 before = now
+                await asyncio.sleep(0)
 
     async def test_a_node_in_flight_shows_the_attempt_that_is_under_way(
         self, engine: Engine, stage: Stage

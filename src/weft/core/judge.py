@@ -96,6 +96,26 @@ def judge(
     )
 
 
+def unstorable(event: NodeCompleted | AttemptFailed | NodeFailed, plan: Plan, *, reason: str) -> NodeFailed:
+    """Make of a result that the journal can never store the failure of its node."""
+    return NodeFailed(
+        execution_id=event.execution_id,
+        generation=event.generation,
+        node_id=event.node_id,
+        attempt=event.attempt,
+        worker=event.worker,
+        queued_at=event.queued_at,
+        started_at=event.started_at,
+        finished_at=event.finished_at,
+        error={
+            "code": "output_not_json",
+            "message": f"the result cannot be stored: {reason}",
+            "retryable": False,
+        },
+        skips=skips_behind_failure(plan, event.node_id, cause=event.node_id),
+    )
+
+
 def judge_loss(
     plan: Plan,
     *,

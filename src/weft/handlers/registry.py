@@ -11,6 +11,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -124,6 +125,13 @@ class Registry:
     def add_function(self, reference: str, function: Callable[..., Any]) -> None:
         """Let ``python`` call this function by that reference."""
         self._functions[reference] = python.describe(reference, function)
+
+    def scoped(self) -> Registry:
+        """Give a registry with these handlers, also those still to come, and functions of its own."""
+        scoped = copy(self)
+        scoped._functions = dict(self._functions)
+        scoped._allowed = set(self._allowed)
+        return scoped
 
     def allow(self, patterns: Iterable[str]) -> None:
         """Let ``python`` call ``module:name``, or with ``module:*`` each function that the module offers."""

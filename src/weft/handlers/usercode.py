@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from weft.handlers.outcome import described
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from weft.handlers.registry import Registry
 
 
@@ -52,25 +54,37 @@ def load(code: UserCode, registry: Registry) -> list[str]:
     problems = []
     for module in code.modules:
         try:
-            importlib.import_module(module)
+            _register_declared(importlib.import_module(module), registry)
         except (Exception, SystemExit) as error:
             problems.append(f"the module {module!r} cannot be imported: {described(error)}")
     for file in code.files:
         try:
-            _load_file(Path(file))
+            _register_declared(_load_file(Path(file)), registry)
         except (Exception, SystemExit) as error:
             problems.append(f"{file} cannot be loaded: {described(error)}")
     return problems
 
 
-def _load_file(path: Path) -> None:
+def _register_declared(module: ModuleType, registry: Registry) -> None:
+    """Let the functions of the workflows in a module be called, private ones and closures too.
+
+    A workflow says what it calls by ``__weft_functions__``: reference → function.
+    """
+    for value in list(vars(module).values()):
+        declared = getattr(type(value), "__weft_functions__", None)
+        if declared is not None:
+            for reference, function in declared(value).items():
+                registry.add_function(reference, function)
+
+
+def _load_file(path: Path) -> ModuleType:
     name = path.stem
     if name in sys.stdlib_module_names:
         raise ImportError(f"the standard library has a module {name!r}; rename the file")
     present = sys.modules.get(name)
     if present is not None:
         if Path(getattr(present, "__file__", None) or "").resolve() == path.resolve():
-            return
+            return present
         raise ImportError(f"another module is loaded as {name!r}; rename the file")
     specification = importlib.util.spec_from_file_location(name, path)
     if specification is None or specification.loader is None:
@@ -83,3 +97,4 @@ def _load_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+    return module

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weft.core.time import micros
-from weft.errors import JournalError
+from weft.errors import UnstorableError
 from weft.journal import sqlite_rows as rows
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _storing() -> Iterator[None]:
     try:
         yield
     except (OverflowError, TypeError, ValueError) as error:
-        raise JournalError(f"nothing was written: a value cannot be stored: {error}") from error
+        raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
 
 
 def _write_progress(connection: Connection, held: Held, changes: Changes) -> None:

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
-from weft.errors import JournalError, OutcomeUnknownError
+from weft.errors import JournalError, OutcomeUnknownError, UnstorableError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -185,6 +185,8 @@ def _explained(error: Exception) -> Exception:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_FSYNC:
             # It is in the log, but perhaps not on the disk: a crash now may leave it or take it.
             explained: JournalError = OutcomeUnknownError(f"the commit may be lost: {error}")
+        elif isinstance(error, sqlite3.DataError):
+            explained = UnstorableError(f"nothing was written: {error}")
         else:
             explained = JournalError(f"nothing was written: {error}")
         explained.__cause__ = error

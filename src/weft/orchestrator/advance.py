@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.event import AttemptFailed, Event, ExecutionStarted
+from weft.core.event import AttemptFailed, Event, ExecutionStarted, NodeCompleted, NodeFailed
+from weft.core.judge import unstorable
 from weft.core.ledger import Standing, Verdict
 from weft.core.snapshot import Settlement
+from weft.errors import UnstorableError
 from weft.orchestrator.dispatch import dispatch
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer, FreeNode
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.orchestrator.service import Orchestrator
+    from weft.ports import Ports
 
 
 async def advance(events: Sequence[Event], orchestrator: Orchestrator) -> None:
@@ -67,12 +70,28 @@ async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator)
 async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
     """Commit a batch, and tell those who listen."""
     ports = orchestrator.ports
-    standings = await ports.journal.record(events)
+    standings = await _commit(events, ports)
     orchestrator.cascades.learn(standings)
     ports.announce(standings)
     if any(_sets_a_timer(standing) for standing in standings):
         ports.timers_changed()
     return standings
+
+
+async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[Standing]:
+    """Record a batch. One result that can never be stored fails its own node, and never the batch."""
+    try:
+        return await ports.journal.record(events)
+    except UnstorableError as refusal:
+        if len(events) > 1:
+            middle = len(events) // 2
+            return [*await _commit(events[:middle], ports), *await _commit(events[middle:], ports)]
+        (event,) = events
+        execution = await ports.journal.execution(event.execution_id)
+        plan = None if execution is None else await ports.journal.plan(execution.digest)
+        if plan is None or not isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
+            raise
+        return await ports.journal.record([unstorable(event, plan, reason=str(refusal))])
 
 
 def _sets_a_timer(standing: Standing) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import copy_context
-from copy import copy
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -99,11 +98,8 @@ def _settings() -> Settings:
 
 
 def _registry(settings: Settings) -> Registry:
-    # The handlers are those of the process, also those that are still to come; functions of one run are
-    # nobody else's.
-    registry = copy(default_registry())
-    registry._functions = dict(registry._functions)
-    registry._allowed = set(registry._allowed)
+    # The handlers are those of the process; the functions of one run are nobody else's.
+    registry = default_registry().scoped()
     code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
     problems = usercode.load(code, registry)
     if problems:
@@ -136,7 +132,8 @@ def _plan(workflow: Runnable, registry: Registry, settings: Settings) -> tuple[J
     for warning in checked.warnings:
         log.warning(warning)
     if is_ours:
-        declared.register(registry)
+        for reference, function in declared.__weft_functions__().items():
+            registry.add_function(reference, function)
     return document, checked.plan
 
 

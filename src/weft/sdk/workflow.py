@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from weft.handlers.registry import Registry
     from weft.sdk.result import ExecutionResult
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -187,10 +186,9 @@ class Workflow:
         output = {"output": fields.pop("output")} if "output" in fields else {}
         return {"name": self.name, **fields, "nodes": self._nodes, **output}
 
-    def register(self, registry: Registry) -> None:
-        """Let ``python`` call the functions of this workflow, closures and lambdas too."""
-        for reference, function in self._functions.items():
-            registry.add_function(reference, function)
+    def __weft_functions__(self) -> Mapping[str, Callable[..., Any]]:
+        """Say which functions ``python`` is to call for this workflow, closures and lambdas too."""
+        return dict(self._functions)
 
     def located(self, problems: Sequence[Problem]) -> list[Problem]:
         """Add to each problem of a node where that node was declared."""

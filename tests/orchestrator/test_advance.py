@@ -1,0 +1,53 @@
+"""Events all the way: one that cannot be stored fails its own node, and never the batch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from weft.core.event import NodeCompleted
+from weft.core.plan import compile_plan
+from weft.core.state import NodeState
+from weft.embedded import Engine
+from weft.errors import UnstorableError
+from weft.handlers.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+DOCUMENT = {
+    "name": "wide",
+    "failure_policy": "continue",
+    "nodes": [
+        {"id": "root", "handler": "echo"},
+        *({"id": f"n{i}", "handler": "echo", "dependencies": ["root"], "config": i} for i in range(50)),
+        {"id": "behind", "handler": "echo", "dependencies": ["n7"]},
+    ],
+}
+
+
+async def test_one_unstorable_result_fails_its_own_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncio.timeout(20), Engine(registry=Registry()) as engine:
+        record = engine.ports.journal.record
+        sizes = []
+
+        async def refusing(events: Sequence[Any]) -> Any:
+            sizes.append(len(events))
+            if any(isinstance(event, NodeCompleted) and event.node_id == "n7" for event in events):
+                raise UnstorableError("a trigger refuses it")
+            return await record(events)
+
+        monkeypatch.setattr(engine.ports.journal, "record", refusing)
+        execution_id = await engine.submit(compile_plan(DOCUMENT), document=DOCUMENT)
+        await engine.wait(execution_id)
+        rows = await engine.ports.journal.nodes(execution_id)
+    assert rows["n7"].state is NodeState.FAILED
+    assert rows["n7"].error is not None
+    assert "a trigger refuses it" in rows["n7"].error["message"]
+    assert rows["behind"].state is NodeState.SKIPPED
+    others = {row.state for name, row in rows.items() if name not in ("n7", "behind")}
+    assert others == {NodeState.COMPLETED}
+    # Halved until it was found, not tried one by one.
+    assert len(sizes) < 30

@@ -13,7 +13,7 @@ from weft.core.state import TERMINAL, NodeState
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
@@ -186,6 +186,12 @@ class Invariants:
                 for node_id, row in self._rows(execution.id).items():
                     if row.losses or row.attempt > 1 + row.failures:
                         raise Violation(f"I13 needless attempt: {node_id} has attempt {row.attempt}")
+
+    def let_go(self, in_store: Container[str]) -> None:
+        """Check that the store has let go of what is terminal, at the latest by the sweep."""
+        for execution in self._journal._executions.values():
+            if execution.state in TERMINAL and execution.id in in_store:
+                raise Violation(f"I23 {execution.id} is {execution.state} and still open in the store")
 
     def _check_waste(self, execution: ExecutionRow) -> None:
         for node_id, row in self._rows(execution.id).items():

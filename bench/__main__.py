@@ -1,4 +1,4 @@
-"""``python -m bench [W1 W2 W3 W4 scale start] [--json]``: run the benchmarks and print their figures."""
+"""``python -m bench [PART …] [--json]``: run the benchmarks and print their figures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import os
 import platform
 import sys
 
+from bench import server
 from bench.scale import scale
 from bench.startup import startup
 from bench.workloads import WORKLOADS
 
-PARTS = {**WORKLOADS, "scale": scale, "start": startup}
+PARTS = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS}
 
 
 def main() -> int:

@@ -18,9 +18,11 @@ FLOORS = {
     "core": 1,
     "clock": 2,
     "drawing": 2,
+    "logs": 2,
     "settings": 2,
     "telemetry": 2,
     # ports
+    "feed": 3,
     "handlers": 3,
     "journal": 3,
     "limits": 3,
@@ -35,8 +37,8 @@ FLOORS = {
     "assembly": 6,
     "embedded": 7,
     # doors
+    "api": 8,
     "sdk": 8,
-    "api": 9,
     "cli": 9,
     # what nobody inside imports: the tools for tests, and the public names
     "testing": 10,
@@ -47,6 +49,7 @@ MOVERS = {"ports", "orchestrator", "worker"}
 
 # What a mover may know of a port. The handlers themselves are adapters: the registry knows them.
 OPEN_TO_MOVERS = {f"weft.{port}.contract" for port in PORTS} | {
+    "weft.handlers.outbound",
     "weft.handlers.outcome",
     "weft.handlers.registry",
     "weft.handlers.secrets",

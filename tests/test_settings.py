@@ -161,6 +161,22 @@ def test_no_secret_shows_in_a_message_or_in_the_settings_themselves(tmp_path: Pa
     assert "hunter2" not in repr(settings)
 
 
+def test_keys_are_a_list_and_in_a_file_may_be_lines(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one\ntwo, three\n\n")
+    assert read(tmp_path, WEFT_API_KEYS_FILE=str(tmp_path / "keys")).api_keys == ("one", "two", "three")
+    assert read(tmp_path, WEFT_API_KEYS="one, two").api_keys == ("one", "two")
+    assert "hunter2" not in repr(read(tmp_path, WEFT_API_KEYS="hunter2"))
+
+
+@pytest.mark.parametrize("keys", ["hunter2 two", "hunter2é", "hunter2\x01", "hunter2" * 100, ",", " , "])
+def test_keys_that_could_not_be_sent_and_none_where_some_are_meant_are_refused(
+    tmp_path: Path, keys: str
+) -> None:
+    with pytest.raises(SettingsError, match="WEFT_API_KEYS") as caught:
+        read(tmp_path, WEFT_API_KEYS=keys)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_an_unknown_name_is_a_warning_with_the_nearest_one(tmp_path: Path) -> None:
     (tmp_path / "weft.toml").write_text("max_node = 3\n")
     _, warnings = read_settings(environ={"WEFT_WORKER_CONCURENCY": "3", "WEFTING": "x"}, folder=tmp_path)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from weft.core.state import ExecutionState, NodeState
     from weft.errors import (
+        ApiError,
         DataFolderError,
         DefinitionError,
         DocumentError,
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
         Problem,
         RetryAfter,
         SettingsError,
+        UnreachableError,
         WeftError,
     )
     from weft.handlers.contract import HandlerContext
     from weft.handlers.registry import handler
+    from weft.sdk.client import AsyncClient, Client
     from weft.sdk.dag import StepResult, WorkflowDAG, WorkflowExecutor, WorkflowResult
     from weft.sdk.limiter import TokenBucketRateLimiter
     from weft.sdk.result import ExecutionResult, NodeResult
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "ApiError",
+    "AsyncClient",
+    "Client",
     "DataFolderError",
     "DefinitionError",
     "DocumentError",
@@ -47,6 +53,7 @@ __all__ = [
     "SettingsError",
     "StepResult",
     "TokenBucketRateLimiter",
+    "UnreachableError",
     "WeftError",
     "Workflow",
     "WorkflowDAG",
@@ -61,6 +68,7 @@ __all__ = [
 _NAMES_BY_MODULE = {
     "weft.core.state": ("ExecutionState", "NodeState"),
     "weft.errors": (
+        "ApiError",
         "DataFolderError",
         "DefinitionError",
         "DocumentError",
@@ -70,10 +78,12 @@ _NAMES_BY_MODULE = {
         "Problem",
         "RetryAfter",
         "SettingsError",
+        "UnreachableError",
         "WeftError",
     ),
     "weft.handlers.contract": ("HandlerContext",),
     "weft.handlers.registry": ("handler",),
+    "weft.sdk.client": ("AsyncClient", "Client"),
     "weft.sdk.dag": ("StepResult", "WorkflowDAG", "WorkflowExecutor", "WorkflowResult"),
     "weft.sdk.limiter": ("TokenBucketRateLimiter",),
     "weft.sdk.result": ("ExecutionResult", "NodeResult"),

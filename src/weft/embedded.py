@@ -11,12 +11,12 @@ import uuid_utils
 
 from weft.clock import RealClock
 from weft.core.event import RetryRequested
-from weft.core.payload import decode, encode, find_fault, pointer
+from weft.core.payload import encode
 from weft.core.state import SETTLED, ExecutionState, NodeState
-from weft.core.validation import check_input
-from weft.errors import InputError, NotFoundError, PayloadError, Problem
+from weft.errors import InputError, NotFoundError
+from weft.feed.memory import MemoryFeed
+from weft.handlers.outbound import Outbound
 from weft.handlers.usercode import UserCode
-from weft.journal.contract import DEFAULT_NAMESPACE, Submission
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
@@ -24,14 +24,14 @@ from weft.orchestrator import control
 from weft.orchestrator.describe import describe_execution, describe_node, explain_node
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.service import Orchestrator
-from weft.orchestrator.submit import submit
+from weft.orchestrator.submit import Manner, Source, make_submission, read_input, submit
 from weft.ports import Ports
 from weft.settings import Settings
 from weft.store.memory import MemoryStore
 from weft.transport.inprocess import InProcessTransport
 from weft.worker.inprocess import InProcess
 from weft.worker.run import Runner
-from weft.worker.service import Worker
+from weft.worker.service import Worker, worker_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from weft.handlers.registry import Registry
     from weft.journal.contract import Journal
     from weft.limits.contract import Limits
+    from weft.telemetry import Metrics
     from weft.worker.call import Caller
 
 
@@ -58,6 +59,8 @@ _SHOWN_RUNNING = 10
 # Of so many executions, each of so many bytes at most, the end is remembered.
 _REMEMBERED_ENDS = 10_000
 _REMEMBERED_BYTES = 4096
+# While an engine drains, what has ended is recorded this often.
+_DRAIN_SECONDS = 0.2
 
 
 class Progress:
@@ -98,7 +101,9 @@ class Engine:
     child processes, which are given ``code`` to load; otherwise it runs in this process. ``limits``: makes
     the rates for this engine's clock; without it they are the settings'. ``listen``: hears what is recorded.
     ``recovers``: whether it takes up all that an earlier process left in the folder, as a server does. A
-    script does not: it may lack the functions of another's workflow, and would fail it.
+    script does not: it may lack the functions of another's workflow, and would fail it. ``clock``: another
+    time than the real one, which passes on the loop alone. ``runner``: runs tasks in place of our own.
+    ``metrics``: counts what happens, and notices when the loop stands still.
     """
 
     def __init__(
@@ -112,9 +117,12 @@ class Engine:
         limits: Callable[[Clock], Limits] | None = None,
         listen: Callable[[Sequence[Standing]], None] | None = None,
         recovers: bool = True,
+        clock: Clock | None = None,
+        runner: Callable[[Ports], Runner] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
-        clock = RealClock()
+        clock = clock or RealClock()
         bounds = settings.bounds()
         transport = InProcessTransport(now=clock.now)
         # Those who wait for an end, and the last ends: most ask soon after, and need not ask the journal.
@@ -122,6 +130,9 @@ class Engine:
         self._ended: OrderedDict[str, ExecutionRow] = OrderedDict()
         self._progress: dict[str, Progress] = {}
         self._listen = listen
+        self.metrics = metrics
+        self._watching: asyncio.Task[None] | None = None
+        self._drained = False
         self._store = MemoryStore(
             now=clock.now,
             new_id=new_id,
@@ -133,6 +144,7 @@ class Engine:
             # One process owns the data folder, so nothing of an earlier life is still running.
             limbo_seconds=0,
         )
+        self._outbound = Outbound(settings, clock)
         self.ports = Ports(
             store=self._store,
             journal=self._open_journal(data, clock, settings),
@@ -145,18 +157,28 @@ class Engine:
             max_deliveries=settings.max_deliveries,
             stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
             sweep_seconds=settings.orchestrator_sweep_interval_seconds,
+            feed=MemoryFeed(),
+            outbound=self._outbound,
             announce=self._hear,
         )
+        if metrics is not None:
+            self.ports.committed = metrics.committed
         if data is None:
             # In memory a blob would lie no farther away than the row that names it.
             self.ports.inline_bytes = bounds.max_payload_bytes
-        self.orchestrator = Orchestrator(self.ports, name="orchestrator", recovers=recovers)
+        self.orchestrator = Orchestrator(
+            self.ports,
+            name="orchestrator",
+            recovers=recovers,
+            retention_seconds=settings.retention_seconds,
+        )
         self.ports.timers_changed = self.orchestrator.nudge
         self._caller = self._make_caller(registry, settings, code, isolate=isolate)
+        name = worker_name(new_id)
         self.worker = Worker(
             self.ports,
-            Runner(self.ports, registry, self._caller, worker="worker"),
-            name="worker",
+            runner(self.ports) if runner else Runner(self.ports, registry, self._caller, worker=name),
+            name=name,
             concurrency=settings.worker_concurrency,
             heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
             grace_seconds=settings.worker_grace_seconds,
@@ -170,7 +192,7 @@ class Engine:
         return MemoryLimits(rates, now=clock.now)
 
     @staticmethod
-    def _open_journal(data: Path | None, clock: RealClock, settings: Settings) -> Journal:
+    def _open_journal(data: Path | None, clock: Clock, settings: Settings) -> Journal:
         if data is None:
             return MemoryJournal(now=clock.now, new_id=new_id, bounds=settings.bounds())
         from weft.journal.sqlite import SqliteJournal
@@ -200,15 +222,39 @@ class Engine:
         await self.ports.journal.open()
         await self.worker.start()
         await self.orchestrator.start()
+        if self.metrics is not None:
+            from weft.telemetry import watch_loop
+
+            clock = self.ports.clock
+            self._watching = asyncio.create_task(
+                watch_loop(self.metrics, now=clock.now, sleep=clock.sleep), name="watch_loop"
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Nothing more is handed out; what runs may end, and what has ended counts.
+        if self._watching is not None:
+            self._watching.cancel()
+        await self.drain()
+        await self.ports.journal.close()
+
+    async def drain(self) -> None:
+        """Hand nothing more out, let what runs end within the grace time, and record all that has ended.
+
+        The journal stays open: it may still be read, and written. Once more does nothing.
+        """
+        if self._drained:
+            return
+        self._drained = True
         await self.orchestrator.stop()
-        await self.worker.stop()
+        stopping = asyncio.create_task(self.worker.stop())
+        while not stopping.done():
+            # What has ended is recorded while the others end: whoever loses patience now loses none of it.
+            await self.orchestrator.drain()
+            await asyncio.wait((stopping,), timeout=_DRAIN_SECONDS)
+        await stopping
         await self.orchestrator.drain()
         await self._caller.close()
-        await self.ports.journal.close()
+        await self._outbound.close()
 
     # -- executions --------------------------------------------------------------------------------
 
@@ -250,35 +296,19 @@ class Engine:
     ) -> list[str]:
         """Accept many executions of one plan in one commit: one bad input, none of them."""
         body = encode(document, max_bytes=self.ports.bounds.max_body_bytes)
-        submissions = []
-        for execution_id, given in zip(execution_ids or [new_id() for _ in inputs], inputs, strict=True):
-            payload = self._input_payload({} if given is None else given)
-            problems = check_input(plan, decode(payload))
-            if problems:
-                raise InputError(problems)
-            submissions.append(
-                Submission(
-                    id=execution_id,
-                    plan=plan,
-                    document=body,
-                    input=payload,
-                    namespace=DEFAULT_NAMESPACE,
-                    workflow=plan.definition.name,
-                    labels=dict(labels or {}),
-                    priority=priority,
-                )
-            )
+        source = Source(plan=plan, document=body, workflow=plan.definition.name)
+        manner = Manner(labels=dict(labels or {}), priority=priority)
+        submissions = [
+            make_submission(execution_id, source, self._input(given, plan), manner)
+            for execution_id, given in zip(execution_ids or [new_id() for _ in inputs], inputs, strict=True)
+        ]
         return [row.id for row in await submit(submissions, self.ports)]
 
-    def _input_payload(self, value: Json) -> bytes:
-        max_bytes = self.ports.bounds.max_payload_bytes
-        try:
-            return encode(value, max_bytes=max_bytes)
-        except PayloadError as error:
-            if error.code == "too_large":
-                raise InputError([Problem("", str(error))]) from None
-            fault = find_fault(value, max_values=max_bytes, max_depth=self.ports.bounds.max_depth)
-            raise InputError([Problem(pointer(fault.path), fault.message)]) from None
+    def _input(self, given: Json, plan: Plan) -> bytes:
+        payload = read_input({} if given is None else given, plan, self.ports.bounds)
+        if isinstance(payload, bytes):
+            return payload
+        raise InputError(payload)
 
     def watch(self, execution_id: str, *, total: int) -> None:
         """Keep the progress of an execution, from now on."""
@@ -317,7 +347,7 @@ class Engine:
 
         Gives its id, or None where there is none.
         """
-        given = self._input_payload({} if input is None else input)
+        given = self._input(input, plan)
         for active in await self.ports.journal.active(not_updated_since=self.ports.clock.now()):
             row = await self._row(active.id)
             if row.digest == plan.digest and row.input == given:
@@ -335,7 +365,7 @@ class Engine:
         return await describe_node(execution_id, node_id, self.ports)
 
     async def explain(self, execution_id: str, node_id: str) -> dict[str, Any]:
-        return await explain_node(execution_id, node_id, self.ports, queues=None)
+        return await explain_node(execution_id, node_id, self.ports, workers=None)
 
     async def cancel(self, execution_id: str) -> None:
         await control.cancel(execution_id, self.ports)
@@ -361,10 +391,14 @@ class Engine:
     def _hear(self, standings: Sequence[Standing]) -> None:
         if self._listen is not None:
             self._listen(standings)
+        if self.metrics is not None:
+            self.metrics.hear(standings)
         for standing in standings:
             execution = standing.execution
             if execution is None:
                 continue
+            if standing.history and self.ports.feed is not None:
+                self.ports.feed.tell(standing.history, namespace=execution.namespace)
             progress = self._progress.get(execution.id)
             if progress is not None:
                 progress.see(standing.rows)

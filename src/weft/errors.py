@@ -5,12 +5,16 @@
     WeftError
     ├── DefinitionError          a definition breaks the rules; .problems lists all of them
     ├── InputError               an execution's input does not fit its schema; .problems
+    ├── RequestError             a call names what does not fit what it is about; .problems
     ├── DocumentError            text that is not JSON or YAML as weft reads it
     ├── PayloadError             a value that cannot be stored: not JSON, too large, too deep
     ├── ExpressionError          an expression that does not parse
     ├── EvaluationError          an expression that fails on its data: a missing path, a bound passed
     ├── NotAllowedError          a control call that the execution's state forbids; .state
     ├── NotFoundError            no such workflow, execution or node
+    ├── ClaimedError             an idempotency key that stands for something already; .resource
+    ├── ApiError                 what a server answered instead of what was asked; .status, .code, .problems
+    ├── UnreachableError         no server could be reached
     ├── SettingsError            a setting that cannot be used
     ├── DataFolderError          a data folder that is held by another process, or newer than this weft
     ├── JournalError             the journal cannot be reached or did not commit
@@ -24,6 +28,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,12 @@ class InputError(_ProblemsError):
     subject = "input"
 
 
+class RequestError(_ProblemsError):
+    """What a call names does not fit what it is about: a retry of nodes that the execution does not have."""
+
+    subject = "request"
+
+
 class DocumentError(WeftError):
     """Text that is not JSON or YAML as weft reads it."""
 
@@ -94,6 +108,40 @@ class NotAllowedError(WeftError):
 
 class NotFoundError(WeftError):
     """No such workflow, execution or node."""
+
+
+class ClaimedError(WeftError):
+    """An idempotency key that stands for a ``resource`` already, made by a request of that digest."""
+
+    def __init__(self, key: str, *, request_digest: str, resource: str) -> None:
+        self.request_digest = request_digest
+        self.resource = resource
+        super().__init__(f"the idempotency key {key!r} stands for {resource} already")
+
+
+class ApiError(WeftError):
+    """What a server answered instead of what was asked: a problem, with its status and code."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str,
+        problems: Sequence[Problem] = (),
+        retry_after_seconds: float | None = None,
+        trace_id: str | None = None,
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.problems = list(problems)
+        self.retry_after_seconds = retry_after_seconds
+        self.trace_id = trace_id
+        super().__init__(message)
+
+
+class UnreachableError(WeftError):
+    """No server could be reached, or it did not answer in time."""
 
 
 class SettingsError(WeftError):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from weft.clock import Clock
     from weft.core.ledger import Standing
+    from weft.feed.contract import Feed
+    from weft.handlers.outbound import Outbound
     from weft.journal.contract import Journal
     from weft.limits.contract import Limits
     from weft.store.contract import StateStore
@@ -24,6 +26,10 @@ def _nobody(standings: Sequence[Standing]) -> None:
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+def _uncounted(events: int, microseconds: int) -> None:
+    """Count nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,6 +50,12 @@ class Ports:
     sweep_seconds: float = 5.0
     # Outputs over this size lie in the journal as blobs and travel by reference.
     inline_bytes: int = 256 * 1024
+    # Where those who look on are told what happens; None: nobody looks on here.
+    feed: Feed | None = None
+    # How handlers call services outside; None: they cannot.
+    outbound: Outbound | None = None
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
     announce: Callable[[Sequence[Standing]], None] = field(default=_nobody)
     timers_changed: Callable[[], None] = field(default=_nothing)
+    # How many events a commit took, and how long it took in microseconds.
+    committed: Callable[[int, int], None] = field(default=_uncounted)

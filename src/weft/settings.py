@@ -71,6 +71,18 @@ def _list(value: object) -> tuple[str, ...]:
     return tuple(text for part in parts if (text := _text(part)))
 
 
+def _keys(value: object) -> tuple[str, ...]:
+    """Keys, separated by commas or, as a file may have them, by lines."""
+    keys = _list(",".join(value.splitlines()) if isinstance(value, str) else value)
+    if not keys:
+        # Whoever names a file means to keep others out; an empty one must not let them in.
+        raise ValueError("holds no key")
+    # A message must not hold a key, or what is almost one.
+    if not all(key.isascii() and key.isprintable() and " " not in key and len(key) <= 500 for key in keys):
+        raise ValueError("needs keys of printable ASCII without spaces, up to 500 characters each")
+    return keys
+
+
 def _duration(value: object) -> float:
     """Seconds above 0."""
     seconds = _duration_or_zero(value)
@@ -255,6 +267,14 @@ class Settings:
         "requests per client, in a sliding window; `off` for none; not on loopback",
         shown="60/minute",
     )
+    api_keys: tuple[str, ...] = _setting(
+        (),
+        _keys,
+        "the keys that the API accepts, each as `Authorization: Bearer KEY`; without one it is open to this "
+        "machine alone",
+        shown="none",
+        secret=True,
+    )
     resource_limits: Mapping[str, ResourceLimit] = _setting(
         dict,
         _resource_limits,
@@ -295,6 +315,15 @@ class Settings:
     max_payload_bytes: int = _setting(16 * 2**20, _count, "an input, a resolved config, an output, each")
     max_response_bytes: int = _setting(10 * 2**20, _count, "the response to an HTTP call")
     max_batch: int = _setting(50_000, _count, "inputs of a batch")
+    max_backlog: int = _setting(
+        1_000_000, _count, "nodes not yet settled, of all executions; over it a submit is 503 `overloaded`"
+    )
+
+    def secrets(self) -> list[str]:
+        """Give the values of these settings that must not be shown anywhere."""
+        found = [getattr(self, item.name) for item in fields(self) if item.metadata["secret"]]
+        values = [value if isinstance(value, tuple) else (value,) for value in found if value]
+        return [value for several in values for value in several]
 
     def bounds(self) -> Bounds:
         """Give what the core needs of these settings to check a definition."""

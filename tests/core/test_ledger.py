@@ -491,6 +491,26 @@ class TestControl:
         await walk.record(self.CALLS["retry"])
         assert await letters(walk) == {"only": "retried"}
 
+    async def test_the_numbers_on_the_execution_follow_a_stop_and_a_retry(self) -> None:
+        async def numbers() -> tuple[int, ...]:
+            row = await walk.execution()
+            return row.total, row.unsettled, row.completed, row.failed, row.skipped, row.cancelled
+
+        walk = await walked(
+            workflow("a", "b", node("off", "a", condition="1 == 2"), node("c", "b"), node("d", "c"), "e")
+        )
+        assert await numbers() == (6, 6, 0, 0, 0, 0)
+        await walk.advance(await walk.completed("a"))
+        assert await numbers() == (6, 4, 1, 0, 1, 0)
+        await walk.advance(await walk.failed("b"))
+        assert await numbers() == (6, 0, 1, 1, 3, 1)
+        await walk.record(RetryRequested(**X, generation=0))
+        assert await numbers() == (6, 4, 1, 0, 1, 0)
+        await walk.record(CancelRequested(**X, generation=0))
+        assert await numbers() == (6, 0, 1, 0, 1, 4)
+        await walk.record(RetryRequested(**X, generation=0, nodes=("a",)))
+        assert await numbers() == (6, 6, 0, 0, 0, 0)
+
 
 class TestTheFence:
     async def test_a_result_counts_once(self) -> None:

@@ -98,7 +98,11 @@ class Story:
         execution, rows = await self.walk.execution(), await self.walk.rows()
         states = Counter(row.state for row in rows.values())
         assert execution.unsettled == states[None]
+        assert execution.total == len(rows)
         assert execution.failed == states[NodeState.FAILED]
+        assert execution.skipped == states[NodeState.SKIPPED]
+        assert execution.cancelled == states[NodeState.CANCELLED]
+        assert execution.completed == states[NodeState.COMPLETED]
         assert execution.is_terminal == (execution.unsettled == 0)
 
         history = await self.walk.journal.events(execution.id, limit=10_000)

@@ -82,10 +82,11 @@ def plain(graph: tuple[DrawnNode, ...]) -> Replay:
 
 def registry() -> Registry:
     """Give a registry that has the handler of the replays."""
-    return Registry([Handler("merkle", HandlerKind.NATIVE, _merkle)])
+    return Registry([Handler("merkle", HandlerKind.NATIVE, replay_node)])
 
 
-async def _merkle(config: Json, context: HandlerContext) -> Json:
+async def replay_node(config: Json, context: HandlerContext) -> Json:
+    """Do what the seed says, and give the hash of what it was given."""
     # Long enough for others to run beside it, and no longer.
     await asyncio.sleep(0)
     if config["fate"] == "fails":

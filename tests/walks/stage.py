@@ -12,6 +12,7 @@ from weft.embedded import Engine
 from weft.errors import NonRetryable
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
+from weft.journal.contract import LetterQuery
 from weft.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ class HeldCall:
 class Stage:
     """The handlers, the folder and the present engine of one test."""
 
-    def __init__(self, data: Path | None) -> None:
+    def __init__(self, data: Path | None, registry: Registry | None = None) -> None:
         self.data = data
-        self.registry = Registry()
+        self.registry = registry or Registry()
         # Every call of ``held``, in the order in which they came, and those nobody has asked for yet.
         self.calls: list[HeldCall] = []
         self._waiting: list[HeldCall] = []
@@ -165,7 +166,7 @@ class Stage:
 
     async def letters(self, execution_id: str) -> dict[str, DeadLetter]:
         """Give the latest dead letter of each node that has one."""
-        letters = await self.engine.ports.journal.dead_letters(execution_id=execution_id)
+        letters = await self.engine.ports.journal.dead_letters(LetterQuery(execution_id=execution_id))
         return {letter.node_id: letter for letter in reversed(letters)}
 
     async def node(self, execution_id: str, node_id: str) -> dict[str, Any]:
@@ -217,7 +218,7 @@ class Stage:
             digest=(await self.execution(context.execution_id)).digest,
             failures=0,
             losses=0,
-            worker="worker",
+            worker=self.engine.worker.name,
             queued_at=now,
             started_at=now,
             finished_at=now,

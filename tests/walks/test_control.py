@@ -20,7 +20,7 @@ from tests.walks.stage import (
 )
 
 from weft.core.generation import RetryPlan
-from weft.errors import NotAllowedError, NotFoundError
+from weft.errors import NotAllowedError, NotFoundError, RequestError
 from weft.orchestrator.control import retry_plan
 
 if TYPE_CHECKING:
@@ -507,7 +507,8 @@ class TestRetry:
         await stage.ended(execution_id)
         before = await stage.rows(execution_id)
 
-        planned = await retry_plan(execution_id, engine.ports, nodes=nodes)
+        generation, planned = await retry_plan(execution_id, engine.ports, nodes=nodes)
+        assert generation == 2
         assert (set(planned.run), set(planned.reuse)) == (set(plan.run), set(plan.reuse))
         assert (await stage.execution(execution_id)).generation == 1, "a plan does nothing"
         await engine.retry(execution_id, nodes=nodes)
@@ -526,7 +527,7 @@ class TestRetry:
             await retry_plan(execution_id, engine.ports)
         assert refused.value.state == state
 
-    async def test_a_node_that_does_not_exist_is_not_found_and_nothing_is_retried(
+    async def test_a_node_that_does_not_exist_is_named_and_nothing_is_retried(
         self, engine: Engine, stage: Stage
     ) -> None:
         execution_id = await brought_to("FAILED", stage)
@@ -534,7 +535,7 @@ class TestRetry:
             engine.retry(execution_id, nodes=["nobody"]),
             retry_plan(execution_id, engine.ports, nodes=("nobody",)),
         ):
-            with pytest.raises(NotFoundError, match="nobody"):
+            with pytest.raises(RequestError, match="nobody"):
                 await refused
         assert (await stage.execution(execution_id)).generation == 1
 

@@ -9,12 +9,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace as changed
 from tests.walks.stage import LATER_SECONDS, PATIENCE_SECONDS, Stage, by_id, echo, fails, node, workflow
 
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import NotFoundError
 from weft.orchestrator.describe import describe_execution, explain_node
 from weft.settings import ResourceLimit
+from weft.store.contract import WorkerState
 from weft.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -84,8 +86,8 @@ class Interrupted:
             return method
         self._was_asked = True
 
-        async def answer(*args: Any) -> Any:
-            found = await method(*args)
+        async def answer(*args: Any, **fields: Any) -> Any:
+            found = await method(*args, **fields)
             await self._between()
             return found
 
@@ -119,7 +121,11 @@ class TestShapes:
         }
         completed = by_id(shown)["z"]
         assert (completed["output"], completed["output_bytes"]) == ({"n": 1}, 7)
-        assert (completed["worker"], completed["cached"], completed["error"]) == ("worker", False, None)
+        assert (completed["worker"], completed["cached"], completed["error"]) == (
+            engine.worker.name,
+            False,
+            None,
+        )
 
     async def test_one_node_with_its_attempts(self, engine: Engine, stage: Stage) -> None:
         execution_id = await stage.submit(workflow(node("a", max_retries=1)))
@@ -280,7 +286,7 @@ class TestWhileItRuns:
         call = await stage.call("a")
 
         shown = await stage.node(execution_id, "a")
-        assert (shown["state"], shown["attempt"], shown["worker"]) == ("RUNNING", 2, "worker")
+        assert (shown["state"], shown["attempt"], shown["worker"]) == ("RUNNING", 2, engine.worker.name)
         assert shown["queued_at"] <= shown["started_at"]
         assert shown["finished_at"] is None
         assert shown["error"]["message"] == "RuntimeError: once"
@@ -409,9 +415,18 @@ class TestReasons:
             assert retrying["until"] == (await stage.node(execution_id, "retrying"))["due_at"]
             assert await engine.explain(execution_id, "token") == {"state": "COMPLETED", "reasons": []}
 
-            # No worker has its queue.
-            unserved = await explain_node(execution_id, "queued", engine.ports, queues={"echo"})
-            assert [reason["code"] for reason in unserved["reasons"]] == ["no_worker"]
+            # No living worker has its queue and its handler.
+            await engine.worker.announce()
+            (worker,) = await engine.ports.store.workers()
+            for workers, reason_code in (
+                ([], "no_worker"),
+                ([changed(worker, queues=("echo",))], "no_worker"),
+                ([changed(worker, handlers=("echo",))], "no_worker"),
+                ([changed(worker, state=WorkerState.LOST)], "no_worker"),
+                ([changed(worker, queues=("echo",)), worker], "waiting_for_worker"),
+            ):
+                seen = await explain_node(execution_id, "queued", engine.ports, workers=workers)
+                assert [reason["code"] for reason in seen["reasons"]] == [reason_code]
 
             await engine.pause(execution_id)
             assert await stage.reasons(execution_id, "running") == ["paused", "running"]

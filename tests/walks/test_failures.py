@@ -9,6 +9,7 @@ import pytest
 from tests.walks.stage import PATIENCE_SECONDS, Stage, by_id, echo, fails, node, states, workflow
 
 from weft.errors import NonRetryable
+from weft.journal.contract import LetterQuery
 from weft.orchestrator.describe import describe_dead_letter
 
 if TYPE_CHECKING:
@@ -397,7 +398,7 @@ class TestDeadLetters:
         await engine.retry(execution_id)
         await stage.ended(execution_id)
 
-        letters = await engine.ports.journal.dead_letters(execution_id=execution_id)
+        letters = await engine.ports.journal.dead_letters(LetterQuery(execution_id=execution_id))
 
         assert sorted((letter.node_id, letter.generation, letter.state) for letter in letters) == [
             ("a", 1, "retried"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path  # noqa: TC003 - the parser reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from weft.cli.main import FAILED, USAGE
+from weft.cli.pairs import Input, InputFile, read_input
+from weft.cli.printing import print_json, print_text, say
 from weft.errors import DefinitionError, DocumentError, InputError, Problem, SettingsError
 
 if TYPE_CHECKING:
@@ -32,14 +34,8 @@ def run(
     file: File,
     /,
     *,
-    input: Annotated[  # noqa: A002 - the name of the flag
-        tuple[str, ...],
-        Parameter(metavar="KEY=VALUE", help="read as JSON, or else as text; may be repeated"),
-    ] = (),
-    input_file: Annotated[
-        str | None,
-        Parameter(metavar="FILE", allow_leading_hyphen=True, help="the input as YAML or JSON; - is stdin"),
-    ] = None,
+    input: Input = (),  # noqa: A002 - the name of the flag
+    input_file: InputFile = None,
     data: Annotated[
         Path | None, Parameter(metavar="DIR", help="keep state and history in this folder")
     ] = None,
@@ -51,13 +47,13 @@ def run(
 ) -> int:
     """Run one definition in this process, and print its output."""
     settings = _settings(concurrency=concurrency)
-    registry = _registry(settings)
+    registry = load_registry(settings)
     loaded, checked = _check(file, registry, settings, named=False)
     for warning in checked.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     if checked.plan is None:
         raise DefinitionError(checked.problems)
-    value = _input(input, input_file, settings, stdin_taken=file == "-")
+    value = read_input(input, input_file, settings.bounds(), stdin_taken=file == "-")
     _check_input(checked.plan, value)
     # What a user's function prints is for people; stdout is for the output alone.
     with redirect_stdout(sys.stderr):
@@ -73,7 +69,7 @@ def validate(
     if not files:
         raise DocumentError("name at least one file to check")
     settings = _settings()
-    registry = _registry(settings)
+    registry = load_registry(settings)
     code = 0
     for file in files:
         try:
@@ -84,7 +80,7 @@ def validate(
         if problems:
             code = USAGE
         if as_json:
-            _print_json(
+            print_json(
                 {
                     "file": file,
                     "valid": not problems,
@@ -110,7 +106,7 @@ def graph(
     if mermaid and svg:
         raise DocumentError("--mermaid and --svg exclude each other")
     settings = _settings()
-    _, checked = _check(file, _registry(settings), settings, named=False)
+    _, checked = _check(file, load_registry(settings), settings, named=False)
     if checked.plan is None:
         raise DefinitionError(checked.problems)
     plan = checked.plan
@@ -118,15 +114,15 @@ def graph(
     if mermaid:
         from weft.drawing.mermaid import draw_mermaid
 
-        _print(draw_mermaid(plan.graph, labels))
+        print_text(draw_mermaid(plan.graph, labels))
     elif svg:
         from weft.drawing.svg import draw_svg
 
-        _print(draw_svg(plan.graph, labels, title=plan.definition.name or file))
+        print_text(draw_svg(plan.graph, labels, title=plan.definition.name or file))
     else:
         from weft.drawing.text import draw_text
 
-        _print(draw_text(plan.graph, labels))
+        print_text(draw_text(plan.graph, labels))
     return 0
 
 
@@ -138,16 +134,23 @@ def _settings(*, concurrency: int | None = None) -> Settings:
 
     settings, warnings = read_settings(flags={"worker_concurrency": concurrency})
     for warning in warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     return settings
 
 
-def _registry(settings: Settings) -> Registry:
+def see_current_folder() -> None:
+    """Let the modules of the folder a command is run in be imported, behind all that is installed."""
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(folder)
+
+
+def load_registry(settings: Settings) -> Registry:
     """Give this process's handlers, with those of the modules that the settings name."""
     from weft.handlers import usercode
     from weft.handlers.registry import default_registry
 
     registry = default_registry()
+    see_current_folder()
     code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
     problems = usercode.load(code, registry)
     if problems:
@@ -162,33 +165,6 @@ def _check(file: str, registry: Registry, settings: Settings, *, named: bool) ->
     bounds = settings.bounds()
     loaded = load(file, registry, bounds=bounds)
     return loaded, check(loaded.document, handlers=registry, bounds=bounds, named=named)
-
-
-def _input(
-    pairs: Sequence[str], file: str | None, settings: Settings, *, stdin_taken: bool
-) -> dict[str, Any]:
-    """Put the execution's input together: the file's, with each key=value laid over it."""
-    from weft.core.document import read_json
-    from weft.sdk.loading import STDIN, read_value
-
-    bounds = settings.bounds()
-    value: dict[str, Any] = {}
-    if file is not None:
-        if file == STDIN and stdin_taken:
-            raise DocumentError("stdin holds the definition already; give the input as a file")
-        given = read_value(file, bounds=bounds)
-        if not isinstance(given, dict):
-            raise DocumentError(f"{file}: the input must be an object")
-        value.update(given)
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not (key and equals):
-            raise DocumentError(f"--input needs key=value, not {pair!r}")
-        try:
-            value[key] = read_json(text.encode(), max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
-        except DocumentError:
-            value[key] = text
-    return value
 
 
 def _check_input(plan: Plan, value: dict[str, Any]) -> None:
@@ -230,7 +206,7 @@ async def _follow(
         if execution_id is None:
             execution_id = await engine.submit(plan, document=loaded.document, input=value)
         elif not quiet:
-            _say(f"going on with execution {execution_id}, which was not finished")
+            say(f"going on with execution {execution_id}, which was not finished")
         progress = open_progress(total, stream=sys.stderr, quiet=quiet, environ=os.environ)
         return await follow(engine, execution_id, total=total, progress=progress)
 
@@ -238,11 +214,11 @@ async def _follow(
 def _run_loop(main: Coroutine[Any, Any, Followed]) -> Followed:
     import asyncio
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 
 
-def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], AbstractEventLoop] | None:
     try:
         from uvloop import new_event_loop
     except ImportError:  # there is none for Windows
@@ -260,9 +236,9 @@ def _finish(followed: Followed, *, as_json: bool, quiet: bool) -> int:
     if not (quiet and completed and execution["error"] is None):
         sys.stderr.write(report(execution, elapsed_seconds=followed.elapsed_seconds) + "\n")
     if as_json:
-        _print_json(execution)
+        print_json(execution)
     elif completed:
-        _print_json(execution["output"])
+        print_json(execution["output"])
     if completed:
         return 0
     return FAILED if followed.signal is None else 128 + followed.signal
@@ -271,29 +247,12 @@ def _finish(followed: Followed, *, as_json: bool, quiet: bool) -> int:
 # --- Printing.
 
 
-def _say(message: str) -> None:
-    sys.stderr.write(f"weft: {message}\n")
-
-
-def _print(text: str) -> None:
-    # UTF-8 whatever the locale says: JSON and SVG are.
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.buffer.flush()
-
-
-def _print_json(value: Any, *, pretty: bool = True) -> None:
-    import json
-
-    _print(json.dumps(value, ensure_ascii=False, indent=2 if pretty else None) + "\n")
-
-
 def _print_verdict(
     file: str, problems: Sequence[Problem], warnings: Sequence[Problem], layers: Sequence[Sequence[str]]
 ) -> None:
     for warning in warnings:
-        _say(f"{file}: warning: {warning}")
+        say(f"{file}: warning: {warning}")
     for problem in problems:
-        _say(f"{file}: {problem}")
+        say(f"{file}: {problem}")
     if not problems:
-        _print(f"{file}: valid; nodes: {sum(map(len, layers)):,}, layers: {len(layers):,}\n")
+        print_text(f"{file}: valid; nodes: {sum(map(len, layers)):,}, layers: {len(layers):,}\n")

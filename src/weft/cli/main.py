@@ -14,21 +14,62 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+    from cyclopts import App
+
+    from weft.errors import WeftError
+
+FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_CODES = {
+    0: "done; `run`, `start --wait`, `watch`: the execution completed; `batch`: all of them did",
+    FAILED: "an execution failed or was cancelled; or the journal could not be written",
+    USAGE: "bad input or usage: a file, a definition, an input, a setting, a call that the state forbids",
+    NOT_FOUND: "not found: no such workflow, execution, node or dead letter",
+    UNREACHABLE: "the server cannot be reached, or cannot answer now",
+    INTERRUPTED: "interrupted by Ctrl-C (143: ended by SIGTERM)",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    name: str
+    name: str  # of two words: the second is a command of the first
     function: str  # where it is, for a lazy import
     summary: str
 
 
-COMMANDS = (
-    Command("run", "weft.cli.local:run", "Run one definition in this process, and print its output."),
-    Command("validate", "weft.cli.local:validate", "Check definitions, and list every problem."),
-    Command("graph", "weft.cli.local:graph", "Draw a definition as text, Mermaid or SVG."),
-)
+# In the order and the groups of the overview.
+GROUPS = {
+    "in this process": (
+        Command("run", "weft.cli.local:run", "Run one definition, and print its output."),
+        Command("validate", "weft.cli.local:validate", "Check definitions, and list every problem."),
+        Command("graph", "weft.cli.local:graph", "Draw a definition as text, Mermaid or SVG."),
+    ),
+    "serving": (
+        Command("up", "weft.cli.roles:up", "Serve workflows: API, orchestrator and worker in one process."),
+        Command("doctor", "weft.cli.admin:doctor", "Check the set-up, and say what to do."),
+        Command("migrate", "weft.cli.admin:migrate", "Bring the schema of the data folder up to date."),
+        Command("bench", "weft.cli.admin:bench", "Measure this machine."),
+    ),
+    "on a server": (
+        Command("deploy", "weft.cli.remote:deploy", "Store a definition, and print its version."),
+        Command("start", "weft.cli.remote:start", "Start an execution of a stored workflow."),
+        Command("batch", "weft.cli.batch:batch", "Start an execution for each line of a file."),
+        Command("list", "weft.cli.remote:list_", "List executions, newest first."),
+        Command("show", "weft.cli.remote:show", "Show one execution with its nodes."),
+        Command("watch", "weft.cli.watch:watch", "Follow an execution to its end."),
+        Command("explain", "weft.cli.remote:explain", "Say why a node is not running."),
+        Command("cancel", "weft.cli.remote:cancel", "Cancel an execution."),
+        Command("pause", "weft.cli.remote:pause", "Pause an execution: nothing more of it starts."),
+        Command("resume", "weft.cli.remote:resume", "Go on with a paused execution."),
+        Command("retry", "weft.cli.remote:retry", "Run again what failed or was cancelled."),
+        Command("dlq list", "weft.cli.dead_letters:list_", "List the nodes that failed for good."),
+        Command("dlq show", "weft.cli.dead_letters:show", "Show one dead letter with its attempts."),
+        Command("dlq retry", "weft.cli.dead_letters:retry", "Retry the execution of a dead letter."),
+        Command("dlq drop", "weft.cli.dead_letters:drop", "Mark a dead letter as dealt with."),
+        Command("workers", "weft.cli.remote:workers", "List the workers and their load."),
+        Command("queues", "weft.cli.remote:queues", "List the queues and what waits in them."),
+    ),
+}
+COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,30 +87,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _call(given: Sequence[str], *, debug: bool) -> int:
-    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts import CycloptsError
 
-    from weft.errors import JournalError, WeftError
+    from weft.errors import WeftError
 
-    # Plain help: the parser's own formats need a Markdown renderer, which takes longer to load than
-    # everything else together.
-    app = App(
-        name="weft",
-        version=_version,
-        help_format="plaintext",
-        result_action="return_value",
-        default_parameter=Parameter(negative=(), show_default=False),
-    )
-    for command in COMMANDS:
-        app.command(command.function, name=command.name, help=command.summary)
     try:
-        code = app(given, exit_on_error=False, print_error=False)
+        code = parser()(given, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
         _explain(f"{error}\ntry: weft --help", error, debug=debug)
         return USAGE
     except WeftError as error:
         _explain(str(error), error, debug=debug)
-        return FAILED if isinstance(error, JournalError) else USAGE
+        return _code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -77,6 +107,50 @@ def _call(given: Sequence[str], *, debug: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return code if isinstance(code, int) else 0
+
+
+def parser() -> App:
+    """Give the parser of all commands; it imports one when that is asked for."""
+    from cyclopts import App, Parameter
+
+    def app(name: str, summary: str | None = None) -> App:
+        # Plain help: the parser's own formats need a Markdown renderer, which takes longer to load than
+        # everything else together. And `--version` belongs to the commands: it names that of a workflow.
+        return App(
+            name=name,
+            help=summary,
+            version_flags=(),
+            help_format="plaintext",
+            result_action="return_value",
+            suppress_keyboard_interrupt=False,
+            default_parameter=Parameter(negative=(), show_default=False),
+        )
+
+    whole = app("weft")
+    groups: dict[str, App] = {}
+    for command in COMMANDS:
+        first, _, second = command.name.partition(" ")
+        if second and first not in groups:
+            groups[first] = app(first, "Nodes that failed for good, their dead letters.")
+            whole.command(groups[first])
+        parent = groups[first] if second else whole
+        parent.command(command.function, name=second or first, help=command.summary)
+    return whole
+
+
+def _code_of(error: WeftError) -> int:
+    from weft.errors import ApiError, JournalError, NotFoundError, UnreachableError
+
+    match error:
+        case NotFoundError() | ApiError(code="not_found"):
+            return NOT_FOUND
+        # It is there, and cannot answer now; or something else answers in its place.
+        case UnreachableError() | ApiError(status=429 | 502 | 503 | 504) | ApiError(code="bad_answer"):
+            return UNREACHABLE
+        case JournalError() | ApiError(status=500):
+            return FAILED
+        case _:
+            return USAGE
 
 
 def _explain(message: str, error: Exception, *, debug: bool) -> None:
@@ -89,19 +163,24 @@ def _explain(message: str, error: Exception, *, debug: bool) -> None:
 
 def _overview() -> str:
     width = max(len(command.name) for command in COMMANDS)
-    commands = "\n".join(f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS)
+    groups = "\n\n".join(
+        f"{title}:\n" + "\n".join(f"  {command.name:<{width}}  {command.summary}" for command in commands)
+        for title, commands in GROUPS.items()
+    )
     return f"""\
 weft runs workflows: a DAG of calls and functions, run exactly as drawn.
 
 usage: weft COMMAND [arguments]
 
-{commands}
+{groups}
 
   weft COMMAND --help  the arguments of one command
   weft --version       the version
   --debug              with any command: show the traceback of an error
 
-Exit codes: 0 done, 1 the execution failed or was cancelled, 2 bad input or usage, 130 interrupted.
+The server is that of WEFT_URL (http://127.0.0.1:8700), with the key of WEFT_API_KEY where it needs one.
+Exit codes: 0 done, 1 the execution failed or was cancelled, 2 bad input or usage, 3 not found,
+4 the server cannot be reached, 130 interrupted.
 """
 
 

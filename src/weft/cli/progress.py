@@ -61,7 +61,9 @@ class Progress(Protocol):
         """Leave the terminal as it was; what was written stays."""
 
 
-def open_progress(total: int, *, stream: TextIO, quiet: bool, environ: Mapping[str, str]) -> Progress | None:
+def open_progress(
+    total: int, *, stream: TextIO, quiet: bool, environ: Mapping[str, str], noun: str = "nodes"
+) -> Progress | None:
     """Choose the view that suits where the stream goes; none where nobody wants to see it."""
     if quiet:
         return None
@@ -70,7 +72,7 @@ def open_progress(total: int, *, stream: TextIO, quiet: bool, environ: Mapping[s
 
         no_color = bool(environ.get("NO_COLOR"))
         return LiveProgress(total, Console(file=stream, no_color=no_color, highlight=False, markup=False))
-    return PlainProgress(total, stream)
+    return PlainProgress(total, stream, noun=noun)
 
 
 @dataclass(slots=True)
@@ -106,8 +108,9 @@ class _Pace:
 class PlainProgress:
     """Lines for a log: one per settled node, or one every few seconds where there are many."""
 
-    def __init__(self, total: int, stream: TextIO) -> None:
+    def __init__(self, total: int, stream: TextIO, *, noun: str = "nodes") -> None:
         self._total = total
+        self._noun = noun
         self._stream = stream
         self._failures = _Failures()
         self._pace = _Pace()
@@ -121,7 +124,7 @@ class PlainProgress:
         pace = self._pace.per_second(snapshot)
         if snapshot.elapsed_seconds >= self._due:
             self._due = snapshot.elapsed_seconds + PLAIN_INTERVAL_SECONDS
-            settled = f"{snapshot.settled_count:,} of {self._total:,} nodes settled"
+            settled = f"{snapshot.settled_count:,} of {self._total:,} {self._noun} settled"
             self._write(settled + _tail(snapshot, pace, self._total))
 
     def close(self) -> None:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import yaml
 
+from weft.core.collector import collector_paused
 from weft.core.payload import MAX_INTEGER_DIGITS, Json, find_fault, is_json, pointer
+from weft.core.pieces import PIECE_CHARACTERS, read_in_pieces
 from weft.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 # An escaped surrogate is the only way to bring half a pair into text that is valid UTF-8.
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
+# The collector looks at every one of them in one go, and holds everybody up meanwhile. The largest definition
+# there may be has a tenth of it. Brackets in strings count too: nobody writes so many of those either.
+MAX_CONTAINERS = 3_000_000
+
 _LONG_INTEGER = f"an integer has more than {MAX_INTEGER_DIGITS:,} digits"
 
 
@@ -32,7 +38,7 @@ def read_json(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
     """Read one JSON value and nothing else, or raise DocumentError."""
     source = _decoded(text, max_bytes=max_bytes)
     try:
-        value = json.loads(source, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+        value = _json_value(source, max_depth)
     except json.JSONDecodeError as error:
         raise DocumentError(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError:
@@ -82,19 +88,35 @@ def _decoded(text: bytes, *, max_bytes: int) -> str:
 # --- JSON -------------------------------------------------------------------------------------------------
 
 
+def _json_value(source: str, max_depth: int) -> Json:
+    if len(source) <= PIECE_CHARACTERS:
+        return _DECODER.decode(source)
+    if source.count("[") + source.count("{") > MAX_CONTAINERS:
+        raise DocumentError(f"more than {MAX_CONTAINERS:,} lists and objects")
+    with collector_paused():
+        return read_in_pieces(source, _DECODER, max_depth=max_depth, refuse_twice=_refuse_twice)
+
+
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         seen = set()
         for key, _ in pairs:
             if key in seen:
-                raise DocumentError(f"the key {_shown(key)} appears twice in one object")
+                _refuse_twice(key)
             seen.add(key)
     return value
 
 
+def _refuse_twice(key: str) -> NoReturn:
+    raise DocumentError(f"the key {_shown(key)} appears twice in one object")
+
+
 def _no_constant(name: str) -> NoReturn:
     raise DocumentError(f"JSON has no {name}")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
 
 
 def _is_unicode(value: Json) -> bool:

@@ -74,6 +74,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     execution: ExecutionRow | None = None
     plan: Plan | None = None
     rows: tuple[NodeRow, ...] = ()
+    # What recording it added to the execution's history, in order.
+    history: tuple[History, ...] = ()
 
 
 class Changes:
@@ -159,6 +161,7 @@ class Ledger:
         if execution is None:
             return Standing(event, Verdict.UNKNOWN)
         plan = self._plan_of(execution.digest)
+        start = len(self.changes.events)
         match event:
             case (
                 NodeCompleted()
@@ -189,7 +192,7 @@ class Ledger:
                 verdict = self._resume(event, execution)
             case _:
                 assert_never(event)
-        return Standing(event, verdict, execution, plan)
+        return Standing(event, verdict, execution, plan, (), tuple(self.changes.events[start:]))
 
     def _node_event(
         self,
@@ -199,12 +202,13 @@ class Ledger:
     ) -> Standing:
         if event.node_id not in plan.nodes:
             return Standing(event, Verdict.UNKNOWN, execution, plan)
+        start = len(self.changes.events)
         row = self._row(execution, event.node_id)
         verdict = self._fence(event, execution, row)
         if verdict is not Verdict.ACCEPTED:
             if verdict is Verdict.STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
                 self._discard(event, execution)
-            return Standing(event, verdict, execution, plan, (row,))
+            return Standing(event, verdict, execution, plan, (row,), tuple(self.changes.events[start:]))
 
         match event:
             case NodeCompleted():
@@ -224,7 +228,7 @@ class Ledger:
             case _:
                 assert_never(event)
         self._finish_if_settled(execution, plan)
-        return Standing(event, Verdict.ACCEPTED, execution, plan, rows)
+        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, tuple(self.changes.events[start:]))
 
     def _fence(
         self,
@@ -582,7 +586,9 @@ class Ledger:
                 seq=seq,
             )
             self._put(execution, fresh)
-        execution.failed = 0  # every failed node runs again
+        # Every failed or cancelled node runs again; of the skipped, those that are decided anew.
+        execution.failed = execution.cancelled = 0
+        execution.skipped -= sum(rows[node_id].state is NodeState.SKIPPED for node_id in again)
         self._move_letters(execution, None, "retried")
         return Verdict.ACCEPTED
 
@@ -665,6 +671,10 @@ class Ledger:
         )
         self._put(execution, settled)
         execution.unsettled -= 1
+        if state is NodeState.SKIPPED:
+            execution.skipped += 1
+        else:
+            execution.cancelled += 1
         return settled
 
     def _stop_if_fatal(

@@ -21,9 +21,13 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     generation: int
     # How often the hot state was built anew: the highest epoch wins.
     epoch: int
-    # Nodes not settled in this generation, and those FAILED: what finishing needs, without a count over rows.
+    # Its nodes in all, those not settled in this generation, and those of the settled that did not complete:
+    # what finishing needs, and what people are shown, without a count over rows.
+    total: int
     unsettled: int
-    failed: int
+    failed: int = 0
+    skipped: int = 0
+    cancelled: int = 0
     # The number of the last event: 1, 2, 3 … without gaps, in the order of commit.
     seq: int
     input: bytes
@@ -42,6 +46,11 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     @property
     def is_terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def completed(self) -> int:
+        """How many of its nodes are COMPLETED."""
+        return self.total - self.unsettled - self.failed - self.skipped - self.cancelled
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

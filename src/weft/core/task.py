@@ -35,6 +35,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     secrets: tuple[Any, ...] = ()
     resource_tag: str | None = None
     cache_key: str | None = None
+    # Of its execution: those who look on hear of their own.
+    namespace: str = "default"
 
     @property
     def idempotency_key(self) -> str:

@@ -74,18 +74,23 @@ def check(
     bounds: Bounds = DEFAULT_BOUNDS,
     named: bool = True,
     resource_limits: Collection[str] | None = None,
+    just_read: bool = False,
 ) -> Checked:
     """Find every problem of a definition, in the order of the document; never raises, whatever it is given.
 
     ``named=False`` lets a definition do without a name. A resource tag outside ``resource_limits`` is a
-    warning; where the limits are not known (None), no tag is.
+    warning; where the limits are not known (None), no tag is. ``just_read``: the document comes from
+    ``read_json`` or ``read_yaml``, and nobody else holds it.
     """
     with collector_paused():
-        try:
-            # The round trip gives a value of plain JSON types that nobody else holds: the plan keeps it.
-            document = decode(encode(document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth))
-        except PayloadError as error:
-            return Checked([_problem_of(document, error, bounds)], [], None, [])
+        if not just_read:
+            try:
+                # The round trip gives a value of plain JSON types that nobody else holds: the plan keeps it.
+                document = decode(
+                    encode(document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+                )
+            except PayloadError as error:
+                return Checked([_problem_of(document, error, bounds)], [], None, [])
         return _Check(document, handlers, bounds, named=named, resource_limits=resource_limits).run()
 
 

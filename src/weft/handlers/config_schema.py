@@ -36,6 +36,10 @@ _SHAPE = frozenset(
 )
 
 
+# The schema ``false``: nothing may stand there, whatever its value.
+_FORBIDDEN = "falseSchema"
+
+
 class ConfigSchema:
     def __init__(self, schema: Json) -> None:
         """Compile a schema; one that is not a JSON Schema raises ValueError."""
@@ -50,7 +54,7 @@ class ConfigSchema:
     def problems(self, config: Json) -> list[Problem]:
         """List what is wrong with a config whatever its templates will become."""
         return [
-            Problem(pointer(error.instance_path), _brief(error.message))
+            Problem(pointer(error.instance_path), _message(error))
             for error in self._unfilled.iter_errors(config)
             if _is_certain(error, config)
         ]
@@ -59,7 +63,7 @@ class ConfigSchema:
         """Raise BadConfig unless a filled config fits."""
         for error in self._filled.iter_errors(config):
             where = pointer(error.instance_path)
-            raise BadConfig(f"config{f' at {where}' if where else ''}: {_brief(error.message)}")
+            raise BadConfig(f"config{f' at {where}' if where else ''}: {_message(error)}")
 
 
 def _is_certain(error: ValidationError, config: Json) -> bool:
@@ -68,6 +72,8 @@ def _is_certain(error: ValidationError, config: Json) -> bool:
     if not _holds_template(_at(config, path)):
         return True
     keyword = error.kind.name
+    if keyword == _FORBIDDEN:
+        return True
     if keyword in _SHAPE:
         return not isinstance(_at(config, path), str)
     if keyword in ("anyOf", "oneOf"):
@@ -98,6 +104,6 @@ def _at(value: Json, path: Sequence[str | int]) -> Json:
     return value
 
 
-def _brief(message: str) -> str:
-    text = bounded_text(message)
+def _message(error: ValidationError) -> str:
+    text = "it cannot stand here" if error.kind.name == _FORBIDDEN else bounded_text(error.message)
     return text if len(text) <= _MAX_MESSAGE_CHARACTERS else text[:_MAX_MESSAGE_CHARACTERS] + "…"

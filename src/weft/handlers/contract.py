@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft.core.payload import Json
+    from weft.handlers.outbound import Outbound
 
 # The handler that calls a user's function by reference. Who places its calls looks at the function.
 PYTHON = "python"
@@ -79,6 +80,19 @@ class HandlerContext:
     def cancelled(self) -> bool:
         """Say whether the attempt was asked to stop; a long function does well to look here now and then."""
         return self.stop.requested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeContext(HandlerContext):
+    """What a handler that ships with weft has besides: the worker's way to services outside."""
+
+    way_out: Outbound | None = field(default=None, repr=False)
+
+    @property
+    def outbound(self) -> Outbound:
+        if self.way_out is None:
+            raise HandlerError("this worker cannot call services outside")
+        return self.way_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import Problem, SettingsError
-from weft.handlers import echo, output, python, sleep
+from weft.handlers import call_external_service, echo, llm_service, output, python, sleep
 from weft.handlers import input as input_
 from weft.handlers.config_schema import ConfigSchema
 from weft.handlers.contract import (
@@ -50,7 +50,15 @@ class Registry:
 
     def __init__(self, shipped: Iterable[Handler] = ()) -> None:
         """Start with the handlers of this package, and those of ``shipped``."""
-        own = (echo.HANDLER, input_.HANDLER, output.HANDLER, sleep.HANDLER, python.handler(self.resolve))
+        own = (
+            call_external_service.HANDLER,
+            echo.HANDLER,
+            input_.HANDLER,
+            llm_service.HANDLER,
+            output.HANDLER,
+            sleep.HANDLER,
+            python.handler(self.resolve),
+        )
         self._handlers = {handler.name: handler for handler in (*own, *shipped)}
         self._shipped = frozenset(self._handlers)
         self._schemas: dict[str, ConfigSchema] = {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from base64 import b64encode
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from weft.handlers.contract import BadConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from weft.core.payload import Json
 
@@ -18,6 +23,13 @@ HIDDEN = "***"
 PREFIX = "WEFT_SECRET_"
 MAX_SECRET_BYTES = 64 * 1024
 
+# In shorter ones too little is left that is theirs alone, and other text would be hidden.
+_SHORTEST_IN_BASE64 = 6
+# A text that was too long ends like this; so many characters of a secret in front of it are not shown.
+_CUT = "…"
+_SHORTEST_BEGINNING = 4
+# Forms send a space as a plus; some writers of JSON escape slashes, for the sake of HTML.
+_IN_FORMS = {" ": (r"\+",), "/": (r"\\/",)}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
@@ -38,20 +50,86 @@ def lookup(name: str) -> str:
     return _read(Path(path), f"{variable}_FILE")
 
 
+def known() -> list[str]:
+    """Give every secret of this process that can be read: what must not be shown anywhere."""
+    values = []
+    for variable in os.environ:
+        if variable.startswith(PREFIX):
+            with suppress(BadConfig):
+                values.append(lookup(variable.removeprefix(PREFIX).removesuffix("_FILE")))
+    return values
+
+
 def hidden(value: Json, secrets: Sequence[str]) -> Json:
-    """Give a JSON value in which every occurrence of a secret reads ``***``."""
+    """Give a JSON value in which every occurrence of a secret reads ``***``.
+
+    That is also where it was written as JSON, into a URL, or as base64, alone or among other bytes: a
+    service that repeats a request repeats it in such forms.
+    """
+    pattern = _pattern(tuple(secrets))
+    return value if pattern is None else _hidden(value, pattern, secrets)
+
+
+def _hidden(value: Json, pattern: re.Pattern[str], secrets: Sequence[str]) -> Json:
     match value:
         case str():
-            for secret in secrets:
-                if secret:
-                    value = value.replace(secret, HIDDEN)
-            return value
+            text = pattern.sub(HIDDEN, value)
+            return _without_beginning(text, secrets) if text.endswith(_CUT) else text
         case list():
-            return [hidden(item, secrets) for item in value]
+            return [_hidden(item, pattern, secrets) for item in value]
         case dict():
-            return {hidden(key, secrets): hidden(item, secrets) for key, item in value.items()}
+            return {
+                _hidden(key, pattern, secrets): _hidden(item, pattern, secrets) for key, item in value.items()
+            }
         case _:
             return value
+
+
+def _without_beginning(text: str, secrets: Sequence[str]) -> str:
+    """Give a text that was cut off without the beginning of a secret in which it may have been cut."""
+    kept = text.removesuffix(_CUT)
+    for secret in secrets:
+        for length in range(len(secret) - 1, _SHORTEST_BEGINNING - 1, -1):
+            if kept.endswith(secret[:length]):
+                return kept[:-length] + HIDDEN + _CUT
+    return text
+
+
+@lru_cache(maxsize=64)
+def _pattern(secrets: tuple[str, ...]) -> re.Pattern[str] | None:
+    # The longest first: one secret may be the beginning of another.
+    ordered = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
+    return re.compile("|".join([form for secret in ordered for form in _forms(secret)])) if ordered else None
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Give patterns for the ways in which a secret may be written."""
+    yield "".join(map(_character, secret))
+    data = secret.encode("utf-8", "surrogatepass")
+    if len(data) >= _SHORTEST_IN_BASE64:
+        for alphabet in (b"+/", b"-_"):
+            yield re.escape(b64encode(data, altchars=alphabet).decode())
+            yield from map(re.escape, _inside_base64(data, alphabet))
+
+
+def _character(character: str) -> str:
+    """Give a pattern for one character: as it is, and as JSON or a URL may have it."""
+    if character.isascii() and character.isalnum():
+        # They are escaped nowhere.
+        return character
+    forms = {re.escape(character), *_IN_FORMS.get(character, ())}
+    escapes = {json.dumps(character)[1:-1], quote(character.encode("utf-8", "surrogatepass"), safe="")}
+    forms |= {f"(?i:{re.escape(escape)})" for escape in escapes if escape != character}
+    return f"(?:{'|'.join(sorted(forms, key=len, reverse=True))})"
+
+
+def _inside_base64(data: bytes, alphabet: bytes) -> Iterator[str]:
+    """Give what base64 makes of the bytes wherever they stand: three texts, by their place in a group."""
+    for before in range(3):
+        text = b64encode(bytes(before) + data, altchars=alphabet).decode().rstrip("=")
+        # The first and last characters also hold bits of the neighbours.
+        end = len(text) - (1 if (before + len(data)) % 3 else 0)
+        yield text[(0, 2, 3)[before] : end]
 
 
 def _read(path: Path, variable: str) -> str:

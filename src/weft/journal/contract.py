@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from weft.core.plan import Plan
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
+    from weft.core.state import ExecutionState
 
 DEFAULT_NAMESPACE = "default"
+LATEST = "latest"
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     plan: Plan
-    # The definition's document as JSON: stored once per digest.
+    # The definition's document as JSON, stored once per digest; b"": the journal has it as that of a version.
     document: bytes
     input: bytes
     namespace: str = DEFAULT_NAMESPACE
@@ -44,6 +46,89 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     priority: str = "normal"
     batch: str | None = None
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """An idempotency key: taken in the transaction that makes what it stands for, or not at all."""
+
+    key: str
+    # Of the request that came with it: the same key with another request is a conflict.
+    request_digest: str
+    # What it started, as "execution/ID" or "batch/ID". The claim is kept as long as that is.
+    resource: str
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """One immutable numbered revision of a workflow."""
+
+    workflow: str
+    version: int
+    digest: str
+    created_at: int
+
+
+class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A named workflow as a list shows it: its latest version, and the names given to others."""
+
+    name: str
+    latest: Version
+    aliases: dict[str, int] = {}
+    created_at: int
+
+
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Many executions of one version, submitted as one; they are its submissions, in their order."""
+
+    id: str
+    workflow: str
+    version: int
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    workflow: str
+    version: int
+    total: int
+    # Of every execution state, how many of its executions have it.
+    counts: dict[ExecutionState, int]
+    created_at: int
+    # When the last of them became terminal; None while one is not.
+    finished_at: int | None
+
+
+class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which executions a list shows: those that meet every condition that is given."""
+
+    workflow: str | None = None
+    version: int | None = None
+    states: tuple[ExecutionState, ...] = ()  # any of them
+    labels: tuple[tuple[str, str], ...] = ()  # all of them
+    batch: str | None = None
+    created_after: int | None = None  # at or after this time
+    created_before: int | None = None  # before this time
+
+
+class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters a list shows."""
+
+    execution_id: str | None = None
+    workflow: str | None = None
+    state: str | None = None
+    code: str | None = None  # of the error
+
+
+EVERY_EXECUTION = ExecutionQuery()
+EVERY_LETTER = LetterQuery()
+
+
+class Census(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to do, in numbers."""
+
+    # Of the states that are not terminal.
+    executions: dict[ExecutionState, int]
+    open_letters: int
 
 
 class ActiveExecution(msgspec.Struct, frozen=True):
@@ -62,11 +147,25 @@ class Journal(Protocol):
     async def close(self) -> None:
         """End what is under way and let go of everything."""
 
-    async def submit(self, submissions: Sequence[Submission]) -> Sequence[ExecutionRow]:
-        """Store new executions, all or none, each PENDING in generation 1 and epoch 1."""
+    async def submit(
+        self,
+        submissions: Sequence[Submission],
+        *,
+        claim: Claim | None = None,
+        batch: NewBatch | None = None,
+    ) -> Sequence[ExecutionRow]:
+        """Store new executions, all or none, each PENDING in generation 1 and epoch 1.
 
-    async def record(self, events: Sequence[Event]) -> Sequence[Standing]:
-        """Record events in order, in one transaction, each under the fence."""
+        Raises ClaimedError where the claim's key is taken already: then nothing is stored. JournalError too
+        where a document is left out and the journal does not have it, because its workflow was deleted.
+        """
+
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+        """Record events in order, in one transaction, each under the fence.
+
+        With a claim there is one event, a control call. The claim is taken if the event is accepted;
+        ClaimedError where its key is taken already: then nothing is recorded.
+        """
 
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
         """Commit epoch + 1 and read the rows in the same transaction; None where another was quicker.
@@ -90,14 +189,119 @@ class Journal(Protocol):
         """Read the history after event number ``after``."""
 
     async def executions(
-        self, *, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+        self,
+        query: ExecutionQuery = EVERY_EXECUTION,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
     ) -> Sequence[ExecutionRow]:
-        """List executions, newest first."""
+        """List executions, newest first, without input (``b""``) and output (None).
+
+        ``before``: (created_at, id) of the last one that was shown.
+        """
+
+    async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
+        """Give what an idempotency key stands for."""
+
+    async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
+        """Read a batch, its executions counted now."""
+
+    async def batch_results(
+        self, batch_id: str, *, after: int = -1, limit: int = 50
+    ) -> Sequence[tuple[int, ExecutionRow]]:
+        """Read executions of a batch behind index ``after``, in the order of the inputs, with outputs.
+
+        Their inputs are left out (``b""``).
+        """
 
     async def dead_letters(
-        self, *, execution_id: str | None = None, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+        self,
+        query: LetterQuery = EVERY_LETTER,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
     ) -> Sequence[DeadLetter]:
-        """List dead letters, newest first."""
+        """List dead letters, newest first. ``before``: (created_at, id) of the last one that was shown."""
+
+    async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
+        """Read one dead letter."""
+
+    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+        """Mark a dead letter as dropped, whatever its state; False where there is none.
+
+        A dropped letter stays so: a retry of its execution does not change it.
+        """
+
+    # -- workflows -----------------------------------------------------------------------------------
+
+    async def put_version(
+        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> tuple[Version, bool]:
+        """Store a version and make it the latest; True where it is new.
+
+        Content that a version has already is that version. A workflow that was deleted is there again:
+        all it is given is new, and its numbering goes on.
+        """
+
+    async def version(
+        self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> Version | None:
+        """Find a version by its number, by an alias, or the latest. Of a deleted workflow there is none."""
+
+    async def document(self, digest: str) -> bytes | None:
+        """Give a stored definition as JSON."""
+
+    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
+        """Read one workflow that is not deleted."""
+
+    async def workflows(
+        self, *, namespace: str = DEFAULT_NAMESPACE, after: str = "", limit: int = 50
+    ) -> Sequence[Workflow]:
+        """List workflows that are not deleted, by name. ``after``: the name of the last one shown."""
+
+    async def versions(
+        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
+    ) -> Sequence[Version]:
+        """List versions of a workflow that is not deleted, newest first."""
+
+    async def put_alias(
+        self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> bool:
+        """Let an alias mean that version from now on; False where there is no such version."""
+
+    async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+        """Remove an alias; False where there is none."""
+
+    async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+        """Let no new execution start by this name, and forget its aliases; False where there is none.
+
+        Executions and their history stay.
+        """
+
+    # -- upkeep --------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Return if the journal can be read and written now; raises JournalError otherwise."""
+
+    async def census(self) -> Census:
+        """Count what is not done, of all namespaces."""
+
+    async def purge(self, *, finished_before: int, limit: int) -> int:
+        """Remove up to ``limit`` executions that became terminal before then, with all that is theirs.
+
+        That is their rows, events, dead letters, claims and the blobs nobody else names, batches that
+        have no execution left, and definitions that neither a version nor an execution names. Gives the
+        number of executions removed, the oldest first: less than ``limit`` means that none is left.
+        """
+
+    async def sweep_blobs(self, *, older_than: int) -> int:
+        """Remove the blobs from before ``older_than`` that nothing names, and count them.
+
+        Outputs that the cache no longer gives go first. A blob that only a task or a result on its way
+        names is protected by its age alone: ``older_than`` lies further back than any of those can.
+        """
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         """Look outputs up in the result cache; what is missing or too old is not in the answer."""

@@ -59,8 +59,28 @@ class DataFolder:
                 raise DataFolderError(
                     f"the data folder {self.path} cannot be locked: {error.strerror}"
                 ) from error
-            holder = os.pread(lock, 20, 0).strip().decode(errors="replace") or "unknown"
             raise DataFolderError(
-                f"the data folder {self.path} is in use by process {holder}; "
+                f"the data folder {self.path} is in use by process {_holder(lock)}; "
                 "stop that process, or choose another folder"
             ) from error
+
+
+def holder(path: Path) -> str | None:
+    """Name the process that holds a data folder; None where nobody does, or there is no folder."""
+    try:
+        lock = os.open(path / LOCK_NAME, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataFolderError(f"the data folder {path} cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _holder(lock)
+    finally:
+        os.close(lock)
+    return None
+
+
+def _holder(lock: int) -> str:
+    return os.pread(lock, 20, 0).strip().decode(errors="replace") or "unknown"

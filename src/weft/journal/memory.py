@@ -5,38 +5,65 @@ It keeps every promise of the contract but one: it does not survive the process.
 
 from __future__ import annotations
 
+from collections import Counter
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec.structs import replace
+
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.ledger import Changes, Ledger, Standing, moved_letter
+from weft.core.ledger import Changes, Ledger, Standing, Verdict, moved_letter
 from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
 from weft.core.snapshot import Snapshot
-from weft.core.state import ExecutionState
+from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import micros
-from weft.journal.contract import DEFAULT_NAMESPACE, ActiveExecution, Submission
+from weft.errors import ClaimedError
+from weft.journal.contract import (
+    DEFAULT_NAMESPACE,
+    EVERY_EXECUTION,
+    EVERY_LETTER,
+    ActiveExecution,
+    Batch,
+    Census,
+    Claim,
+    ExecutionQuery,
+    LetterQuery,
+    NewBatch,
+    Submission,
+)
+from weft.journal.memory_workflows import MemoryWorkflows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from weft.core.event import Event
-    from weft.core.plan import Plan
 
 
-class MemoryJournal:
+class _Batch(msgspec.Struct, frozen=True):
+    new: NewBatch
+    executions: tuple[str, ...]  # in the order of the inputs
+    created_at: int
+
+
+class MemoryJournal(MemoryWorkflows):
     def __init__(
         self, *, now: Callable[[], int], new_id: Callable[[], str], bounds: Bounds = DEFAULT_BOUNDS
     ) -> None:
-        self._now = now
+        super().__init__(now=now)
         self._new_id = new_id
         self._bounds = bounds
-        self._plans: dict[str, Plan] = {}
         self._executions: dict[str, ExecutionRow] = {}
         self._nodes: dict[str, dict[str, NodeRow]] = {}
         self._events: dict[str, list[History]] = {}
         self._letters: dict[str, list[DeadLetter]] = {}
+        self._batches: dict[str, _Batch] = {}
+        # (namespace, key) → what it stands for
+        self._claims: dict[tuple[str, str], Claim] = {}
         # key → (output, good until)
         self._cache: dict[str, tuple[bytes, int]] = {}
         self._blobs: dict[str, bytes] = {}
+        self._blobs_from: dict[str, int] = {}
 
     async def open(self) -> None:
         pass
@@ -46,19 +73,29 @@ class MemoryJournal:
 
     # -- writing -----------------------------------------------------------------------------------
 
-    async def submit(self, submissions: Sequence[Submission]) -> Sequence[ExecutionRow]:
+    async def submit(
+        self,
+        submissions: Sequence[Submission],
+        *,
+        claim: Claim | None = None,
+        batch: NewBatch | None = None,
+    ) -> Sequence[ExecutionRow]:
+        self._refuse_taken(claim)
         ledger = self._ledger()
         rows = []
         for submission in submissions:
-            self._plans.setdefault(submission.plan.digest, submission.plan)
-            rows.append(ledger.admit(new_execution(submission)))
-        self._commit(ledger.changes)
+            self._put_definition(submission.plan, submission.document)
+            rows.append(ledger.admit(new_execution(submission, batch)))
+        if batch is not None:
+            self._batches.setdefault(batch.id, _Batch(batch, tuple(row.id for row in rows), self._now()))
+        self._commit(ledger.changes, claim)
         return rows
 
-    async def record(self, events: Sequence[Event]) -> Sequence[Standing]:
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+        self._refuse_taken(claim)
         ledger = self._ledger()
         standings = [ledger.record(event) for event in events]
-        self._commit(ledger.changes)
+        self._commit(ledger.changes, accepted_claim(claim, standings))
         return standings
 
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
@@ -81,7 +118,14 @@ class MemoryJournal:
             now=self._now(),
         )
 
-    def _commit(self, changes: Changes) -> None:
+    def _refuse_taken(self, claim: Claim | None) -> None:
+        taken = None if claim is None else self._claims.get((claim.namespace, claim.key))
+        if taken is not None:
+            raise ClaimedError(taken.key, request_digest=taken.request_digest, resource=taken.resource)
+
+    def _commit(self, changes: Changes, claim: Claim | None = None) -> None:
+        if claim is not None:
+            self._claims[claim.namespace, claim.key] = claim
         self._executions.update(changes.executions)
         for execution_id, rows in changes.nodes.items():
             self._nodes.setdefault(execution_id, {}).update(rows)
@@ -99,15 +143,54 @@ class MemoryJournal:
             assert payload is not None
             self._cache[key] = (payload, now + micros(ttl_seconds))
 
+    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+        letter = await self.dead_letter(letter_id, namespace=namespace)
+        if letter is None:
+            return False
+        letters = self._letters[letter.execution_id]
+        letters[letters.index(letter)] = replace(letter, state="dropped")
+        return True
+
+    async def put_blob(self, payload: bytes) -> str:
+        name = self._new_id()
+        self._blobs[name] = payload
+        self._blobs_from[name] = self._now()
+        return name
+
+    # -- letting go --------------------------------------------------------------------------------
+
     def forget(self, execution_id: str) -> None:
         """Let go of a terminal execution: a program that goes on has no use for it."""
         for held in (self._executions, self._nodes, self._events, self._letters):
             held.pop(execution_id, None)
 
-    async def put_blob(self, payload: bytes) -> str:
-        name = self._new_id()
-        self._blobs[name] = payload
-        return name
+    async def purge(self, *, finished_before: int, limit: int) -> int:
+        old = [
+            (row.finished_at, row.id)
+            for row in self._executions.values()
+            if row.finished_at is not None and row.finished_at < finished_before
+        ]
+        purged = [execution_id for _, execution_id in sorted(old)[:limit]]
+        blobs = {row.blob for id_ in purged for row in self._nodes.get(id_, {}).values()}
+        for execution_id in purged:
+            self.forget(execution_id)
+        blobs -= {row.blob for rows in self._nodes.values() for row in rows.values()}
+        self._blobs = {name: payload for name, payload in self._blobs.items() if name not in blobs}
+        for id_, batch in list(self._batches.items()):
+            if batch.created_at < finished_before and not self._executions.keys() & set(batch.executions):
+                del self._batches[id_]
+        self._drop_unnamed()
+        return len(purged)
+
+    def _drop_unnamed(self) -> None:
+        """Let go of the claims on what is gone, and of definitions that nothing names."""
+        resources = {f"execution/{id_}" for id_ in self._executions} | {
+            f"batch/{id_}" for id_ in self._batches
+        }
+        self._claims = {key: claim for key, claim in self._claims.items() if claim.resource in resources}
+        named = self._named_digests() | {row.digest for row in self._executions.values()}
+        for digest in self._documents.keys() - named:
+            del self._documents[digest], self._plans[digest]
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -117,9 +200,6 @@ class MemoryJournal:
             for row in self._executions.values()
             if not row.is_terminal and row.updated_at <= not_updated_since
         ]
-
-    async def plan(self, digest: str) -> Plan | None:
-        return self._plans.get(digest)
 
     async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
         row = self._executions.get(execution_id)
@@ -132,22 +212,92 @@ class MemoryJournal:
         return self._events.get(execution_id, [])[after : after + limit]
 
     async def executions(
-        self, *, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+        self,
+        query: ExecutionQuery = EVERY_EXECUTION,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
     ) -> Sequence[ExecutionRow]:
-        rows = [row for row in self._executions.values() if row.namespace == namespace]
-        return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
+        found = (
+            row
+            for row in self._executions.values()
+            if row.namespace == namespace
+            and _is_asked_for(row, query)
+            and (before is None or (row.created_at, row.id) < before)
+        )
+        newest = nlargest(limit, found, key=lambda row: (row.created_at, row.id))
+        return [replace(row, input=b"", output=None) for row in newest]
+
+    async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
+        return self._claims.get((namespace, key))
+
+    async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
+        batch = self._batches.get(batch_id)
+        if batch is None or batch.new.namespace != namespace:
+            return None
+        rows = self._present(batch.executions)
+        counts = Counter(row.state for row in rows)
+        ends = [row.finished_at for row in rows if row.finished_at is not None]
+        return Batch(
+            id=batch_id,
+            workflow=batch.new.workflow,
+            version=batch.new.version,
+            total=len(batch.executions),
+            counts={state: counts[state] for state in ExecutionState},
+            created_at=batch.created_at,
+            finished_at=max(ends, default=batch.created_at) if len(ends) == len(rows) else None,
+        )
+
+    async def batch_results(
+        self, batch_id: str, *, after: int = -1, limit: int = 50
+    ) -> Sequence[tuple[int, ExecutionRow]]:
+        batch = self._batches.get(batch_id)
+        ids = () if batch is None else batch.executions
+        index_of = {id_: index for index, id_ in enumerate(ids)}
+        rows = self._present(ids[after + 1 :])[:limit]
+        return [(index_of[row.id], replace(row, input=b"")) for row in rows]
+
+    def _present(self, ids: Iterable[str]) -> list[ExecutionRow]:
+        return [row for id_ in ids if (row := self._executions.get(id_)) is not None]
 
     async def dead_letters(
-        self, *, execution_id: str | None = None, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+        self,
+        query: LetterQuery = EVERY_LETTER,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
     ) -> Sequence[DeadLetter]:
-        letters = [
+        found = (
             letter
-            for letters in self._letters.values()
+            for execution_id, letters in self._letters.items()
+            if self._executions[execution_id].namespace == namespace
             for letter in letters
-            if execution_id in (None, letter.execution_id)
-            and self._executions[letter.execution_id].namespace == namespace
-        ]
-        return sorted(letters, key=lambda letter: (letter.created_at, letter.id), reverse=True)[:limit]
+            if query.execution_id in (None, execution_id)
+            and query.workflow in (None, letter.workflow)
+            and query.state in (None, letter.state)
+            and query.code in (None, letter.error.get("code"))
+            and (before is None or (letter.created_at, letter.id) < before)
+        )
+        return nlargest(limit, found, key=lambda letter: (letter.created_at, letter.id))
+
+    async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
+        for execution_id, letters in self._letters.items():
+            for letter in letters:
+                if letter.id == letter_id:
+                    return letter if self._executions[execution_id].namespace == namespace else None
+        return None
+
+    async def sweep_blobs(self, *, older_than: int) -> int:
+        now = self._now()
+        self._cache = {key: held for key, held in self._cache.items() if held[1] > now}
+        named = {row.blob for rows in self._nodes.values() for row in rows.values()}
+        self._blobs_from = {name: at for name, at in self._blobs_from.items() if name in self._blobs}
+        swept = [name for name, at in self._blobs_from.items() if at < older_than and name not in named]
+        for name in swept:
+            del self._blobs[name], self._blobs_from[name]
+        return len(swept)
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         now = self._now()
@@ -157,8 +307,40 @@ class MemoryJournal:
     async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
         return {name: self._blobs[name] for name in names if name in self._blobs}
 
+    async def check(self) -> None:
+        pass
 
-def new_execution(submission: Submission) -> ExecutionRow:
+    async def census(self) -> Census:
+        counts = Counter(row.state for row in self._executions.values())
+        return Census(
+            executions={state: counts[state] for state in ExecutionState if state not in TERMINAL},
+            open_letters=sum(
+                letter.state == "open" for letters in self._letters.values() for letter in letters
+            ),
+        )
+
+
+def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
+    return (
+        query.workflow in (None, row.workflow)
+        and query.version in (None, row.version)
+        and (not query.states or row.state in query.states)
+        and all(row.labels.get(key) == value for key, value in query.labels)
+        and query.batch in (None, row.batch)
+        and (query.created_after is None or row.created_at >= query.created_after)
+        and (query.created_before is None or row.created_at < query.created_before)
+    )
+
+
+def accepted_claim(claim: Claim | None, standings: Sequence[Standing]) -> Claim | None:
+    """Give the claim that came with a control call, if the call is accepted: only then it is taken."""
+    if claim is None:
+        return None
+    (standing,) = standings
+    return claim if standing.verdict is Verdict.ACCEPTED else None
+
+
+def new_execution(submission: Submission, batch: NewBatch | None = None) -> ExecutionRow:
     """Make the row of a new execution; the ledger puts the times in."""
     return ExecutionRow(
         id=submission.id,
@@ -169,12 +351,12 @@ def new_execution(submission: Submission) -> ExecutionRow:
         state=ExecutionState.PENDING,
         generation=1,
         epoch=1,
+        total=len(submission.plan.nodes),
         unsettled=len(submission.plan.nodes),
-        failed=0,
         seq=0,
         input=submission.input,
         labels=submission.labels,
         priority=submission.priority,
-        batch=submission.batch,
+        batch=submission.batch if batch is None else batch.id,
         created_at=0,
     )

@@ -38,3 +38,10 @@ class PlanCache:
             while self._nodes > self._max_nodes and len(self._plans) > 1:
                 _, dropped = self._plans.popitem(last=False)
                 self._nodes -= len(dropped.nodes)
+
+    def drop(self, digest: str) -> None:
+        """Let go of a plan whose definition is gone."""
+        with self._lock:
+            dropped = self._plans.pop(digest, None)
+            if dropped is not None:
+                self._nodes -= len(dropped.nodes)

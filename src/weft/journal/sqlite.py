@@ -32,11 +32,29 @@ from weft.core.plan import Plan, compile_plan
 from weft.core.snapshot import Snapshot
 from weft.errors import JournalError
 from weft.journal import sqlite_changes as changes
+from weft.journal import sqlite_pages as pages
+from weft.journal import sqlite_purge as purging
 from weft.journal import sqlite_queries as queries
-from weft.journal.contract import DEFAULT_NAMESPACE, ActiveExecution, Submission
+from weft.journal import sqlite_workflows as workflows
+from weft.journal.contract import (
+    DEFAULT_NAMESPACE,
+    EVERY_EXECUTION,
+    EVERY_LETTER,
+    LATEST,
+    ActiveExecution,
+    Batch,
+    Census,
+    Claim,
+    ExecutionQuery,
+    LetterQuery,
+    NewBatch,
+    Submission,
+    Version,
+    Workflow,
+)
 from weft.journal.data_folder import DataFolder
 from weft.journal.held import ActiveRows, Held
-from weft.journal.memory import new_execution
+from weft.journal.memory import accepted_claim, new_execution
 from weft.journal.plans import PlanCache
 from weft.journal.sqlite_schema import open_for_reading, open_for_writing
 from weft.journal.sqlite_threads import Reader, Writer
@@ -101,13 +119,19 @@ class SqliteJournal:
 
     # -- writing -----------------------------------------------------------------------------------
 
-    async def submit(self, submissions: Sequence[Submission]) -> Sequence[ExecutionRow]:
+    async def submit(
+        self,
+        submissions: Sequence[Submission],
+        *,
+        claim: Claim | None = None,
+        batch: NewBatch | None = None,
+    ) -> Sequence[ExecutionRow]:
         for submission in submissions:
             self._plans.put(submission.plan)
-        return await self._writer.run(self._submit, submissions)
+        return await self._writer.run(self._submit, submissions, claim, batch)
 
-    async def record(self, events: Sequence[Event]) -> Sequence[Standing]:
-        return await self._writer.run(self._record, events)
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+        return await self._writer.run(self._record, events, claim)
 
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
         return await self._writer.run(self._rebuild, execution_id, seen_epoch)
@@ -117,41 +141,106 @@ class SqliteJournal:
         await self._writer.run(changes.put_blob, name, payload, self._now())
         return name
 
-    async def sweep_blobs(self, *, older_than: int) -> int:
-        """Remove the blobs from before ``older_than`` that nothing names, and count them.
+    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+        return await self._writer.run(changes.drop_letter, letter_id, namespace)
 
-        Outputs that the cache no longer gives go first. A blob that only a task or a result on its way
-        names is protected by its age alone: ``older_than`` lies further back than any of those can.
-        """
-        return await self._writer.run(changes.sweep_blobs, older_than, self._now())
+    async def put_version(
+        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> tuple[Version, bool]:
+        self._plans.put(plan)
+        return await self._writer.run(self._put_version, namespace, name, plan.digest, document)
+
+    async def put_alias(
+        self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> bool:
+        return await self._writer.run(workflows.put_alias, namespace, name, alias, version)
+
+    async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+        return await self._writer.run(workflows.delete_alias, namespace, name, alias)
+
+    async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+        return await self._writer.run(workflows.delete_workflow, namespace, name, self._now())
+
+    async def purge(self, *, finished_before: int, limit: int) -> int:
+        purged = 0
+        while purged < limit:
+            hidden, digests = await self._writer.run(purging.hide_some, finished_before, limit - purged)
+            if not hidden:
+                # None is left. There may be definitions that no execution was the last to name.
+                digests = await self._reader.run(purging.unnamed_definitions)
+            if digests:
+                await self._writer.run(purging.drop_definitions, digests)
+                for digest in digests:
+                    self._plans.drop(digest)
+            if not hidden:
+                break
+            purged += hidden
+        while await self._writer.run(purging.remove_some):
+            pass
+        await self._writer.run(purging.drop_batches, finished_before)
+        return purged
+
+    async def sweep_blobs(self, *, older_than: int) -> int:
+        while await self._writer.run(purging.drop_stale, self._now()):
+            pass
+        swept = 0
+        while some := await self._writer.run(purging.sweep_blobs, older_than):
+            swept += some
+        return swept
+
+    async def check(self) -> None:
+        await self._writer.run(changes.touch)
+        await self._reader.run(queries.ping)
 
     # What follows runs in the writer's thread, within a transaction.
 
     def _start_numbering(self, connection: Connection) -> None:
         self._next_number = queries.next_number(connection)
 
-    def _submit(self, connection: Connection, submissions: Sequence[Submission]) -> list[ExecutionRow]:
+    def _submit(
+        self,
+        connection: Connection,
+        submissions: Sequence[Submission],
+        claim: Claim | None,
+        batch: NewBatch | None,
+    ) -> list[ExecutionRow]:
+        changes.refuse_taken(connection, claim)
         now = self._now()
         held = self._hold(connection, {submission.id: () for submission in submissions})
         ledger = self._ledger(connection, held, now)
-        admitted = [ledger.admit(new_execution(submission)) for submission in submissions]
+        admitted = [ledger.admit(new_execution(submission, batch)) for submission in submissions]
         numbers = {id_: number for number, id_ in enumerate(ledger.changes.executions, self._next_number)}
         self._next_number += len(numbers)
-        changes.put_definitions(connection, submissions, now)
-        changes.put_executions(connection, ledger.changes.executions.values(), numbers)
+        documents = {submission.plan.digest: submission.document for submission in submissions}
+        changes.put_definitions(connection, documents, now)
+        places: dict[str, int] = {}
+        if batch is not None:
+            changes.put_batch(connection, batch, len(submissions), now)
+            places = {submission.id: place for place, submission in enumerate(submissions)}
+        changes.put_executions(connection, ledger.changes.executions.values(), numbers, places)
         changes.write(connection, Held({}, {}, numbers), ledger.changes, now)
+        changes.put_claim(connection, claim, now)
         for execution_id, execution in ledger.changes.executions.items():
             self._active.put(numbers[execution_id], execution, {})
         self._active.shrink()
         return admitted
 
-    def _record(self, connection: Connection, events: Sequence[Event]) -> list[Standing]:
+    def _record(self, connection: Connection, events: Sequence[Event], claim: Claim | None) -> list[Standing]:
+        changes.refuse_taken(connection, claim)
         now = self._now()
         held = self._hold_for(connection, events)
         ledger = self._ledger(connection, held, now)
         standings = [ledger.record(event) for event in events]
+        changes.put_claim(connection, accepted_claim(claim, standings), now)
         self._write(connection, held, ledger.changes, now)
         return standings
+
+    def _put_version(
+        self, connection: Connection, namespace: str, name: str, digest: str, document: bytes
+    ) -> tuple[Version, bool]:
+        now = self._now()
+        changes.put_definitions(connection, {digest: document}, now)
+        return workflows.put_version(connection, namespace, name, digest, now)
 
     def _rebuild(self, connection: Connection, execution_id: str, seen_epoch: int) -> Snapshot | None:
         now = self._now()
@@ -263,14 +352,62 @@ class SqliteJournal:
         return await self._reader.run(queries.events, execution_id, after, limit)
 
     async def executions(
-        self, *, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+        self,
+        query: ExecutionQuery = EVERY_EXECUTION,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
     ) -> Sequence[ExecutionRow]:
-        return await self._reader.run(queries.executions, namespace, limit)
+        return await self._reader.run(pages.executions, query, namespace, before, limit)
+
+    async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
+        return await self._reader.run(queries.claim, key, namespace)
+
+    async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
+        return await self._reader.run(queries.batch, batch_id, namespace)
+
+    async def batch_results(
+        self, batch_id: str, *, after: int = -1, limit: int = 50
+    ) -> Sequence[tuple[int, ExecutionRow]]:
+        return await self._reader.run(queries.batch_results, batch_id, after, limit)
 
     async def dead_letters(
-        self, *, execution_id: str | None = None, namespace: str = DEFAULT_NAMESPACE, limit: int = 50
+        self,
+        query: LetterQuery = EVERY_LETTER,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
     ) -> Sequence[DeadLetter]:
-        return await self._reader.run(queries.dead_letters, execution_id, namespace, limit)
+        return await self._reader.run(pages.dead_letters, query, namespace, before, limit)
+
+    async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
+        return await self._reader.run(queries.dead_letter, letter_id, namespace)
+
+    async def version(
+        self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> Version | None:
+        return await self._reader.run(workflows.version, namespace, name, version)
+
+    async def document(self, digest: str) -> bytes | None:
+        return await self._reader.run(queries.document, digest)
+
+    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
+        return await self._reader.run(workflows.workflow, namespace, name)
+
+    async def workflows(
+        self, *, namespace: str = DEFAULT_NAMESPACE, after: str = "", limit: int = 50
+    ) -> Sequence[Workflow]:
+        return await self._reader.run(workflows.workflows, namespace, after, limit)
+
+    async def versions(
+        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
+    ) -> Sequence[Version]:
+        return await self._reader.run(workflows.versions, namespace, name, before, limit)
+
+    async def census(self) -> Census:
+        return await self._reader.run(queries.census)
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._reader.run(queries.cached, keys, self._now())

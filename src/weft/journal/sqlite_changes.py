@@ -6,53 +6,89 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weft.core.time import micros
-from weft.errors import UnstorableError
+from weft.errors import ClaimedError, JournalError, UnstorableError
+from weft.journal import sqlite_queries as queries
 from weft.journal import sqlite_rows as rows
+from weft.journal.sqlite_schema import APPLICATION_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from sqlite3 import Connection
 
     from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow, NodeRow
-    from weft.journal.contract import Submission
+    from weft.journal.contract import Claim, NewBatch
     from weft.journal.held import Held
 
 _NO_ROWS: Mapping[str, NodeRow] = {}
 
 
-def put_definitions(connection: Connection, submissions: Sequence[Submission], now: int) -> None:
-    """Store what is not there yet."""
-    documents = {submission.plan.digest: submission.document for submission in submissions}
+def put_definitions(connection: Connection, documents: Mapping[str, bytes], now: int) -> None:
+    """Store what is not there yet, by its digest."""
     for digest, document in documents.items():
         # Asked first: a large document is not to be handed to SQLite anew for every execution.
         if not connection.execute("SELECT 1 FROM definitions WHERE digest = ?", (digest,)).fetchone():
+            if not document:
+                raise JournalError(f"the journal has no definition {digest}")
             connection.execute("INSERT INTO definitions VALUES (?, ?, ?)", (digest, document, now))
 
 
 def put_executions(
-    connection: Connection, executions: Iterable[ExecutionRow], numbers: Mapping[str, int]
+    connection: Connection,
+    executions: Iterable[ExecutionRow],
+    numbers: Mapping[str, int],
+    places: Mapping[str, int],
 ) -> None:
-    """Store what never changes of new executions."""
+    """Store what never changes of new executions; ``places`` are those in their batch."""
     with _storing():
-        rows.INSERT_EXECUTIONS.run(
-            connection, [rows.execution_values(numbers[execution.id], execution) for execution in executions]
+        values, labels = [], []
+        for execution in executions:
+            number = numbers[execution.id]
+            values.append(rows.execution_values(number, execution, places.get(execution.id)))
+            if execution.labels:
+                labels += rows.label_values(number, execution)
+        rows.INSERT_EXECUTIONS.run(connection, values)
+        rows.INSERT_LABELS.run(connection, labels)
+
+
+def put_batch(connection: Connection, batch: NewBatch, total: int, now: int) -> None:
+    """Store a batch; one that is there already stays as it is."""
+    connection.execute(
+        "INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?)",
+        (batch.id, batch.namespace, batch.workflow, batch.version, total, now),
+    )
+
+
+def refuse_taken(connection: Connection, claim: Claim | None) -> None:
+    """Raise ClaimedError where the key is taken. It comes before all that is written for the claim."""
+    taken = None if claim is None else queries.claim(connection, claim.key, claim.namespace)
+    if taken is not None:
+        raise ClaimedError(taken.key, request_digest=taken.request_digest, resource=taken.resource)
+
+
+def put_claim(connection: Connection, claim: Claim | None, now: int) -> None:
+    if claim is not None:
+        connection.execute(
+            "INSERT INTO idempotency_keys VALUES (?, ?, ?, ?, ?)",
+            (claim.namespace, claim.key, claim.request_digest, claim.resource, now),
         )
+
+
+def drop_letter(connection: Connection, letter_id: str, namespace: str) -> bool:
+    """Mark a dead letter as dropped; False where there is none."""
+    changed = connection.execute(
+        "UPDATE dead_letters SET state = 'dropped' WHERE id = ? AND namespace = ?", (letter_id, namespace)
+    )
+    return changed.rowcount > 0
+
+
+def touch(connection: Connection) -> None:
+    """Change nothing, but so that it has to be written to the disk."""
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def put_blob(connection: Connection, name: str, payload: bytes, now: int) -> None:
     connection.execute("INSERT INTO blobs VALUES (?, ?, ?)", (name, payload, now))
-
-
-def sweep_blobs(connection: Connection, older_than: int, now: int) -> int:
-    """Remove old blobs that no row names, and before them what the cache gives no longer."""
-    connection.execute("DELETE FROM cache WHERE good_until <= ?", (now,))
-    return connection.execute(
-        "DELETE FROM blobs WHERE created_at < ?"
-        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.blob = blobs.name)"
-        " AND NOT EXISTS (SELECT 1 FROM cache WHERE cache.blob = blobs.name)",
-        (older_than,),
-    ).rowcount
 
 
 def write(connection: Connection, held: Held, changes: Changes, now: int) -> None:
@@ -88,7 +124,7 @@ def _write_progress(connection: Connection, held: Held, changes: Changes) -> Non
         number = held.numbers[execution_id]
         before = held.executions.get(execution_id)
         if before is None:
-            new.append(rows.progress_values(number, row))
+            new.append(rows.new_progress_values(number, row))
         elif (
             row.state is not before.state or row.generation != before.generation or row.epoch != before.epoch
         ):

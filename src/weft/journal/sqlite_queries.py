@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.core.state import TERMINAL, ExecutionState
 from weft.errors import JournalError
 from weft.journal import sqlite_rows as rows
-from weft.journal.contract import ActiveExecution
+from weft.journal.contract import ActiveExecution, Batch, Census, Claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,32 +18,26 @@ if TYPE_CHECKING:
 _EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
 _NODES = f"SELECT {rows.NODE_COLUMNS} FROM nodes WHERE execution = ?"  # noqa: S608
 _LETTERS = f"SELECT {rows.LETTER_COLUMNS} FROM dead_letters JOIN executions ON number = execution"  # noqa: S608
+_NUMBERED = ("executions", "purging")
+_IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
 
 
 def next_number(connection: Connection) -> int:
     """Give the number that the next new execution gets."""
-    (last,) = connection.execute("SELECT max(number) FROM executions").fetchone()
-    return 1 if last is None else int(last) + 1
+    # Of one that is being purged there may still be rows: its number is not free.
+    used = [connection.execute(f"SELECT max(number) FROM {table}").fetchone() for table in _NUMBERED]  # noqa: S608
+    return 1 + max(last or 0 for (last,) in used)
 
 
 def execution(connection: Connection, execution_id: str) -> tuple[int, ExecutionRow] | None:
     """Read an execution, and its number with it."""
-    values = connection.execute(f"{_EXECUTIONS} WHERE id = ?", (execution_id,)).fetchone()
+    values = connection.execute(f"{_EXECUTIONS} WHERE executions.id = ?", (execution_id,)).fetchone()
     return None if values is None else (values[0], rows.read_execution(values))
 
 
-def executions(connection: Connection, namespace: str, limit: int) -> list[ExecutionRow]:
-    found = connection.execute(
-        f"{_EXECUTIONS} WHERE namespace = ? ORDER BY created_at DESC, id DESC LIMIT ?", (namespace, limit)
-    )
-    return [rows.read_execution(values) for values in found.fetchall()]
-
-
 def active(connection: Connection, not_updated_since: int) -> list[ActiveExecution]:
-    # The states are listed as in the partial index, word for word: else SQLite would not use it.
     found = connection.execute(
-        "SELECT id, generation, epoch, updated_at FROM progress JOIN executions ON number = execution"
-        " WHERE state IN ('PENDING', 'RUNNING', 'PAUSED') AND updated_at <= ?",
+        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {_IS_ACTIVE} AND updated_at <= ?",  # noqa: S608
         (not_updated_since,),
     )
     return [ActiveExecution(*values) for values in found.fetchall()]
@@ -75,16 +70,70 @@ def events(connection: Connection, execution_id: str, after: int, limit: int) ->
     return rows.read_events(joined)
 
 
-def dead_letters(
-    connection: Connection, execution_id: str | None, namespace: str, limit: int
-) -> Sequence[DeadLetter]:
-    of_one = "" if execution_id is None else "AND executions.id = ?"
+def dead_letter(connection: Connection, letter_id: str, namespace: str) -> DeadLetter | None:
+    values = connection.execute(
+        f"{_LETTERS} WHERE dead_letters.id = ? AND dead_letters.namespace = ?", (letter_id, namespace)
+    ).fetchone()
+    return None if values is None else rows.read_letter(values)
+
+
+def claim(connection: Connection, key: str, namespace: str) -> Claim | None:
+    values = connection.execute(
+        "SELECT request_digest, resource FROM idempotency_keys WHERE namespace = ? AND key = ?",
+        (namespace, key),
+    ).fetchone()
+    if values is None:
+        return None
+    return Claim(key=key, request_digest=values[0], resource=values[1], namespace=namespace)
+
+
+def batch(connection: Connection, batch_id: str, namespace: str) -> Batch | None:
+    """Read a batch, and count its executions by their states."""
     found = connection.execute(
-        f"{_LETTERS} WHERE dead_letters.namespace = ? {of_one}"
-        " ORDER BY dead_letters.created_at DESC, dead_letters.id DESC LIMIT ?",
-        (namespace, limit) if execution_id is None else (namespace, execution_id, limit),
+        "SELECT workflow, version, total, created_at FROM batches WHERE id = ? AND namespace = ?",
+        (batch_id, namespace),
+    ).fetchone()
+    if found is None:
+        return None
+    counted = connection.execute(
+        "SELECT state, count(*), max(finished_at) FROM executions JOIN progress ON execution = number"
+        " WHERE batch = ? GROUP BY state",
+        (batch_id,),
+    ).fetchall()
+    workflow, version, total, created_at = found
+    ends = [end for _, _, end in counted]
+    return Batch(
+        id=batch_id,
+        workflow=workflow,
+        version=version,
+        total=total,
+        counts=dict.fromkeys(ExecutionState, 0) | {ExecutionState(state): n for state, n, _ in counted},
+        created_at=created_at,
+        finished_at=None if None in ends else max(ends, default=created_at),
     )
-    return [rows.read_letter(values) for values in found.fetchall()]
+
+
+def batch_results(
+    connection: Connection, batch_id: str, after: int, limit: int
+) -> list[tuple[int, ExecutionRow]]:
+    found = connection.execute(
+        f"SELECT {rows.RESULT_COLUMNS}, batch_index FROM executions JOIN progress ON execution = number"  # noqa: S608
+        " WHERE batch = ? AND batch_index > ? ORDER BY batch_index LIMIT ?",
+        (batch_id, after, limit),
+    )
+    return [(values[-1], rows.read_execution(values)) for values in found.fetchall()]
+
+
+def census(connection: Connection) -> Census:
+    active = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
+    sql = f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state"  # noqa: S608
+    active |= {ExecutionState(state): number for state, number in connection.execute(sql).fetchall()}
+    (letters,) = connection.execute("SELECT count(*) FROM dead_letters WHERE state = 'open'").fetchone()
+    return Census(executions=active, open_letters=letters)
+
+
+def ping(connection: Connection) -> None:
+    connection.execute("SELECT number FROM executions LIMIT 1").fetchone()
 
 
 def document(connection: Connection, digest: str) -> bytes | None:

@@ -51,20 +51,22 @@ class RowsStatement:
 
 # OR FAIL leaves the rows before a refused one in place: whoever runs these rolls back what failed. Without it
 # SQLite itself prepares to undo half a statement, and copies every page it touches.
-INSERT_EXECUTIONS = RowsStatement("INSERT OR FAIL INTO executions VALUES {rows}", width=12)
-INSERT_PROGRESS = RowsStatement("INSERT OR FAIL INTO progress VALUES {rows}", width=13)
+INSERT_EXECUTIONS = RowsStatement("INSERT OR FAIL INTO executions VALUES {rows}", width=14)
+INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=6)
+INSERT_PROGRESS = RowsStatement("INSERT OR FAIL INTO progress VALUES {rows}", width=18)
 UPDATE_PROGRESS = RowsStatement(
     "UPDATE OR FAIL progress SET state = new.column2, generation = new.column3, epoch = new.column4,"
-    " unsettled = new.column5, failed = new.column6, seq = new.column7, output = new.column8,"
-    " error = new.column9, started_at = new.column10, finished_at = new.column11,"
-    " deadline_at = new.column12, updated_at = new.column13"
+    " unsettled = new.column5, failed = new.column6, skipped = new.column7, cancelled = new.column8,"
+    " seq = new.column9, error = new.column10, started_at = new.column11, finished_at = new.column12,"
+    " deadline_at = new.column13, updated_at = new.column14, output = new.column15"
     " FROM (VALUES {rows}) AS new WHERE execution = new.column1",
-    width=13,
+    width=15,
 )
 UPDATE_COUNTERS = RowsStatement(
-    "UPDATE OR FAIL progress SET unsettled = new.column2, failed = new.column3, seq = new.column4,"
-    " updated_at = new.column5 FROM (VALUES {rows}) AS new WHERE execution = new.column1",
-    width=5,
+    "UPDATE OR FAIL progress SET unsettled = new.column2, failed = new.column3, skipped = new.column4,"
+    " seq = new.column5, updated_at = new.column6"
+    " FROM (VALUES {rows}) AS new WHERE execution = new.column1",
+    width=6,
 )
 INSERT_PLAIN_NODES = RowsStatement(
     "INSERT OR FAIL INTO nodes (execution, node_id, attempt, ended, answered, state, generation, output,"
@@ -74,14 +76,18 @@ INSERT_PLAIN_NODES = RowsStatement(
 INSERT_NODES = RowsStatement("INSERT OR FAIL INTO nodes VALUES {rows}", width=23)
 REPLACE_NODES = RowsStatement("REPLACE INTO nodes VALUES {rows}", width=23)
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
-INSERT_LETTERS = RowsStatement("INSERT OR FAIL INTO dead_letters VALUES {rows}", width=12)
+INSERT_LETTERS = RowsStatement("INSERT OR FAIL INTO dead_letters VALUES {rows}", width=13)
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
 
-EXECUTION_COLUMNS = (
-    "number, id, namespace, workflow, version, digest, input, labels, priority, batch, partition, created_at,"
-    " state, generation, epoch, unsettled, failed, seq, output, error, started_at, finished_at, deadline_at,"
-    " updated_at"
+_EXECUTION_COLUMNS = (
+    "number, executions.id, executions.namespace, workflow, version, digest, {input}, labels, priority,"
+    " batch, partition, executions.created_at, state, generation, epoch, total, unsettled, failed, skipped,"
+    " cancelled, seq, {output}, error, started_at, finished_at, deadline_at, updated_at"
 )
+EXECUTION_COLUMNS = _EXECUTION_COLUMNS.format(input="input", output="output")
+# The same width, without reading what may be large.
+RESULT_COLUMNS = _EXECUTION_COLUMNS.format(input="x''", output="output")
+LISTED_COLUMNS = _EXECUTION_COLUMNS.format(input="NULL", output="NULL")
 NODE_COLUMNS = (
     "node_id, attempt, ended, answered, state, generation, output, blob, output_bytes, worker, queued_at,"
     " started_at, finished_at, seq, reason, cause, error, failures, losses, retry_at, issued, cached"
@@ -94,7 +100,8 @@ LETTER_COLUMNS = (
 _NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
 
 
-def execution_values(number: int, row: ExecutionRow) -> Values:
+def execution_values(number: int, row: ExecutionRow, index: int | None) -> Values:
+    """``index``: its place in its batch."""
     return (
         number,
         row.id,
@@ -102,13 +109,23 @@ def execution_values(number: int, row: ExecutionRow) -> Values:
         row.workflow,
         row.version,
         row.digest,
-        row.input,
         _json(row.labels),
         row.priority,
         row.batch,
+        index,
         row.partition,
+        row.total,
         row.created_at,
+        row.input,
     )
+
+
+def label_values(number: int, row: ExecutionRow) -> list[Values]:
+    return [(row.namespace, key, value, row.created_at, row.id, number) for key, value in row.labels.items()]
+
+
+def new_progress_values(number: int, row: ExecutionRow) -> Values:
+    return number, row.namespace, row.created_at, row.id, *progress_values(number, row)[1:]
 
 
 def progress_values(number: int, row: ExecutionRow) -> Values:
@@ -119,18 +136,20 @@ def progress_values(number: int, row: ExecutionRow) -> Values:
         row.epoch,
         row.unsettled,
         row.failed,
+        row.skipped,
+        row.cancelled,
         row.seq,
-        row.output,
         None if row.error is None else _json(row.error),
         row.started_at,
         row.finished_at,
         row.deadline_at,
         row.updated_at,
+        row.output,
     )
 
 
 def counter_values(number: int, row: ExecutionRow) -> Values:
-    return number, row.unsettled, row.failed, row.seq, row.updated_at
+    return number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at
 
 
 def is_plain(row: NodeRow) -> bool:
@@ -213,11 +232,12 @@ def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
         _json(letter.error),
         letter.state,
         letter.created_at,
+        letter.error.get("code"),
     )
 
 
 def read_execution(values: Values) -> ExecutionRow:
-    """Read EXECUTION_COLUMNS back, but for the number in front."""
+    """Read EXECUTION_COLUMNS back, or the columns of lists, but for the number in front."""
     return ExecutionRow(
         id=values[1],
         namespace=values[2],
@@ -233,15 +253,18 @@ def read_execution(values: Values) -> ExecutionRow:
         state=ExecutionState(values[12]),
         generation=values[13],
         epoch=values[14],
-        unsettled=values[15],
-        failed=values[16],
-        seq=values[17],
-        output=values[18],
-        error=None if values[19] is None else _decode(values[19]),
-        started_at=values[20],
-        finished_at=values[21],
-        deadline_at=values[22],
-        updated_at=values[23],
+        total=values[15],
+        unsettled=values[16],
+        failed=values[17],
+        skipped=values[18],
+        cancelled=values[19],
+        seq=values[20],
+        output=values[21],
+        error=None if values[22] is None else _decode(values[22]),
+        started_at=values[23],
+        finished_at=values[24],
+        deadline_at=values[25],
+        updated_at=values[26],
     )
 
 
@@ -273,6 +296,17 @@ def read_node(values: Values) -> NodeRow:
     )
 
 
+def read_joined(joined: bytes | None) -> list[Any]:
+    """Read values that SQLite has joined by commas, each a JSON text."""
+    return [] if joined is None else _decode(b"[" + joined + b"]")
+
+
+def read_listed(values: list[Any]) -> ExecutionRow:
+    """Read LISTED_COLUMNS back."""
+    values[6] = b""
+    return read_execution(tuple(values))
+
+
 def read_events(joined: bytes | None) -> list[History]:
     """Read the bodies of events, joined by commas in whatever order."""
     if joined is None:
@@ -280,7 +314,7 @@ def read_events(joined: bytes | None) -> list[History]:
     return sorted(_decode_events(b"[" + joined + b"]"), key=lambda event: event.seq)
 
 
-def read_letter(values: Values) -> DeadLetter:
+def read_letter(values: Values | list[Any]) -> DeadLetter:
     """Read LETTER_COLUMNS back."""
     return DeadLetter(
         id=values[0],

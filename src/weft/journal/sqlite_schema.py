@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weft.errors import DataFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
 # "weft", as SQLite's mark of whose file it is.
@@ -80,36 +80,62 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 @cache
-def migrations() -> Sequence[str]:
-    """Give the SQL of every migration in order; the first is number 1."""
+def migrations() -> Mapping[str, str]:
+    """Give the SQL of every migration by its name, in order; the first is number 1."""
     folder = files("weft.journal") / "migrations" / "sqlite"
     found = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name
     )
     for number, entry in enumerate(found, 1):
         assert entry.name.startswith(f"{number:04d}_"), f"migrations are numbered without gaps: {entry.name}"
-    return tuple([entry.read_text(encoding="utf-8") for entry in found])
+    return {entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8") for entry in found}
+
+
+def pending(path: Path) -> list[str]:
+    """Name the migrations that the file has not had, and change nothing; raises DataFolderError.
+
+    Where there is no file yet, these are all.
+    """
+    if not path.exists():
+        return list(migrations())
+    # Without a log the file alone is the journal; read in any other way, SQLite would leave a log beside it.
+    how = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+        try:
+            _check_owner(connection, path)
+            return list(migrations())[_version(connection, path) :]
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise DataFolderError(f"the journal {path} cannot be read: {error}") from error
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Run the migrations the file has not had, each in a transaction of its own; there is no way back."""
-    scripts = migrations()
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(scripts):
-        raise DataFolderError(
-            f"{path} was written by a newer weft (schema {version}; this weft knows up to {len(scripts)}): "
-            "upgrade weft to use it"
-        )
-    for number in range(version + 1, len(scripts) + 1):
+    version = _version(connection, path)
+    for number, script in list(enumerate(migrations().values(), 1))[version:]:
         try:
             connection.executescript(
-                f"BEGIN IMMEDIATE;\n{scripts[number - 1]}\n"
+                f"BEGIN IMMEDIATE;\n{script}\n"
                 f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {number};\nCOMMIT;"
             )
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """Give the number of the last migration that the file has had."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    known = len(migrations())
+    if version > known:
+        raise DataFolderError(
+            f"{path} was written by a newer weft (schema {version}; this weft knows up to {known}): "
+            "upgrade weft to use it"
+        )
+    return version
 
 
 def _grow_log(path: Path) -> None:

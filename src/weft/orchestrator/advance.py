@@ -70,7 +70,9 @@ async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator)
 async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
     """Commit a batch, and tell those who listen."""
     ports = orchestrator.ports
+    began_at = ports.clock.now()
     standings = await _commit(events, ports)
+    ports.committed(len(events), ports.clock.now() - began_at)
     orchestrator.cascades.learn(standings)
     ports.announce(standings)
     if any(_sets_a_timer(standing) for standing in standings):

@@ -14,12 +14,15 @@ from weft.core.row import ExecutionRow, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
-from weft.errors import NotAllowedError, NotFoundError
+from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.core.plan import Plan
+    from weft.journal.contract import Claim
     from weft.ports import Ports
 
 
@@ -30,6 +33,22 @@ async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -
     execution = _allowed(await _record(request, ports), "cancelled")
     await ports.store.close(execution_id, generation=execution.generation, epoch=execution.epoch)
     return execution
+
+
+async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str | None = None) -> None:
+    """Cancel executions in one commit; those that have ended meanwhile stay as they are."""
+    requests = [
+        CancelRequested(
+            execution_id=row.id, generation=0, running=await ports.store.running(row.id), actor=actor
+        )
+        for row in rows
+    ]
+    standings = await ports.journal.record(requests)
+    ports.announce(standings)
+    for standing in standings:
+        if standing.execution is not None and standing.execution.is_terminal:
+            row = standing.execution
+            await ports.store.close(row.id, generation=row.generation, epoch=row.epoch)
 
 
 async def pause(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
@@ -52,13 +71,18 @@ async def resume(execution_id: str, ports: Ports, *, actor: str | None = None) -
 
 
 async def retry(
-    execution_id: str, ports: Ports, *, nodes: tuple[str, ...] = (), actor: str | None = None
+    execution_id: str,
+    ports: Ports,
+    *,
+    nodes: tuple[str, ...] = (),
+    actor: str | None = None,
+    claim: Claim | None = None,
 ) -> ExecutionRow:
     """Open the next generation of a failed or cancelled execution."""
     await _known_nodes(execution_id, nodes, ports)
     token = await ports.store.token()
     request = RetryRequested(execution_id=execution_id, generation=0, nodes=nodes, actor=actor)
-    standing = await _record(request, ports)
+    standing = await _record(request, ports, claim=claim)
     execution = _allowed(standing, "retried")
     assert standing.plan is not None
     rows = await ports.journal.nodes(execution_id)
@@ -69,20 +93,25 @@ async def retry(
     return execution
 
 
-async def retry_plan(execution_id: str, ports: Ports, *, nodes: tuple[str, ...] = ()) -> RetryPlan:
-    """Say what a retry would run and what it would keep, and do nothing."""
+async def retry_plan(
+    execution_id: str, ports: Ports, *, nodes: tuple[str, ...] = ()
+) -> tuple[int, RetryPlan]:
+    """Say which generation a retry would open, what it would run and what keep, and do nothing."""
     execution, plan = await _known_nodes(execution_id, nodes, ports)
     if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
         raise _not_allowed(execution, "retried")
     stored = await ports.journal.nodes(execution_id)
     rows = {node_id: stored.get(node_id) or NodeRow(node_id=node_id) for node_id in plan.graph.ids}
-    return plan_retry(plan, rows, nodes)
+    return execution.generation + 1, plan_retry(plan, rows, nodes)
 
 
 async def _record(
-    request: CancelRequested | PauseRequested | ResumeRequested | RetryRequested, ports: Ports
+    request: CancelRequested | PauseRequested | ResumeRequested | RetryRequested,
+    ports: Ports,
+    *,
+    claim: Claim | None = None,
 ) -> Standing:
-    standings = await ports.journal.record([request])
+    standings = await ports.journal.record([request], claim=claim)
     ports.announce(standings)
     return standings[0]
 
@@ -105,9 +134,13 @@ async def _known_nodes(execution_id: str, nodes: tuple[str, ...], ports: Ports) 
     plan = None if execution is None else await ports.journal.plan(execution.digest)
     if execution is None or plan is None:
         raise NotFoundError(f"there is no execution {execution_id}")
-    for node_id in nodes:
-        if node_id not in plan.nodes:
-            raise NotFoundError(f"execution {execution_id} has no node {node_id!r}")
+    unknown = [
+        Problem(f"/nodes/{index}", f"the execution has no node {node_id!r}")
+        for index, node_id in enumerate(nodes)
+        if node_id not in plan.nodes
+    ]
+    if unknown:
+        raise RequestError(unknown)
     return execution, plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from weft.core.explain import Position, explain
@@ -11,17 +12,21 @@ from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, readiness
 from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
 from weft.core.state import NodeState
-from weft.core.time import rfc3339
 from weft.errors import EvaluationError, NotFoundError
+from weft.orchestrator.summary import Show, execution_fields, time_of
+from weft.store.contract import WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
+    from weft.core.definition import Node
     from weft.core.payload import Json
     from weft.core.plan import Plan
     from weft.ports import Ports
-    from weft.store.contract import NodeSight, Sight
+    from weft.store.contract import NodeSight, Sight, WorkerSight
 
+# So many nodes are shown before others have a turn on the loop.
+_SHOWN_AT_ONCE = 1000
 # A larger output is shown only where one node is asked for.
 SHOWN_OUTPUT_BYTES = 256 * 1024
 
@@ -42,57 +47,108 @@ _ENDS = {
 }
 
 
-async def describe_execution(execution_id: str, ports: Ports) -> dict[str, Any]:
-    """Give an execution with its nodes, in the order of the definition."""
-    execution, plan, rows, sight = await _read(execution_id, ports)
-    nodes = [_node(node_id, rows.get(node_id), plan, sight) for node_id in plan.graph.ids]
+async def describe_execution(
+    execution_id: str,
+    ports: Ports,
+    *,
+    namespace: str | None = None,
+    brief: bool = False,
+    show: Show = decode,
+) -> dict[str, Any]:
+    """Give an execution with its nodes, in the order of the definition.
+
+    ``brief`` leaves out the outputs and errors of the nodes.
+    """
+    execution, plan, rows, sight = await _read(execution_id, ports, namespace)
     counts = dict.fromkeys(NodeState, 0)
-    for node in nodes:
+    nodes = []
+    for index, node_id in enumerate(plan.graph.ids):
+        if index and index % _SHOWN_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        node = _node(node_id, rows.get(node_id), plan, sight, show)
         counts[node["state"]] += 1
-    return {
-        "id": execution.id,
-        "workflow": execution.workflow,
-        "version": execution.version,
-        "digest": execution.digest,
-        "generation": execution.generation,
-        "state": execution.state,
-        "live": execution.is_terminal or sight is not None,
-        "input": decode(execution.input),
-        "output": None if execution.output is None else decode(execution.output),
-        "error": execution.error,
-        "labels": execution.labels,
-        "priority": execution.priority,
-        "batch": execution.batch,
-        "created_at": _time(execution.created_at),
-        "started_at": _time(execution.started_at),
-        "finished_at": _time(execution.finished_at),
-        "counts": counts,
-        "nodes": nodes,
-    }
+        if brief:
+            del node["output"], node["error"]
+        nodes.append(node)
+    live = execution.is_terminal or sight is not None
+    return {**execution_fields(execution, counts, live=live, show=show), "nodes": nodes}
 
 
-async def describe_node(execution_id: str, node_id: str, ports: Ports) -> dict[str, Any]:
+async def describe_nodes(
+    execution_id: str,
+    ports: Ports,
+    *,
+    namespace: str | None = None,
+    states: Collection[NodeState] = (),
+    start: int = 0,
+    limit: int,
+    show: Show = decode,
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Give up to ``limit`` nodes from a place in the definition on, and the place of the next; None: no more.
+
+    ``states``: only nodes that are in one of these; none given: all.
+    """
+    _, plan, rows, sight = await _read(execution_id, ports, namespace)
+    nodes: list[dict[str, Any]] = []
+    for place in range(start, len(plan.graph.ids)):
+        node_id = plan.graph.ids[place]
+        row = rows.get(node_id)
+        if states and _state(row, None if sight is None else sight.nodes.get(node_id)) not in states:
+            continue
+        if len(nodes) == limit:
+            return nodes, place
+        nodes.append(_node(node_id, row, plan, sight, show))
+    return nodes, None
+
+
+async def describe_node(
+    execution_id: str, node_id: str, ports: Ports, *, namespace: str | None = None, show: Show = decode
+) -> dict[str, Any]:
     """Give one node with its config, all its attempts and its whole output."""
-    execution, plan, rows, sight = await _read(execution_id, ports)
+    execution, plan, rows, sight = await _read(execution_id, ports, namespace)
     _require_node(execution, plan, node_id)
     row = rows.get(node_id)
-    node = _node(node_id, row, plan, sight)
+    node = _node(node_id, row, plan, sight, show)
     if row is not None and row.blob is not None:
-        node["output"] = decode((await ports.journal.blobs([row.blob]))[row.blob])
+        node["output"] = show((await ports.journal.blobs([row.blob]))[row.blob])
     elif row is not None and row.output is not None:
-        node["output"] = decode(row.output)
+        node["output"] = show(row.output)
     generation = execution.generation if row is None else row.generation
     node["config"] = await _config(node_id, execution, plan, rows, ports, generation=generation)
     node["generation"] = execution.generation
-    node["attempts"] = await attempts_of(execution_id, node_id, ports)
+    node["attempts"] = (await attempts_of(execution_id, [node_id], ports))[node_id]
     return node
 
 
+async def describe_dead_letters(letters: Sequence[DeadLetter], ports: Ports) -> list[dict[str, Any]]:
+    """Give dead letters in their order, each with the config and the attempts of its generation."""
+    shown: dict[str, dict[str, Any]] = {}
+    by_execution: dict[str, list[DeadLetter]] = {}
+    for letter in letters:
+        by_execution.setdefault(letter.execution_id, []).append(letter)
+    # Rows and history of an execution are read once, however many of its nodes have failed.
+    for execution_id, own in by_execution.items():
+        try:
+            execution, plan = await _find(execution_id, ports)
+        except NotFoundError:
+            continue  # removed meanwhile, with its letters
+        rows = await ports.journal.nodes(execution_id)
+        attempts = await attempts_of(execution_id, {letter.node_id for letter in own}, ports)
+        for letter in own:
+            config = await _config(letter.node_id, execution, plan, rows, ports, generation=letter.generation)
+            shown[letter.id] = _letter(letter, config, attempts[letter.node_id])
+    return [shown[letter.id] for letter in letters if letter.id in shown]
+
+
 async def describe_dead_letter(letter: DeadLetter, ports: Ports) -> dict[str, Any]:
-    """Give a dead letter with the config and the attempts of its generation."""
-    execution, plan = await _find(letter.execution_id, ports)
-    rows = await ports.journal.nodes(letter.execution_id)
-    attempts = await attempts_of(letter.execution_id, letter.node_id, ports)
+    """Give one dead letter."""
+    shown = await describe_dead_letters([letter], ports)
+    if not shown:
+        raise NotFoundError(f"there is no dead letter {letter.id}")
+    return shown[0]
+
+
+def _letter(letter: DeadLetter, config: Json, attempts: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "id": letter.id,
         "execution": letter.execution_id,
@@ -102,38 +158,45 @@ async def describe_dead_letter(letter: DeadLetter, ports: Ports) -> dict[str, An
         "attempt": letter.attempt,
         "handler": letter.handler,
         "queue": letter.queue,
-        "config": await _config(letter.node_id, execution, plan, rows, ports, generation=letter.generation),
+        "config": config,
         "error": letter.error,
         "attempts": [attempt for attempt in attempts if attempt["generation"] == letter.generation],
         "state": letter.state,
-        "created_at": _time(letter.created_at),
+        "created_at": time_of(letter.created_at),
     }
 
 
-async def attempts_of(execution_id: str, node_id: str, ports: Ports) -> list[dict[str, Any]]:
-    """Read a node's attempts from the history: the end of each is an event."""
-    attempts: dict[int, dict[str, Any]] = {}
+async def attempts_of(
+    execution_id: str, node_ids: Collection[str], ports: Ports
+) -> dict[str, list[dict[str, Any]]]:
+    """Read the attempts of nodes from the history: the end of each is an event."""
+    found: dict[str, dict[int, dict[str, Any]]] = {node_id: {} for node_id in node_ids}
     after = 0
-    while True:
-        page = await ports.journal.events(execution_id, after=after)
+    while page := await ports.journal.events(execution_id, after=after):
         for event in page:
             outcome = _ENDS.get(event.type)
-            if event.node == node_id and outcome is not None and event.attempt:
-                if outcome == "failed" and attempts.get(event.attempt, {}).get("outcome") == "lost":
-                    continue  # a node that failed because this attempt was lost
-                if outcome == "cancelled" and event.started_at is None:
-                    continue  # no attempt was in hand
-                attempts[event.attempt] = _attempt(event, outcome)
-        if not page:
-            return [attempts[number] for number in sorted(attempts)]
+            if outcome is None or not event.attempt or event.node not in found:
+                continue
+            attempts = found[event.node]
+            if outcome == "failed" and attempts.get(event.attempt, {}).get("outcome") == "lost":
+                continue  # a node that failed because this attempt was lost
+            if outcome == "cancelled" and event.started_at is None:
+                continue  # no attempt was in hand
+            attempts[event.attempt] = _attempt(event, outcome)
         after = page[-1].seq
+    return {node_id: [attempts[number] for number in sorted(attempts)] for node_id, attempts in found.items()}
 
 
 async def explain_node(
-    execution_id: str, node_id: str, ports: Ports, *, queues: Collection[str] | None
+    execution_id: str,
+    node_id: str,
+    ports: Ports,
+    *,
+    namespace: str | None = None,
+    workers: Sequence[WorkerSight] | None,
 ) -> dict[str, Any]:
-    """Say why a node is not running. ``queues``: those that a living worker serves (None: all)."""
-    execution, plan, rows, sight = await _read(execution_id, ports)
+    """Say why a node is not running. ``workers``: those that are known (None: one serves whatever comes)."""
+    execution, plan, rows, sight = await _read(execution_id, ports, namespace)
     _require_node(execution, plan, node_id)
     row = rows.get(node_id) or NodeRow(node_id=node_id)
     position = None
@@ -153,22 +216,32 @@ async def explain_node(
         row,
         position,
         settled={settled.node_id for settled in rows.values() if settled.is_settled},
-        served=queues is None or plan.nodes[node_id].queue in queues,
+        served=workers is None or any(_takes(worker, plan.nodes[node_id]) for worker in workers),
         max_concurrency_binds=sight is not None and limit is not None and limit <= sight.places,
     )
     shown = []
     for reason in reasons:
         item: dict[str, Any] = {"code": reason.code, "message": reason.message}
         if reason.until is not None:
-            item["until"] = _time(reason.until)
+            item["until"] = time_of(reason.until)
         if reason.nodes is not None:
             item["nodes"] = list(reason.nodes)
         shown.append(item)
-    return {"state": _node(node_id, rows.get(node_id), plan, sight)["state"], "reasons": shown}
+    seen = None if sight is None else sight.nodes.get(node_id)
+    return {"state": _state(rows.get(node_id), seen), "reasons": shown}
+
+
+def serves(worker: WorkerSight, queue: str) -> bool:
+    """Say whether a worker takes tasks of this queue now."""
+    return worker.state is WorkerState.ALIVE and (worker.queues is None or queue in worker.queues)
+
+
+def _takes(worker: WorkerSight, node: Node) -> bool:
+    return serves(worker, node.queue) and node.handler in worker.handlers
 
 
 async def _read(
-    execution_id: str, ports: Ports
+    execution_id: str, ports: Ports, namespace: str | None
 ) -> tuple[ExecutionRow, Plan, Mapping[str, NodeRow], Sight | None]:
     """Read all that is shown of an execution, so that the parts fit together.
 
@@ -177,7 +250,7 @@ async def _read(
     """
     while True:
         sight = await ports.store.look(execution_id)
-        execution, plan = await _find(execution_id, ports)
+        execution, plan = await _find(execution_id, ports, namespace)
         rows = await ports.journal.nodes(execution_id)
         now, _ = await _find(execution_id, ports)
         if now.generation != execution.generation:
@@ -245,37 +318,42 @@ def _seen(
         seen[row.node_id] = row
 
 
-async def _find(execution_id: str, ports: Ports) -> tuple[ExecutionRow, Plan]:
-    execution = await ports.journal.execution(execution_id)
+async def _find(execution_id: str, ports: Ports, namespace: str | None = None) -> tuple[ExecutionRow, Plan]:
+    execution = await ports.journal.execution(execution_id, namespace=namespace)
     plan = None if execution is None else await ports.journal.plan(execution.digest)
     if execution is None or plan is None:
         raise NotFoundError(f"there is no execution {execution_id}")
     return execution, plan
 
 
-def _node(node_id: str, row: NodeRow | None, plan: Plan, sight: Sight | None) -> dict[str, Any]:
+def _state(row: NodeRow | None, seen: NodeSight | None) -> NodeState:
+    if row is not None and row.state is not None:
+        return row.state
+    return NodeState.PENDING if seen is None else _PHASES.get(seen.phase, NodeState.PENDING)
+
+
+def _node(node_id: str, row: NodeRow | None, plan: Plan, sight: Sight | None, show: Show) -> dict[str, Any]:
     row = row or NodeRow(node_id=node_id)
     seen = sight.nodes.get(node_id) if sight is not None and row.state is None else None
-    state = row.state or (NodeState.PENDING if seen is None else _PHASES.get(seen.phase, NodeState.PENDING))
     # In flight: the attempt under way. Otherwise the latest that ended.
     now = seen if seen is not None and seen.queued_at is not None else None
     has_output = row.output is not None and len(row.output) <= SHOWN_OUTPUT_BYTES
     return {
         "id": node_id,
         "handler": plan.nodes[node_id].handler,
-        "state": state,
+        "state": _state(row, seen),
         # From the cache it came without an attempt, whatever was tried before.
         "attempt": 0 if row.cached else now.attempt if now else row.ended,
-        "queued_at": _time(now.queued_at if now else row.queued_at),
-        "started_at": _time(now.started_at if now else row.started_at),
-        "finished_at": _time(None if now else row.finished_at),
-        "due_at": _time(_due_at(row, seen)),
+        "queued_at": time_of(now.queued_at if now else row.queued_at),
+        "started_at": time_of(now.started_at if now else row.started_at),
+        "finished_at": time_of(None if now else row.finished_at),
+        "due_at": time_of(_due_at(row, seen)),
         "worker": now.worker if now else row.worker,
         "reason": row.reason,
         "cause": row.cause,
         "cached": row.cached,
         "error": row.error,
-        "output": decode(row.output) if has_output and row.output is not None else None,
+        "output": show(row.output) if has_output and row.output is not None else None,
         "output_bytes": row.output_bytes,
     }
 
@@ -293,13 +371,9 @@ def _attempt(event: History, outcome: str) -> dict[str, Any]:
         "number": event.attempt,
         "generation": event.generation,
         "worker": event.worker,
-        "queued_at": _time(event.queued_at),
-        "started_at": _time(event.started_at),
-        "finished_at": _time(event.finished_at),
+        "queued_at": time_of(event.queued_at),
+        "started_at": time_of(event.started_at),
+        "finished_at": time_of(event.finished_at),
         "outcome": outcome,
         "error": event.error,
     }
-
-
-def _time(at: int | None) -> str | None:
-    return None if at is None else rfc3339(at)

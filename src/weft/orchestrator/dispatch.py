@@ -12,6 +12,7 @@ from weft.core.ledger import Verdict
 from weft.core.snapshot import Settlement
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import NodeView
+from weft.feed.contract import node_queued
 from weft.limits.contract import Ticket
 from weft.orchestrator.inhand import with_running
 from weft.orchestrator.recover import rebuild
@@ -213,11 +214,16 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
                     secrets=decision.secrets,
                     resource_tag=node.resource_tag,
                     cache_key=decision.cache_key,
+                    namespace=execution.namespace,
                 ),
                 execution.epoch,
             )
         )
     answers = await ports.store.queue(tasks)
+    if ports.feed is not None:
+        for (task, _), answer in zip(tasks, answers, strict=True):
+            if answer is Answer.YES and ports.feed.wanted(task.execution_id):
+                ports.feed.tell([node_queued(task)], namespace=task.namespace)
     if not ports.transport.joint:
         await ports.transport.send(
             [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]

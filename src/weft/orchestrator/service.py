@@ -14,6 +14,7 @@ from weft.orchestrator.collect import collect, drain
 from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
+from weft.orchestrator.upkeep import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,24 +32,44 @@ COLLECTORS = 2
 _READ_SECONDS = 60.0
 _SHORTEST_SWEEP_SECONDS = 0.001
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
+# A sweep that takes so much longer than its interval does not come back by itself.
+_STUCK_SECONDS = 30.0
 
 
 class Orchestrator:
     """Moves executions forward. Any number of them may share the ports."""
 
-    def __init__(self, ports: Ports, *, name: str, recovers: bool = True) -> None:
-        """``recovers``: whether it takes up executions that others have left, or only what it is given."""
+    def __init__(
+        self, ports: Ports, *, name: str, recovers: bool = True, retention_seconds: float | None = None
+    ) -> None:
+        """``recovers``: whether it takes up executions that others have left, or only what it is given.
+
+        ``retention_seconds``: how long history is kept; None: for ever.
+        """
         self.ports = ports
         self.name = name
         self._recovers = recovers
+        self._retention_seconds = retention_seconds
         self.payloads = Payloads()
         self.cascades = Cascades()
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
+        self._swept_at = 0
 
     def nudge(self) -> None:
         """Look at the timers now: one may be earlier than was known."""
         self._nudged.set()
+
+    def fault(self) -> str | None:
+        """Say what keeps it from its work; None: nothing does."""
+        if not self._loops:
+            return "it is not running"
+        if any(loop.done() for loop in self._loops):
+            return "one of its loops has ended"
+        still_seconds = (self.ports.clock.now() - self._swept_at) / MICROSECONDS
+        if still_seconds > self.ports.sweep_seconds + _STUCK_SECONDS:
+            return f"it has stood still for {still_seconds:.0f} s"
+        return None
 
     def quarantine(self, result: Result) -> None:
         """Put a message aside that names what does not exist."""
@@ -59,8 +80,12 @@ class Orchestrator:
         """Recover what an earlier process left, then start the loops."""
         if self._recovers:
             await recover(self.ports, grace_seconds=0)
+        self._swept_at = self.ports.clock.now()
         loops = [self._collecting() for _ in range(COLLECTORS)]
-        self._loops = [asyncio.create_task(loop) for loop in (*loops, self._sweeping(), self._looking_back())]
+        loops += [self._sweeping(), self._looking_back(), self._sweeping_blobs()]
+        if self._retention_seconds is not None:
+            loops.append(self._purging(self._retention_seconds))
+        self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def stop(self) -> None:
         """Stop between two batches; what was read and not acknowledged comes again."""
@@ -84,6 +109,7 @@ class Orchestrator:
     async def _sweeping(self) -> None:
         while True:
             self._nudged.clear()
+            self._swept_at = self.ports.clock.now()
             next_at = await self._guarded(lambda: sweep(self))
             wait_seconds = self.ports.sweep_seconds
             if next_at is not None:
@@ -100,6 +126,16 @@ class Orchestrator:
             await self._guarded(lambda: reclaim(self))
             if self._recovers:
                 await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
+
+    async def _purging(self, retention_seconds: float) -> None:
+        while True:
+            await self._guarded(lambda: purge(self.ports, retention_seconds=retention_seconds))
+            await asyncio.sleep(look_seconds(retention_seconds))
+
+    async def _sweeping_blobs(self) -> None:
+        while True:
+            await asyncio.sleep(BLOB_LOOK_SECONDS)
+            await self._guarded(lambda: sweep_blobs(self.ports))
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
         """Outlive a journal that is away: nothing was acknowledged, so nothing is lost by waiting."""

@@ -1,25 +1,150 @@
-"""Steps 1 and 2: executions are recorded, put into the store, and announced."""
+"""Steps 1 and 2: inputs become submissions; these are recorded, put into the store, and announced."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from weft.core.payload import decode, encode, find_fault, pointer
+from weft.core.row import History
 from weft.core.snapshot import Snapshot
 from weft.core.task import Wake
+from weft.core.validation import check_input
+from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem
+from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, Submission
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.core.bounds import Bounds
+    from weft.core.payload import Json
+    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
-    from weft.journal.contract import Submission
+    from weft.journal.contract import Claim, NewBatch
     from weft.ports import Ports
 
+# So many executions are put into the store before others have a turn on the loop.
+_INSTALLED_AT_ONCE = 500
+# Greater numbers are no versions of anything, and no integers of a database.
+_MAX_VERSION = 2**62
+# Of all inputs of a batch, so many problems are told.
+_MAX_PROBLEMS = 1000
 
-async def submit(submissions: Sequence[Submission], ports: Ports) -> Sequence[ExecutionRow]:
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """What executions are made of: a plan, and its place among the workflows."""
+
+    plan: Plan
+    # What the plan was made of; b"": the journal has it.
+    document: bytes = b""
+    workflow: str | None = None
+    version: int | None = None
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How executions are to run, and whose they are."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    labels: dict[str, str] = {}
+    priority: str = "normal"
+
+
+async def find_source(
+    workflow: str, version: int | str, ports: Ports, *, namespace: str = DEFAULT_NAMESPACE
+) -> Source:
+    """Find a stored version by its number, by an alias, or the latest; raises NotFoundError."""
+    is_possible = isinstance(version, str) or 0 < version <= _MAX_VERSION
+    found = await ports.journal.version(workflow, version, namespace=namespace) if is_possible else None
+    if found is None:
+        what = f"workflow {workflow[:200]!r}"
+        if version != LATEST:
+            what = f"version {str(version)[:200]!r} of {what}"
+        raise NotFoundError(f"there is no {what}")
+    plan = await ports.journal.plan(found.digest)
+    if plan is None:
+        raise JournalError(f"the journal has no definition {found.digest}, though a version names it")
+    return Source(plan=plan, workflow=workflow, version=found.version)
+
+
+def read_input(value: Json, plan: Plan, bounds: Bounds) -> bytes | list[Problem]:
+    """Make a value the input of an execution, or list what keeps it from that, with pointers into it."""
+    try:
+        payload = encode(value, max_bytes=bounds.max_payload_bytes, max_depth=bounds.max_depth)
+    except PayloadError as error:
+        if error.code == "too_large":
+            return [Problem("", str(error))]
+        fault = find_fault(value, max_values=bounds.max_payload_bytes, max_depth=bounds.max_depth)
+        return [Problem(pointer(fault.path), fault.message)]
+    # What is checked is what will be read: a subclass of dict or str is none any more.
+    return check_input(plan, value if plan.input_schema is None else decode(payload)) or payload
+
+
+def read_inputs(values: Sequence[Json], plan: Plan, bounds: Bounds) -> list[bytes]:
+    """Make values the inputs of as many executions: all, or InputError with pointers into the list."""
+    payloads: list[bytes] = []
+    problems: list[Problem] = []
+    for index, value in enumerate(values):
+        payload = read_input(value, plan, bounds)
+        if isinstance(payload, bytes):
+            payloads.append(payload)
+            continue
+        problems += [Problem(f"/{index}{problem.pointer}", problem.message) for problem in payload]
+        if len(problems) >= _MAX_PROBLEMS:
+            break
+    if problems:
+        raise InputError(problems[:_MAX_PROBLEMS])
+    return payloads
+
+
+def make_submission(
+    execution_id: str, source: Source, payload: bytes, manner: Manner, *, batch: str | None = None
+) -> Submission:
+    return Submission(
+        id=execution_id,
+        plan=source.plan,
+        document=source.document,
+        input=payload,
+        namespace=manner.namespace,
+        workflow=source.workflow,
+        version=source.version,
+        labels=manner.labels,
+        priority=manner.priority,
+        batch=batch,
+    )
+
+
+async def submit(
+    submissions: Sequence[Submission],
+    ports: Ports,
+    *,
+    claim: Claim | None = None,
+    batch: NewBatch | None = None,
+) -> Sequence[ExecutionRow]:
     """Accept executions: durable when this returns. A crash after the commit is repaired by the sweep."""
     token = await ports.store.token()
-    rows = await ports.journal.submit(submissions)
-    for row, submission in zip(rows, submissions, strict=True):
-        await ports.store.install(Snapshot(row, submission.plan, ()), token=token, fresh=True)
-    await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in rows])
+    began_at = ports.clock.now()
+    rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
+    ports.committed(len(rows), ports.clock.now() - began_at)
+    for start in range(0, len(rows), _INSTALLED_AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+        part = rows[start : start + _INSTALLED_AT_ONCE]
+        for row, submission in zip(part, submissions[start : start + _INSTALLED_AT_ONCE], strict=True):
+            await ports.store.install(Snapshot(row, submission.plan, ()), token=token, fresh=True)
+        await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in part])
+        _tell(part, ports)
     return rows
+
+
+def _tell(rows: Sequence[ExecutionRow], ports: Ports) -> None:
+    if ports.feed is None:
+        return
+    created = [
+        History(seq=1, at=row.created_at, type="execution.created", execution=row.id, generation=1)
+        for row in rows
+        if ports.feed.wanted(row.id)
+    ]
+    if created:
+        ports.feed.tell(created, namespace=rows[0].namespace)

@@ -55,7 +55,7 @@ def load(source: str, registry: Registry, *, bounds: Bounds = DEFAULT_BOUNDS) ->
 
 def read_value(source: str, *, bounds: Bounds = DEFAULT_BOUNDS) -> Json:
     """Read one JSON or YAML document from a file, or from stdin where ``source`` is ``-``."""
-    text = _read_bytes(source, bounds.max_body_bytes)
+    text = read_bytes(source, max_bytes=bounds.max_body_bytes)
     limits = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
     suffix = Path(source).suffix.lower()
     try:
@@ -79,8 +79,8 @@ def _read_either(text: bytes, limits: dict[str, int]) -> Json:
             raise not_json from None
 
 
-def _read_bytes(source: str, max_bytes: int) -> bytes:
-    # One byte more than allowed is enough to know, however large the file is.
+def read_bytes(source: str, *, max_bytes: int) -> bytes:
+    """Read a file, or stdin. One byte more than allowed is enough to know, however large the file is."""
     try:
         if source == STDIN:
             return sys.stdin.buffer.read(max_bytes + 1)

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from weft.core.validation import check
 from weft.embedded import Engine
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from weft.handlers.registry import Registry
 
 Runnable: TypeAlias = Workflow | Mapping[str, Any] | str | os.PathLike[str]
+NewLoop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+_Result = TypeVar("_Result")
 
 log = logging.getLogger("weft")
 
@@ -51,13 +53,7 @@ def run(
 
     Raises DefinitionError, InputError or DocumentError before anything has run.
     """
-    main = execute(workflow, input, data=data)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        with asyncio.Runner() as runner:
-            return runner.run(main)
-    return _run_in_thread(main)
+    return run_to_end(execute(workflow, input, data=data))
 
 
 async def execute(
@@ -67,9 +63,9 @@ async def execute(
     data: str | os.PathLike[str] | None = None,
 ) -> ExecutionResult:
     """Do what ``run`` does, on the running loop. Cancelling this cancels the execution."""
-    settings = _settings()
-    registry = _registry(settings)
-    document, plan = _plan(workflow, registry, settings)
+    settings = effective_settings()
+    registry = registry_of(settings)
+    document, plan = make_plan(workflow, registry, settings)
     folder = None if data is None else Path(data)
     async with Engine(registry=registry, settings=settings, data=folder, recovers=False) as engine:
         # An earlier process may have died over the same: then that execution is taken to its end.
@@ -90,14 +86,16 @@ async def ended(execution_id: str, engine: Engine) -> None:
         raise
 
 
-def _settings() -> Settings:
-    settings, warnings = read_settings()
+def effective_settings(given: Mapping[str, object] | None = None) -> Settings:
+    """Read the settings; those that are given go before all others."""
+    settings, warnings = read_settings(flags=given)
     for warning in warnings:
         log.warning(warning)
     return settings
 
 
-def _registry(settings: Settings) -> Registry:
+def registry_of(settings: Settings) -> Registry:
+    """Give what can be called in one run."""
     # The handlers are those of the process; the functions of one run are nobody else's.
     registry = default_registry().scoped()
     code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
@@ -107,7 +105,7 @@ def _registry(settings: Settings) -> Registry:
     return registry
 
 
-def _plan(workflow: Runnable, registry: Registry, settings: Settings) -> tuple[Json, Plan]:
+def make_plan(workflow: Runnable, registry: Registry, settings: Settings) -> tuple[Json, Plan]:
     """Give a workflow's document and plan; its functions can be called from then on."""
     bounds = settings.bounds()
     document: Json
@@ -137,19 +135,31 @@ def _plan(workflow: Runnable, registry: Registry, settings: Settings) -> tuple[J
     return document, checked.plan
 
 
-def _run_in_thread(main: Coroutine[Any, Any, ExecutionResult]) -> ExecutionResult:
+def run_to_end(main: Coroutine[Any, Any, _Result], *, new_loop: NewLoop | None = None) -> _Result:
+    """Run a coroutine on a loop of its own, wherever this is called; Ctrl-C cancels it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass  # and out of here, or every error of the run would be shown as one of this one
+    else:
+        return _run_in_thread(main, new_loop)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(main)
+
+
+def _run_in_thread(main: Coroutine[Any, Any, _Result], new_loop: NewLoop | None) -> _Result:
     """Run a coroutine on a loop in another thread: the loop of this one is busy calling us."""
     begun: SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = SimpleQueue()
-    outcome: Future[ExecutionResult] = Future()
+    outcome: Future[_Result] = Future()
     context = copy_context()
 
-    async def supervised() -> ExecutionResult:
+    async def supervised() -> _Result:
         begun.put((asyncio.get_running_loop(), asyncio.current_task()))
         return await main
 
     def work() -> None:
         try:
-            with asyncio.Runner() as runner:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
                 result = runner.run(supervised(), context=context)
         except BaseException as error:
             outcome.set_exception(error)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from weft.core.event import Running
     from weft.core.plan import Plan
@@ -152,6 +152,34 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
     places: int
 
 
+class WorkerState(StrEnum):
+    ALIVE = "alive"
+    # It takes no more tasks, and ends what it has in hand.
+    DRAINING = "draining"
+    # It has not been heard of for longer than a lease: what it held moves on.
+    LOST = "lost"
+
+
+class WorkerSight(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as it announces itself, for those who look from outside. Nothing is decided by it."""
+
+    # One process life: a worker that is started again has another id.
+    id: str
+    host: str
+    pid: int
+    version: str
+    state: WorkerState
+    # None: every queue.
+    queues: tuple[str, ...] | None
+    handlers: tuple[str, ...]
+    concurrency: int
+    # Attempts in hand.
+    running: int
+    started_at: int
+    # When it was last heard of, on the store's clock: whatever it says itself is replaced.
+    heartbeat_at: int = 0
+
+
 class StateStore(Protocol):
     async def token(self) -> str:
         """Give a word that is lost whenever the store's state is: it says which life of the store this is."""
@@ -221,3 +249,30 @@ class StateStore(Protocol):
 
     async def look(self, execution_id: str) -> Sight | None:
         """Show an execution's unsettled nodes."""
+
+    async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
+        """Count the nodes of each execution that a look shows as queued and as running; None: not here.
+
+        Each costs the same, however many nodes it has.
+        """
+
+    async def running_by_queue(self) -> Mapping[str, int]:
+        """Count the attempts that workers have in hand, of all executions, by the queue they came on."""
+
+    async def backlog(self) -> int:
+        """Count the unsettled nodes of all executions in the store, at no more cost than one read."""
+
+    async def announce_worker(self, worker: WorkerSight) -> None:
+        """Say that a worker is there, and how it stands: at its start, and with every heartbeat.
+
+        May be called from another thread than the rest.
+        """
+
+    async def remove_worker(self, worker_id: str) -> None:
+        """Forget a worker that has stopped."""
+
+    async def workers(self) -> Sequence[WorkerSight]:
+        """Show the workers, by id. One that was not heard of for a lease is LOST, and later forgotten.
+
+        One that is heard again, as a process is that was stopped and goes on, is there again.
+        """

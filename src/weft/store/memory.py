@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from weft.core.definition import TriggerRule
 from weft.core.event import Running
 from weft.core.state import ExecutionState, NodeState
@@ -25,10 +27,12 @@ from weft.store.contract import (
     Sight,
     Started,
     StartRequest,
+    WorkerSight,
+    WorkerState,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
@@ -40,8 +44,11 @@ RUNNING, REPORTED, LIMBO, TIMER = "running", "reported", "limbo", "timer"
 
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
+# A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
+_KEEP_LOST = micros(3600)
 _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
 _IN_FLIGHT = frozenset({QUEUED, RUNNING, REPORTED, LIMBO})
+_IN_HAND = frozenset({RUNNING, REPORTED})
 
 
 class _Node:
@@ -88,7 +95,18 @@ class _Node:
 class _Execution:
     """One execution that is not terminal."""
 
-    __slots__ = ("deadline_at", "free", "nodes", "outcomes", "places", "plan", "row", "window")
+    __slots__ = (
+        "deadline_at",
+        "delayed",
+        "free",
+        "nodes",
+        "outcomes",
+        "places",
+        "plan",
+        "row",
+        "running",
+        "window",
+    )
 
     def __init__(self, row: ExecutionRow, plan: Plan, window: int) -> None:
         self.row = row
@@ -101,6 +119,10 @@ class _Execution:
         # Dicts as ordered sets: first freed, first served.
         self.free: dict[str, None] = {}
         self.places: set[str] = set()
+        # Of those with a place, how many a worker has in hand or has reported; and how many wait without one,
+        # for a timer or in the line of their tag.
+        self.running = 0
+        self.delayed = 0
 
     @property
     def is_open(self) -> bool:
@@ -160,6 +182,9 @@ class MemoryStore:
         self._leases: dict[tuple[str, str], _Node] = {}
         # Executions with free nodes, and since when the oldest of them waits
         self._with_free: dict[str, int] = {}
+        # Unsettled nodes of all executions, by their rows.
+        self._unsettled = 0
+        self._workers: dict[str, WorkerSight] = {}
 
     # -- life of an execution ----------------------------------------------------------------------
 
@@ -179,6 +204,7 @@ class MemoryStore:
         self._drop(row.id)
         self._closed.pop(row.id, None)
         execution = self._executions[row.id] = _Execution(row, snapshot.plan, self._window)
+        self._unsettled += row.unsettled
         now = self._now()
         self._set_deadline(execution)
         # All that is settled first, then what it frees: the order of the rows is of no consequence.
@@ -231,6 +257,7 @@ class MemoryStore:
         execution = self._executions.pop(execution_id, None)
         if execution is None:
             return
+        self._unsettled -= execution.row.unsettled
         self._with_free.pop(execution_id, None)
         for node_id in execution.nodes:
             self._leases.pop((execution_id, node_id), None)
@@ -263,6 +290,7 @@ class MemoryStore:
         if execution.row.epoch > row.epoch or execution.row.generation > row.generation:
             return Answer.REFUSED
         if row.seq >= execution.row.seq:
+            self._unsettled += row.unsettled - execution.row.unsettled
             execution.row = row
             self._set_deadline(execution)
         for node_row in settlement.rows:
@@ -353,6 +381,7 @@ class MemoryStore:
             self._set_free(execution, node_id, node, now)
             return
         node.phase, node.since, node.due_at = TIMER, now, node.retry_at
+        execution.delayed += 1
         entry = (node.retry_at, execution.row.id, node_id, execution.row.generation, node.attempt)
         heapq.heappush(self._timers, entry)
 
@@ -365,8 +394,13 @@ class MemoryStore:
         if node.phase in _IN_FLIGHT:
             execution.places.discard(node_id)
             self._leases.pop((execution.row.id, node_id), None)
+            if node.phase in _IN_HAND:
+                execution.running -= 1
         elif node.phase is LINED:
             self._leases.pop((execution.row.id, node_id), None)
+            execution.delayed -= 1
+        elif node.phase is TIMER:
+            execution.delayed -= 1
         elif node.phase is FREE:
             self._leave_free(execution, node_id)
 
@@ -470,6 +504,7 @@ class MemoryStore:
         # If the line forgets it, it is free again after a long while, and stands in line once more.
         node.lease_until = now + self._reported
         self._leases[execution_id, node_id] = node
+        execution.delayed += 1
         return Answer.YES
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
@@ -536,6 +571,7 @@ class MemoryStore:
             return Started(Answer.REFUSED)
         node.phase, node.since, node.started_at = RUNNING, now, now
         node.nonce, node.worker, node.lease_until = request.nonce, request.worker, now + self._lease
+        execution.running += 1
         self._leases[request.execution_id, request.node_id] = node
         return Started(Answer.YES, now)
 
@@ -547,8 +583,9 @@ class MemoryStore:
         found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)
         if isinstance(found, Answer):
             return found
-        _, node = found
+        execution, node = found
         if node.phase is LIMBO:
+            execution.running += 1
             node.phase, node.nonce, node.worker = RUNNING, item.nonce, item.worker
             node.queued_at, node.started_at = item.queued_at, item.started_at
         elif node.phase not in (RUNNING, REPORTED) or node.nonce != item.nonce:
@@ -563,8 +600,9 @@ class MemoryStore:
             found = self._find(result.execution_id, result.generation, result.node_id, result.attempt)
             if isinstance(found, Answer):
                 continue
-            _, node = found
+            execution, node = found
             if node.phase is LIMBO:
+                execution.running += 1
                 node.nonce, node.worker = nonce, result.worker
                 node.queued_at, node.started_at = result.queued_at, result.started_at
             elif node.phase is not RUNNING or node.nonce != nonce:
@@ -600,6 +638,7 @@ class MemoryStore:
                 continue
             node = execution.nodes.get(node_id)
             if node is not None and node.attempt == attempt and node.phase is TIMER:
+                self._leave_phase(execution, node_id, node)
                 self._set_free(execution, node_id, node, now)
                 woken[execution_id, generation] = None
         for execution_id, generation in deadlines:
@@ -645,6 +684,40 @@ class MemoryStore:
             node.started_at,
         )
 
+    # -- the fleet ---------------------------------------------------------------------------------
+
+    async def running_by_queue(self) -> Mapping[str, int]:
+        running: dict[str, int] = {}
+        # All that is in hand holds a lease, so this costs what is in flight, and nothing on the way there.
+        for (execution_id, node_id), node in self._leases.items():
+            if node.phase in _IN_HAND:
+                queue = self._executions[execution_id].plan.nodes[node_id].queue
+                running[queue] = running.get(queue, 0) + 1
+        return running
+
+    async def backlog(self) -> int:
+        return self._unsettled
+
+    async def announce_worker(self, worker: WorkerSight) -> None:
+        self._workers[worker.id] = replace(worker, heartbeat_at=self._now())
+
+    async def remove_worker(self, worker_id: str) -> None:
+        self._workers.pop(worker_id, None)
+
+    async def workers(self) -> Sequence[WorkerSight]:
+        now = self._now()
+        seen = []
+        # A copy: a heartbeat may come from its thread meanwhile.
+        for worker_id, worker in sorted(self._workers.copy().items()):
+            silence = now - worker.heartbeat_at
+            if silence <= self._lease:
+                seen.append(worker)
+            elif silence <= self._lease + _KEEP_LOST:
+                seen.append(replace(worker, state=WorkerState.LOST))
+            else:
+                self._workers.pop(worker_id, None)
+        return seen
+
     # -- looking in --------------------------------------------------------------------------------
 
     async def running(self, execution_id: str) -> dict[str, Running]:
@@ -654,7 +727,7 @@ class MemoryStore:
         return {
             node_id: Running(node.attempt, node.worker, node.queued_at, node.started_at)
             for node_id in execution.places
-            if (node := execution.nodes[node_id]).phase in (RUNNING, REPORTED)
+            if (node := execution.nodes[node_id]).phase in _IN_HAND
         }
 
     def in_hand(self, execution_id: str) -> tuple[list[str], int]:
@@ -664,6 +737,14 @@ class MemoryStore:
             return [], 0
         running = [name for name in execution.places if execution.nodes[name].phase is RUNNING]
         return running, len(execution.places)
+
+    async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
+        return [
+            None
+            if (execution := self._executions.get(execution_id)) is None
+            else (len(execution.places) - execution.running + execution.delayed, execution.running)
+            for execution_id in execution_ids
+        ]
 
     async def look(self, execution_id: str) -> Sight | None:
         execution = self._executions.get(execution_id)

@@ -16,6 +16,7 @@ A durable journal runs the suite a second time as ``Reopened``: closed and opene
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager, nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,10 @@ from weft.core.event import NodeCompleted, RetryRequested, Running
 from weft.core.ledger import Verdict
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS, micros
+from weft.journal.contract import LetterQuery
+from weft.testing.journal_lists_contract import BatchesContract, ClaimsContract, ListsContract
+from weft.testing.journal_purge_contract import PurgeContract
+from weft.testing.journal_workflows_contract import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:
@@ -68,18 +73,24 @@ class Reopened:
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            async with self._one_at_a_time:
-                journal = self._make()
-                await journal.open()
-                try:
-                    return await getattr(journal, method)(*args, **kwargs)
-                finally:
-                    await journal.close()
+            async with self.opened() as journal:
+                return await getattr(journal, method)(*args, **kwargs)
 
         return call
 
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Journal]:
+        """Open the journal for more than one call."""
+        async with self._one_at_a_time:
+            journal = self._make()
+            await journal.open()
+            try:
+                yield journal
+            finally:
+                await journal.close()
 
-class JournalContract:
+
+class JournalContract(ClaimsContract, BatchesContract, ListsContract, WorkflowsContract, PurgeContract):
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
@@ -98,9 +109,10 @@ class JournalContract:
     @pytest_asyncio.fixture(autouse=True)
     async def _rows_agree_in_the_end(self, journal: Journal) -> AsyncIterator[None]:
         yield
-        for namespace in ("default", "other"):
-            for row in await journal.executions(namespace=namespace, limit=1_000):
-                await assert_consistent(journal, row.id)
+        async with journal.opened() if isinstance(journal, Reopened) else nullcontext(journal) as opened:
+            for namespace in ("default", "other"):
+                for row in await opened.executions(namespace=namespace, limit=1_000):
+                    await assert_consistent(opened, row.id)
 
     # -- submit ------------------------------------------------------------------------------------
 
@@ -268,6 +280,28 @@ class JournalContract:
             name: b'"%s"' % name.encode() for name in names
         }
         assert (await run.row()).state is ExecutionState.COMPLETED
+
+    async def test_a_standing_has_all_that_recording_added_to_the_history(self, journal: Journal) -> None:
+        run = await Recording.submit(
+            journal, node("a"), node("b", "a"), node("c", "b"), node("d"), execution_id="e"
+        )
+        standings = [await run.started(), await run.lost("a"), await run.completed("a", attempt=1)]
+        standings.append(await run.failed("a", attempt=2, skips=["b", "c"]))
+        standings += [await run.completed("d"), await run.cancel(), await run.retry()]
+        standings += await journal.record([run.completion("d"), run.completion("a", attempt=3)])
+        assert [[event.type for event in standing.history] for standing in standings] == [
+            ["execution.started"],
+            ["node.lost"],
+            ["result.discarded"],
+            ["node.failed", "node.skipped", "node.skipped", "node.cancelled", "execution.failed"],
+            ["result.discarded"],
+            [],
+            ["execution.retried"],
+            ["result.discarded"],
+            ["node.completed"],
+        ]
+        told = [event for standing in standings for event in standing.history]
+        assert told == (await journal.events("e"))[1:]
 
     # -- attempts ----------------------------------------------------------------------------------
 
@@ -828,7 +862,7 @@ class JournalContract:
             clock.advance(1)
         assert [letter.node_id for letter in await journal.dead_letters()] == ["a", "c", "b"]
         assert [letter.node_id for letter in await journal.dead_letters(limit=1)] == ["a"]
-        assert await journal.dead_letters(execution_id="stranger") == []
+        assert await journal.dead_letters(LetterQuery(execution_id="stranger")) == []
 
     async def test_a_namespace_sees_nothing_of_another(self, journal: Journal) -> None:
         ours = await Recording.start(journal, node("a"), execution_id="ours")
@@ -840,8 +874,8 @@ class JournalContract:
         assert [row.id for row in await journal.executions()] == ["ours"]
         assert [row.id for row in await journal.executions(namespace="other")] == ["theirs"]
         assert [letter.execution_id for letter in await journal.dead_letters()] == ["ours"]
-        assert await journal.dead_letters(execution_id="theirs") == []
-        assert len(await journal.dead_letters(execution_id="theirs", namespace="other")) == 1
+        assert await journal.dead_letters(LetterQuery(execution_id="theirs")) == []
+        assert len(await journal.dead_letters(LetterQuery(execution_id="theirs"), namespace="other")) == 1
 
     async def test_what_was_given_out_does_not_change_afterwards(self, journal: Journal) -> None:
         run = await Recording.start(journal, node("a"), node("b"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from weft.core.payload import encode
 from weft.core.plan import Plan, compile_plan
 from weft.core.row import ExecutionRow, History, NodeRow
 from weft.core.state import SETTLED, NodeState
-from weft.journal.contract import DEFAULT_NAMESPACE, Submission
+from weft.journal.contract import DEFAULT_NAMESPACE, LetterQuery, Submission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ def submission(
     namespace: str = DEFAULT_NAMESPACE,
     input: bytes = b"{}",  # noqa: A002 - the word for it
     labels: Mapping[str, str] | None = None,
+    workflow: str | None = None,
+    version: int | None = None,
     **fields: Any,
 ) -> Submission:
     """Make the submission of an execution of these nodes; ``fields`` are the definition's own."""
@@ -60,6 +63,8 @@ def submission(
         document=encode(document, max_bytes=MIB),
         input=input,
         namespace=namespace,
+        workflow=workflow,
+        version=version,
         labels=dict(labels or {}),
     )
 
@@ -214,7 +219,7 @@ class Recording:
 
     async def letters(self) -> dict[tuple[str, int], str]:
         """Give the state of every dead letter, by node and generation."""
-        found = await self.journal.dead_letters(execution_id=self.id)
+        found = await self.journal.dead_letters(LetterQuery(execution_id=self.id))
         return {(letter.node_id, letter.generation): letter.state for letter in found}
 
 
@@ -229,8 +234,13 @@ async def assert_consistent(journal: Journal, execution_id: str) -> None:
     assert [event.seq for event in events] == list(range(1, execution.seq + 1)), "event numbers have no gaps"
     assert all(before.at <= after.at for before, after in pairwise(events))
     settled = [row for row in rows.values() if row.state in SETTLED]
+    counted = Counter(row.state for row in settled)
+    assert execution.total == len(plan.nodes)
     assert execution.unsettled == len(plan.nodes) - len(settled)
-    assert execution.failed == sum(row.state is NodeState.FAILED for row in settled)
+    assert execution.failed == counted[NodeState.FAILED]
+    assert execution.skipped == counted[NodeState.SKIPPED]
+    assert execution.cancelled == counted[NodeState.CANCELLED]
+    assert execution.completed == counted[NodeState.COMPLETED]
     assert execution.is_terminal == (execution.unsettled == 0)
     assert execution.is_terminal == (execution.finished_at is not None)
     for row in rows.values():

@@ -20,7 +20,16 @@ from weft.core.event import AttemptIssued, DeadlinePassed, Event
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.time import micros
-from weft.store.contract import Answer, Expired, FreeNode, Started, StartRequest, StateStore
+from weft.store.contract import (
+    Answer,
+    Expired,
+    FreeNode,
+    Started,
+    StartRequest,
+    StateStore,
+    WorkerSight,
+    WorkerState,
+)
 from weft.testing.walk import WORKER, Walk, node, nonce, workflow
 
 if TYPE_CHECKING:
@@ -975,6 +984,127 @@ class StoreContract:
         assert sight is not None
         assert (sight.nodes["a"].attempt, sight.nodes["a"].due_at) == (2, walk.clock.now() + micros(1))
 
+    async def test_what_is_in_flight_is_counted_as_a_look_shows_it(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b", node("c", "a"), failure_policy="continue")
+        assert list(await walk.store.in_flight(["x1", "nobody"])) == [None, None]
+        await installed(walk)
+        assert await in_flight(walk) == (0, 0)
+        (a, b) = await free_nodes(walk)
+        await queue(walk, a)
+        assert await in_flight(walk) == (1, 0)
+        await walk.hand_out(b)
+        assert await in_flight(walk) == (1, 1)
+        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        await walk.store.line("x1", **line)
+        assert await in_flight(walk) == (1, 1)
+        await walk.store.release("x1", **line)
+        assert await in_flight(walk) == (0, 1)
+        await walk.store.report([await walk.result("b")], [nonce("b", 1)])
+        assert await in_flight(walk) == (0, 1)
+        await _after(walk, await walk.completed("b"))
+        assert await in_flight(walk) == (0, 0)
+        (a,) = await free_nodes(walk)
+        await walk.hand_out(a)
+        assert await in_flight(walk) == (0, 1)
+        await _after(walk, await walk.failed("a", retryable=True))
+        assert await in_flight(walk) == (1, 0)  # a timer runs for it
+        walk.clock.advance(2)
+        await walk.store.due(idle_seconds=NEVER)
+        assert await in_flight(walk) == (0, 0)
+        (a,) = await free_nodes(walk)
+        await walk.hand_out(a)
+        await walk.rebuild()
+        assert await in_flight(walk) == (1, 0)  # in limbo
+        await walk.store.beat([walk.held("a", 2)])
+        assert await in_flight(walk) == (0, 1)
+        await walk.rebuild()
+        await walk.store.report([await walk.result("a")], [nonce("a", 2)])
+        assert await in_flight(walk) == (0, 1)
+        await walk.advance(walk.cancelled())
+        assert list(await walk.store.in_flight(["x1"])) == [None]
+
+    # -- the fleet ---------------------------------------------------------------------------------
+
+    async def test_what_workers_have_in_hand_is_counted_by_queue(self, new_walk: Callable[..., Walk]) -> None:
+        one = new_walk(node("a", queue="slow"), node("b", queue="slow"), "c", execution_id="x1")
+        two = new_walk(node("a", queue="slow"), execution_id="x2")
+        await installed(one)
+        assert dict(await one.store.running_by_queue()) == {}
+        (a, b, _) = await free_nodes(one)
+        await queue(one, a)
+        await one.hand_out(b)
+        await two.begin()
+        assert dict(await one.store.running_by_queue()) == {"slow": 2}
+        await two.store.report([await two.result("a")], [nonce("a", 1)])
+        assert dict(await one.store.running_by_queue()) == {"slow": 2}
+        await two.advance(two.cancelled())
+        assert dict(await one.store.running_by_queue()) == {"slow": 1}
+
+    async def test_the_backlog_counts_the_unsettled_nodes_of_all_executions(
+        self, new_walk: Callable[..., Walk], store: StateStore
+    ) -> None:
+        assert await store.backlog() == 0
+        one, two = new_walk("a", node("b", "a"), execution_id="x1"), new_walk("a", execution_id="x2")
+        await one.begin()
+        await two.begin()
+        assert await store.backlog() == 3
+        await one.complete("a")
+        assert await store.backlog() == 2
+        # The same rows again are no second settlement, a rebuild no second execution.
+        await apply_rows(one, "a")
+        assert await one.rebuild() is Answer.YES
+        assert await store.backlog() == 2
+        await one.advance(one.cancelled())
+        await two.complete("a")
+        assert await store.backlog() == 0
+
+    async def test_a_lost_store_has_no_backlog(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        await new_walk("a").begin()
+        await bench.flush()
+        assert await bench.store.backlog() == 0
+
+    async def test_a_worker_is_seen_as_it_last_announced_itself(
+        self, store: StateStore, clock: VirtualClock
+    ) -> None:
+        assert list(await store.workers()) == []
+        await store.announce_worker(worker_sight("w2"))
+        await store.announce_worker(worker_sight("w1", running=1))
+        clock.advance(3)
+        await store.announce_worker(worker_sight("w1", running=2, state=WorkerState.DRAINING))
+        one, two = await store.workers()
+        now = clock.now()
+        assert one == worker_sight("w1", running=2, state=WorkerState.DRAINING, heartbeat_at=now)
+        assert two == worker_sight("w2", heartbeat_at=now - micros(3))
+
+    async def test_a_worker_without_a_heartbeat_for_a_lease_is_lost_until_it_is_heard_again(
+        self, store: StateStore, clock: VirtualClock
+    ) -> None:
+        await store.announce_worker(worker_sight("w1"))
+        clock.advance(self.LEASE_SECONDS)
+        assert [seen.state for seen in await store.workers()] == [WorkerState.ALIVE]
+        clock.advance(1)
+        assert [seen.state for seen in await store.workers()] == [WorkerState.LOST]
+        await store.announce_worker(worker_sight("w1"))
+        assert [seen.state for seen in await store.workers()] == [WorkerState.ALIVE]
+
+    async def test_a_lost_worker_is_forgotten_after_a_while(
+        self, store: StateStore, clock: VirtualClock
+    ) -> None:
+        await store.announce_worker(worker_sight("w1"))
+        clock.advance(24 * 3600)
+        await store.announce_worker(worker_sight("w2"))
+        assert [seen.id for seen in await store.workers()] == ["w2"]
+
+    async def test_a_worker_that_stopped_is_not_seen(self, store: StateStore) -> None:
+        await store.announce_worker(worker_sight("w1"))
+        await store.remove_worker("w1")
+        await store.remove_worker("w1")
+        assert list(await store.workers()) == []
+
     # -- several executions --------------------------------------------------------------------------
 
     async def test_executions_do_not_touch_each_other(self, new_walk: Callable[..., Walk]) -> None:
@@ -988,6 +1118,25 @@ class StoreContract:
 
 
 # -- short words for what the tests do often -------------------------------------------------------------
+
+
+def worker_sight(
+    worker_id: str, *, running: int = 0, state: WorkerState = WorkerState.ALIVE, heartbeat_at: int = 0
+) -> WorkerSight:
+    """Make a worker's announcement."""
+    return WorkerSight(
+        id=worker_id,
+        host="host",
+        pid=1,
+        version="1.0",
+        state=state,
+        queues=None,
+        handlers=("echo",),
+        concurrency=4,
+        running=running,
+        started_at=1,
+        heartbeat_at=heartbeat_at,
+    )
 
 
 async def installed(walk: Walk) -> None:
@@ -1013,6 +1162,15 @@ async def phases(walk: Walk) -> dict[str, str]:
     sight = await walk.store.look(walk.execution_id)
     assert sight is not None
     return {name: seen.phase for name, seen in sight.nodes.items()}
+
+
+async def in_flight(walk: Walk) -> tuple[int, int] | None:
+    """Give the counts of queued and running nodes, held against a look."""
+    (counted,) = await walk.store.in_flight([walk.execution_id])
+    seen = list((await phases(walk)).values())
+    queued = sum(phase in ("queued", "lined", "timer", "limbo") for phase in seen)
+    assert counted == (queued, sum(phase in ("running", "reported") for phase in seen))
+    return counted
 
 
 async def expired(walk: Walk) -> list[Expired]:

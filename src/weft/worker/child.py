@@ -1,4 +1,4 @@
-"""The program that a child process runs: ``python -m weft.worker.child SOCKET PARENT``.
+"""The program that a child process runs: ``python -m weft.worker.child SOCKET PARENT [logs]``.
 
 Two threads. One reads what the parent says, so that a stop is heard while a function runs and the end of
 the parent is noticed. The main thread runs the functions: coroutines on its loop, and plain functions
@@ -37,7 +37,9 @@ from weft.handlers.contract import (
 )
 from weft.handlers.outcome import Completed, Outcome, classify, completed
 from weft.handlers.registry import default_registry
+from weft.handlers.secrets import known
 from weft.handlers.usercode import UserCode, load
+from weft.logs import set_up_logs
 from weft.worker import wire
 
 if TYPE_CHECKING:
@@ -248,7 +250,11 @@ def main() -> None:
     # A process forked by the user's code must not keep the channel open, or this one's end goes unseen.
     os.register_at_fork(after_in_child=channel.close)
     faulthandler.enable()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    if "logs" in sys.argv:
+        # As its parent does: what a function logs is one event a line, with no secret in it.
+        set_up_logs(secrets=known(), others=logging.INFO)
+    else:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     Child(channel).serve()

@@ -25,13 +25,19 @@ if TYPE_CHECKING:
 
 class InProcess:
     def __init__(
-        self, registry: Registry, *, clock: Clock, grace_seconds: float, max_payload_bytes: int
+        self,
+        registry: Registry,
+        *,
+        clock: Clock,
+        grace_seconds: float,
+        max_payload_bytes: int,
+        threads: DaemonThreads | None = None,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._grace_seconds = grace_seconds
         self._max_payload_bytes = max_payload_bytes
-        self._threads = DaemonThreads()
+        self._threads = threads or DaemonThreads()
         # The loop holds its tasks weakly; these did not stop when they were asked to.
         self._left_behind: set[asyncio.Task[Outcome]] = set()
 
@@ -39,7 +45,7 @@ class InProcess:
         """Run a call; see ``Caller.call``."""
         stop = StopSignal()
         try:
-            invocation = self._bind(call, stop)
+            invocation = self.bind(call, self._context(call, stop))
             if self._registry.get(call.handler).kind is HandlerKind.INSTANT:
                 return self._encode(invocation.call())
         except Exception as error:
@@ -60,8 +66,11 @@ class InProcess:
         for task in self._left_behind:
             task.cancel()
 
-    def _bind(self, call: Call, stop: StopSignal) -> Invocation:
-        context = HandlerContext(
+    def bind(self, call: Call, context: HandlerContext) -> Invocation:
+        return self._registry.bind(call.handler, decode(call.config), context)
+
+    def _context(self, call: Call, stop: StopSignal) -> HandlerContext:
+        return HandlerContext(
             execution_id=call.execution_id,
             node_id=call.node_id,
             generation=call.generation,
@@ -69,7 +78,6 @@ class InProcess:
             deadline=deadline_after(self._clock.now(), call.timeout_seconds),
             stop=stop,
         )
-        return self._registry.bind(call.handler, decode(call.config), context)
 
     async def _run(self, invocation: Invocation) -> Outcome:
         """Give the outcome of a call, whatever it raises: also SystemExit, and a cancellation of its own."""

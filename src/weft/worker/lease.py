@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft.store.contract import Answer
@@ -12,7 +13,7 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from weft.store.contract import Held, StateStore
+    from weft.store.contract import Held, StateStore, WorkerSight
 
 log = logging.getLogger("weft.worker")
 
@@ -27,7 +28,7 @@ async def renew(held: Sequence[Held], store: StateStore) -> list[Held]:
 
 
 class Heart:
-    """Renews leases every ``interval_seconds``, and at once when it is asked to."""
+    """Renews leases and says that its worker is there, every ``interval_seconds`` and when it is asked to."""
 
     def __init__(
         self,
@@ -35,11 +36,13 @@ class Heart:
         *,
         interval_seconds: float,
         held: Callable[[], Sequence[Held]],
+        sight: Callable[[], WorkerSight],
         stop: Callable[[Sequence[Held]], None],
     ) -> None:
         self._store = store
         self._interval_seconds = interval_seconds
         self._held = held
+        self._sight = sight
         self._stop = stop
         self._ended = False
         self._asked = threading.Event()
@@ -53,10 +56,20 @@ class Heart:
         """Beat now: something may have to be stopped."""
         self._asked.set()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def end(self) -> None:
         self._ended = True
         self._asked.set()
         self._thread.join()
+
+    async def _beat(self) -> list[Held]:
+        # The leases first: nothing but a page of the console waits for the rest.
+        lost = await renew(self._held(), self._store)
+        await self._store.announce_worker(self._sight())
+        return lost
 
     def _beating(self) -> None:
         with asyncio.Runner() as runner:
@@ -66,9 +79,41 @@ class Heart:
                 if self._ended:
                     return
                 try:
-                    lost = runner.run(renew(self._held(), self._store))
+                    lost = runner.run(self._beat())
                 except Exception:
                     log.exception("heartbeat.failed")
                     continue
                 if lost:
                     self._loop.call_soon_threadsafe(self._stop, lost)
+
+
+class LoopHeart(Heart):
+    """The same on the worker's own loop, for a clock that does not pass beside it.
+
+    Where time jumps from one timer to the next, the beats of a thread would come hours too late.
+    """
+
+    def start(self) -> None:
+        self._wanted = asyncio.Event()
+        self._task = asyncio.create_task(self._beating_here())
+
+    def beat(self) -> None:
+        self._wanted.set()
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._task.done()
+
+    def end(self) -> None:
+        self._task.cancel()
+
+    async def _beating_here(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_seconds):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                self._stop(await self._beat())
+            except Exception:
+                log.exception("heartbeat.failed")

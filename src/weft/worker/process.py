@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from weft.logs import are_set_up
 from weft.worker import wire
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     with theirs:
         # -P: the folder this program happens to run in is no place to import from.
         program = [sys.executable, "-P", "-m", "weft.worker.child", str(theirs.fileno()), str(os.getpid())]
+        if are_set_up():
+            program.append("logs")
         try:
             process = subprocess.Popen(  # noqa: S603 - our own program
                 program,

@@ -12,7 +12,7 @@ from weft.core.payload import decode, encode
 from weft.core.task import Result
 from weft.core.template import with_secrets
 from weft.errors import HandlerError
-from weft.handlers.contract import HandlerContext, HandlerKind
+from weft.handlers.contract import HandlerKind, NativeContext
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
 from weft.handlers.secrets import hidden, lookup
 from weft.worker.call import AttemptLost, Call, Caller
@@ -32,6 +32,10 @@ class Runner:
         self._caller = caller
         self._worker = worker
 
+    def handlers(self) -> list[str]:
+        """Name the handlers whose tasks it can run."""
+        return self._registry.names()
+
     def instant(self, task: Task) -> bool:
         """Say whether the task is done the moment it is asked for, without a wait."""
         return self._registry.kind(task.handler) is HandlerKind.INSTANT
@@ -43,7 +47,7 @@ class Runner:
     async def run(self, task: Task, started_at: int) -> Result:
         """Run a task to its result. Cancelling this asks the handler to stop."""
         try:
-            outcome = await self._outcome(task)
+            outcome = await self.outcome(task)
         except AttemptLost as loss:
             return self._result(task, started_at, None, charged=loss.charged)
         except Exception as error:
@@ -71,7 +75,8 @@ class Runner:
             return completed(output, max_bytes=self._ports.bounds.max_payload_bytes)
         return Failed(hidden(outcome.error, values), outcome.retry_after_seconds)
 
-    async def _outcome(self, task: Task) -> Outcome:
+    async def outcome(self, task: Task) -> Outcome:
+        """Call the task's handler. Raises AttemptLost where nobody can know how it ended."""
         config = self._config(task)
         max_bytes = self._ports.bounds.max_payload_bytes
         if self._registry.get(task.handler).kind is HandlerKind.USER:
@@ -91,12 +96,13 @@ class Runner:
         deadline = datetime.fromtimestamp(self._ports.clock.now() / 1_000_000, UTC) + timedelta(
             seconds=task.timeout_seconds
         )
-        context = HandlerContext(
+        context = NativeContext(
             execution_id=task.execution_id,
             node_id=task.node_id,
             generation=task.generation,
             attempt=task.attempt,
             deadline=deadline,
+            way_out=self._ports.outbound,
         )
         invocation = self._registry.bind(task.handler, config, context)
         try:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from weft.clock import RealClock
 from weft.core.task import Result, Task, Wake
+from weft.feed.contract import node_started
 from weft.limits.contract import Ticket
-from weft.store.contract import Answer, Held, StartRequest
-from weft.worker.lease import Heart
+from weft.store.contract import Answer, Held, StartRequest, WorkerSight, WorkerState
+from weft.worker.lease import Heart, LoopHeart
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from weft.ports import Ports
     from weft.transport.contract import TaskDelivery
@@ -23,6 +29,11 @@ log = logging.getLogger("weft.worker")
 
 _FETCH_SECONDS = 60.0
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
+
+
+def worker_name(new_id: Callable[[], str]) -> str:
+    """Name a worker so that people know where it runs: host, process, and a word for this life of it."""
+    return f"{socket.gethostname()}-{os.getpid()}-{new_id()[-4:]}"
 
 
 class Worker:
@@ -52,10 +63,14 @@ class Worker:
         self._slot_freed = asyncio.Event()
         self._ended = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
-        self._heart = Heart(
+        self._state = WorkerState.ALIVE
+        self._started_at = 0
+        self._about: WorkerSight | None = None
+        self._heart = (Heart if isinstance(ports.clock, RealClock) else LoopHeart)(
             ports.store,
             interval_seconds=heartbeat_seconds,
             held=lambda: list(self._held.values()),
+            sight=self._sight,
             stop=self._stop_attempts,
         )
 
@@ -63,7 +78,41 @@ class Worker:
     def free_slots(self) -> int:
         return self.concurrency - len(self._held)
 
+    def fault(self) -> str | None:
+        """Say what keeps it from its work; None: nothing does."""
+        if not self._loops or self._state is WorkerState.DRAINING:
+            return "it is not running"
+        if any(loop.done() for loop in self._loops):
+            return "one of its loops has ended"
+        if not self._heart.is_alive:
+            return "its heartbeat has ended"
+        return None
+
+    async def announce(self) -> None:
+        """Say now that this worker is there; from its first heartbeat on, each says it again."""
+        await self._ports.store.announce_worker(self._sight())
+
+    def _sight(self) -> WorkerSight:
+        if self._about is None:
+            # Only when somebody may look on: finding all installed handlers takes longer than a small run.
+            from importlib.metadata import version
+
+            self._about = WorkerSight(
+                id=self.name,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=version("weft"),
+                state=self._state,
+                queues=None if self.queues is None else tuple(sorted(self.queues)),
+                handlers=tuple(self._runner.handlers()),
+                concurrency=self.concurrency,
+                running=0,
+                started_at=self._started_at,
+            )
+        return replace(self._about, state=self._state, running=len(self._held))
+
     async def start(self) -> None:
+        self._started_at = self._ports.clock.now()
         self._heart.start()
         self._loops = [asyncio.create_task(self._fetching()), asyncio.create_task(self._reporting())]
 
@@ -73,6 +122,9 @@ class Worker:
         fetching.cancel()
         with suppress(asyncio.CancelledError):
             await fetching
+        self._state = WorkerState.DRAINING
+        if self._about is not None:
+            await self.announce()
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=self._grace_seconds)
         left = [self._held[nonce] for nonce in self._running]
@@ -86,6 +138,7 @@ class Worker:
             await reporting
         await self._ports.store.hand_back(left)
         self._heart.end()
+        await self._ports.store.remove_worker(self.name)
 
     def beat(self) -> None:
         """Ask the store now what is still ours: an execution was stopped."""
@@ -203,6 +256,8 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
                 start.at,
             )
             ours.append((task, held))
+            if ports.feed is not None and ports.feed.wanted(task.execution_id):
+                ports.feed.tell([node_started(task, worker=worker, at=start.at)], namespace=task.namespace)
         elif start.answer is Answer.UNKNOWN:
             # The store has lost it: ask for a rebuild.
             wake = Wake(task.execution_id, task.generation, task.digest)

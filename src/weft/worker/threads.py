@@ -30,6 +30,10 @@ class DaemonThreads:
 
     async def run(self, work: Callable[[], _Value]) -> _Value:
         """Run ``work``, which must not raise, in a thread. Cancelling this leaves the thread to itself."""
+        return await self.start(work)
+
+    def start(self, work: Callable[[], _Value]) -> asyncio.Future[_Value]:
+        """Hand ``work`` to a thread, and give what will become of it."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_Value] = loop.create_future()
         context = contextvars.copy_context()
@@ -45,7 +49,7 @@ class DaemonThreads:
             inbox = SimpleQueue()
             threading.Thread(target=partial(self._serve, inbox), name="weft-function", daemon=True).start()
         inbox.put(run_and_tell)
-        return await future
+        return future
 
     def close(self) -> None:
         """Let idle threads end now, and busy ones when they are done."""

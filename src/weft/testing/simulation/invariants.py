@@ -149,8 +149,14 @@ class Invariants:
             )
         if (execution.state in TERMINAL) != (execution.unsettled == 0):
             raise Violation(f"I17 {execution.state} with {execution.unsettled} unsettled nodes")
-        if execution.failed != sum(row.state is NodeState.FAILED for row in rows.values()):
-            raise Violation("I17 the number of failed nodes on the row is wrong")
+        counted = Counter(row.state for row in rows.values())
+        if (execution.failed, execution.skipped, execution.cancelled, execution.completed) != (
+            counted[NodeState.FAILED],
+            counted[NodeState.SKIPPED],
+            counted[NodeState.CANCELLED],
+            counted[NodeState.COMPLETED],
+        ):
+            raise Violation("I17 the numbers of settled nodes on the row are wrong")
         events = self._journal._events[execution_id]
         for event in events[self._seq.get(execution_id, 0) :]:
             expected = self._seq.get(execution_id, 0) + 1

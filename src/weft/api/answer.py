@@ -1,0 +1,69 @@
+"""JSON answers, and the cursors of pages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from weft.api.problem import invalid_request
+from weft.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_ENCODER = msgspec.json.Encoder()
+_MAX_CURSOR = 512
+_INT64 = 2**63
+
+
+def answer(value: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with a value as JSON. It is not checked against any model: the tests do that."""
+    return Response(
+        _ENCODER.encode(value), status_code=status, headers=headers, media_type="application/json"
+    )
+
+
+def no_content() -> Response:
+    return Response(status_code=204)
+
+
+def page(items: Sequence[object], *, next_cursor: str | None) -> Response:
+    """Answer with a page of a list. ``next_cursor`` is None at the end."""
+    return answer({"items": items, "next_cursor": next_cursor})
+
+
+# --- Cursors. They say where a page ended, in values of the last item on it; what they hold is nobody's
+# --- business, and may change. They are no secret: whoever makes one up sees what he may see anyway.
+
+
+def cursor_of(*values: str | int) -> str:
+    """Write a place in a list as a word that goes into a URL."""
+    return base64.urlsafe_b64encode(_ENCODER.encode(values)).decode().rstrip("=")
+
+
+def read_cursor(text: str | None, *types: type) -> tuple[str | int, ...] | None:
+    """Read back what ``cursor_of`` wrote; anything else is 422 ``invalid_request`` at ``/cursor``."""
+    if text is None:
+        return None
+    try:
+        if len(text) > _MAX_CURSOR:
+            raise ValueError
+        values = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=list)
+        # Written again it must be the same: then it is one of ours, in every detail.
+        if [type(value) for value in values] != list(types) or cursor_of(*values) != text:
+            raise ValueError
+        if not all(_is_storable(value) for value in values):
+            raise ValueError
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        message = "is not a cursor of this list; take next_cursor of the page before as it is"
+        raise invalid_request([Problem("/cursor", message)]) from None
+    return tuple(values)
+
+
+def _is_storable(value: str | int) -> bool:
+    """Say whether a database takes a value: it is a key there, and no key of ours is anything else."""
+    return "\0" not in value if isinstance(value, str) else -_INT64 <= value < _INT64

@@ -1,0 +1,58 @@
+"""The REST API as one ASGI application."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+from weft.api import (
+    batches,
+    dead_letters,
+    executions,
+    fleet,
+    health,
+    openapi,
+    page,
+    problem,
+    stream,
+    workflows,
+)
+from weft.api.door import Door
+
+if TYPE_CHECKING:
+    from weft.api.service import Service
+
+# In the order in which a request is compared with them.
+_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, health, page)
+
+
+def create_app(service: Service) -> FastAPI:
+    """Make the application that serves one engine."""
+    app = _Weft(
+        title="weft",
+        version=version("weft"),
+        summary="A durable workflow engine: a DAG of calls and functions, run exactly as drawn.",
+        # Its own pages come from page.py: they work without the network. A path with a slash too many is
+        # no path of ours, rather than a redirect that a client may follow without its key or body.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for noun in _NOUNS:
+        # The routes themselves, not copies of them: the door asks which of them will serve a request.
+        app.router.routes.extend(noun.router.routes)
+    problem.install(app)
+    app.user_middleware.append(Middleware(Door, service=service, routes=app.router.routes))
+    app.state.service = service
+    return app
+
+
+class _Weft(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.describe(self)
+        return self.openapi_schema

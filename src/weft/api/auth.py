@@ -1,0 +1,197 @@
+"""Who calls: a key, or anybody on this machine where there are none.
+
+Access is denied unless something grants it. A route is open to all only where its endpoint is marked
+``@open_to_all``; the mark is looked up on the very route that will serve the request, never by its path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from starlette.routing import BaseRoute, Match
+
+from weft.api.problem import ProblemError
+from weft.errors import SettingsError
+from weft.journal.contract import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from ipaddress import IPv4Address
+
+    from starlette.requests import HTTPConnection
+    from starlette.types import Scope
+
+    from weft.settings import Settings
+
+# Longer ones are no keys of anybody, and are not worth a hash.
+_MAX_CREDENTIALS = 1024
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_CALLER = "weft.caller"
+
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+_open: set[Callable[..., Any]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request: which namespace it may see, and what the history calls it."""
+
+    namespace: str
+    actor: str | None
+    name: str
+
+
+ANYBODY = Caller(DEFAULT_NAMESPACE, None, "anybody")
+
+
+def caller_of(request: HTTPConnection) -> Caller:
+    """Say who sent a request. On an open route that may be nobody known: then it is ``ANYBODY``."""
+    caller: Caller = request.scope[_CALLER]
+    return caller
+
+
+def open_to_all(endpoint: _Endpoint) -> _Endpoint:
+    """Let a route be served without a key, and without a rate limit."""
+    _open.add(endpoint)
+    return endpoint
+
+
+def is_open(route: BaseRoute) -> bool:
+    """Say whether a route is served without a key."""
+    return getattr(route, "endpoint", None) in _open
+
+
+def leads_to_open_route(routes: Sequence[BaseRoute], scope: Scope) -> bool:
+    """Say whether the route that will serve this request is open: the first one that matches."""
+    if not any(route.matches(scope)[0] is Match.FULL for route in routes if is_open(route)):
+        return False
+    return is_open(next(route for route in routes if route.matches(scope)[0] is Match.FULL))
+
+
+# --- Keys.
+
+
+class Keys:
+    """The keys that are accepted. Only their hashes are kept."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._callers = [
+            (_digest(key.encode()), Caller(DEFAULT_NAMESPACE, name := _fingerprint(key), name))
+            for key in keys
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._callers)
+
+    def identify(self, headers: Sequence[tuple[bytes, bytes]]) -> Caller | None:
+        """Find the caller whose key is in the headers of a request; None: nobody's."""
+        given = [value for name, value in headers if name == b"authorization"]
+        # Two of them are two claims, and somebody before us may have checked the other one.
+        if len(given) != 1 or len(given[0]) > _MAX_CREDENTIALS:
+            return None
+        scheme, _, key = given[0].partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        digest = _digest(key.strip(b" "))
+        found = None
+        # All are compared, whichever it is: the time tells nothing about how near a guess came.
+        for known, caller in self._callers:
+            if hmac.compare_digest(known, digest):
+                found = caller
+        return found
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _fingerprint(key: str) -> str:
+    """Name a key in history and log. Too short to find the key from it, long enough to tell a few apart."""
+    return "key-" + hashlib.blake2b(key.encode(), digest_size=4, person=b"weft actor").hexdigest()
+
+
+def unauthenticated() -> ProblemError:
+    return ProblemError(
+        401,
+        "unauthenticated",
+        "send a key of this server as Authorization: Bearer KEY",
+        headers={"WWW-Authenticate": 'Bearer realm="weft"'},
+    )
+
+
+# --- Without keys: this machine alone.
+
+
+def check_bind(host: str, settings: Settings) -> None:
+    """Return if the API may listen on this host; raises SettingsError where that would be open to others."""
+    if not settings.api_keys and not is_this_machine(host):
+        raise SettingsError(
+            f"{host} can be reached from other machines, and no key is set that would keep others out: set "
+            "WEFT_API_KEYS (or WEFT_API_KEYS_FILE), or listen on 127.0.0.1"
+        )
+
+
+def is_this_machine(host: str) -> bool:
+    """Say whether a name or an address is one of the loopback interface."""
+    name = host.lower().rstrip(".").removeprefix("[").removesuffix("]")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    address = _address(name)
+    return address is not None and address.is_loopback
+
+
+def refuse_foreign_pages(scope: Scope) -> None:
+    """Raise where a web page of somebody else may be behind a request that needs no key.
+
+    A page can let the user's browser call a server on the user's machine. It gets at the answers where its
+    own name leads to this machine (DNS rebinding): then the Host header has that name. It can also send
+    what it may not read: then the Origin header has its name.
+    """
+    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    for host in hosts:
+        if not is_this_machine(_without_port(host)):
+            detail = f"without keys this server answers to localhost alone, not to {host[:200]!r}"
+            raise ProblemError(403, "forbidden", detail)
+    if scope["method"] not in _SAFE_METHODS:
+        for name, value in scope["headers"]:
+            if name == b"origin" and value.decode("latin-1").partition("://")[2] not in hosts:
+                raise ProblemError(403, "forbidden", "a page of another origin may not send this")
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0]
+    return host.partition(":")[0]
+
+
+def peer_of(scope: Scope) -> str | None:
+    """Name whoever sent a request by the address it came from; None: from this machine.
+
+    Headers such as X-Forwarded-For say what their sender likes, so they are not asked.
+    """
+    client = scope.get("client")
+    if client is None:  # a socket in the file system
+        return None
+    address = _address(client[0])
+    if address is None:
+        return str(client[0])
+    if address.is_loopback:
+        return None
+    if isinstance(address, IPv6Address):
+        # A household has 2**64 addresses of its own to choose from.
+        return str(ip_network((address, 64), strict=False))
+    return str(address)
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -1,0 +1,119 @@
+"""Batches: many executions of one version, submitted, looked at and cancelled as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import APIRouter, Query, Request, Response
+
+from weft.api import schema
+from weft.api.admission import admit
+from weft.api.answer import answer, cursor_of, page, read_cursor
+from weft.api.auth import caller_of
+from weft.api.body import read_model
+from weft.api.executions import SHOW, moved
+from weft.api.idempotency import KEY_PARAMETER, once, read_key
+from weft.api.problem import invalid_request
+from weft.api.service import service_of
+from weft.errors import InputError, NotFoundError, Problem
+from weft.journal.contract import NewBatch
+from weft.orchestrator.batch import cancel_batch, make_batch
+from weft.orchestrator.submit import Manner, find_source, submit
+from weft.orchestrator.summary import batch_fields, result_fields
+
+if TYPE_CHECKING:
+    from weft.journal.contract import Batch, Claim
+
+router = APIRouter(tags=["batches"])
+
+
+@router.post(
+    "/v1/batches",
+    operation_id="startBatch",
+    status_code=202,
+    responses={
+        **schema.answers(202, schema.Batch, "accepted and stored"),
+        **schema.answers(200, schema.Batch, "started before, by the same request with the same key"),
+        **schema.problems(400, 404, 409, 413, 415, 422),
+    },
+    openapi_extra={**schema.takes(schema.SubmitBatch), "parameters": [KEY_PARAMETER]},
+)
+async def start_batch(request: Request) -> Response:
+    """Start as many executions of a stored workflow as there are inputs: all of them, or none."""
+    body = await read_model(request, schema.SubmitBatch)
+    service, namespace = service_of(request), caller_of(request).namespace
+    ports = service.ports
+    if len(body.inputs) > ports.bounds.max_batch:
+        message = f"{len(body.inputs):,} inputs; the limit is {ports.bounds.max_batch:,}"
+        raise invalid_request([Problem("/inputs", message)])
+    manner = Manner(namespace=namespace, labels=body.labels, priority=body.priority)
+    batch_id = ports.new_id()
+
+    async def start(claim: Claim | None) -> None:
+        source = await find_source(body.workflow, body.version, ports, namespace=namespace)
+        try:
+            submissions = await service.aside(make_batch, batch_id, source, body.inputs, manner, ports)
+        except InputError as error:
+            raise InputError(moved(error.problems, "/inputs")) from None
+        await admit(service, len(submissions) * len(source.plan.nodes))
+        assert source.version is not None
+        batch = NewBatch(id=batch_id, workflow=body.workflow, version=source.version, namespace=namespace)
+        await submit(submissions, ports, claim=claim, batch=batch)
+
+    key = await service.aside(read_key, request, body)
+    known = await once(key, f"batch/{batch_id}", ports, start)
+    batch_id = batch_id if known is None else known.removeprefix("batch/")
+    shown = batch_fields(await _require(request, batch_id))
+    return answer(
+        shown, status=202 if known is None else 200, headers={"Location": f"/v1/batches/{batch_id}"}
+    )
+
+
+@router.get(
+    "/v1/batches/{batch_id}",
+    operation_id="getBatch",
+    responses={**schema.answers(200, schema.Batch), **schema.problems(404)},
+)
+async def get_batch(batch_id: str, request: Request) -> Response:
+    """Show a batch: how many of its executions are in which state."""
+    return answer(batch_fields(await _require(request, batch_id)))
+
+
+@router.get(
+    "/v1/batches/{batch_id}/results",
+    operation_id="listBatchResults",
+    responses={**schema.answers(200, schema.BatchResults), **schema.problems(404, 422)},
+)
+async def list_results(
+    batch_id: str, request: Request, query: Annotated[schema.PageQuery, Query()]
+) -> Response:
+    """List what became of the inputs, in their order."""
+    (after,) = cast("tuple[int]", read_cursor(query.cursor, int) or (-1,))
+    await _require(request, batch_id)
+    journal = service_of(request).ports.journal
+    found = await journal.batch_results(batch_id, after=after, limit=query.limit + 1)
+    items = [result_fields(index, row, show=SHOW) for index, row in found[: query.limit]]
+    more = len(found) > query.limit
+    return page(items, next_cursor=cursor_of(items[-1]["index"]) if more else None)
+
+
+@router.post(
+    "/v1/batches/{batch_id}/cancel",
+    operation_id="cancelBatch",
+    status_code=202,
+    responses={**schema.answers(202, schema.Batch, "every execution is terminal"), **schema.problems(404)},
+)
+async def cancel(batch_id: str, request: Request) -> Response:
+    """Cancel every execution of a batch that is not terminal."""
+    await _require(request, batch_id)
+    caller = caller_of(request)
+    await cancel_batch(batch_id, service_of(request).ports, namespace=caller.namespace, actor=caller.actor)
+    return answer(batch_fields(await _require(request, batch_id)), status=202)
+
+
+async def _require(request: Request, batch_id: str) -> Batch:
+    namespace = caller_of(request).namespace
+    batch = await service_of(request).ports.journal.batch(batch_id, namespace=namespace)
+    if batch is None:
+        raise NotFoundError(f"there is no batch {batch_id}")
+    return batch

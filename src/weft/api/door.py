@@ -1,0 +1,176 @@
+"""The outermost of the application: what every request passes before, and every answer after, its route.
+
+In this order: a name for the log, whether it may come in, how often, how many at once; then the route; then
+headers that every answer has, and an answer where the route broke. It is plain ASGI, so a stream passes
+through it as it comes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import ceil
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect
+
+from weft.api.admission import Place
+from weft.api.auth import (
+    ANYBODY,
+    Caller,
+    Keys,
+    leads_to_open_route,
+    peer_of,
+    refuse_foreign_pages,
+    unauthenticated,
+)
+from weft.api.problem import ProblemError, internal_response, problem_response
+from weft.telemetry import OTHER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from weft.api.service import Service
+
+# What a browser is told. Only what this server sends itself is shown or run, and nobody frames it.
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NO_STORE = (b"cache-control", b"no-store")
+# Whatever else is sent as a method is not worth a time series.
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
+
+
+class Door:
+    """Stands before the routes of one application."""
+
+    def __init__(self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute]) -> None:
+        self._app = app
+        self._service = service
+        self._routes = routes
+        self._keys = Keys(service.settings.api_keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:  # there is no route for WebSockets, so nobody is let in by one
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = scope["method"] == "HEAD"
+        if head:
+            # Whatever a GET would answer, without its content.
+            scope = {**scope, "method": "GET"}
+        answers = _Answers(self._counting(scope, send), head=head)
+        place: Place | None = None
+        try:
+            scope["weft.caller"], open_route = await self._let_in(scope)
+            if not open_route:
+                place = scope["weft.place"] = Place(self._service.load)
+            await self._app(scope, receive, answers.send)
+        except (ClientDisconnect, _AnsweredError):
+            pass  # nobody is there to be answered, or nothing is left to say
+        except ProblemError as error:
+            await self._answer(problem_response(scope, error), scope, receive, answers)
+        except Exception as error:
+            response = internal_response(scope, error)
+            if answers.started:
+                # Too late to say so; an answer that breaks off is not mistaken for a whole one.
+                raise
+            await self._answer(response, scope, receive, answers)
+        finally:
+            if place is not None:
+                place.leave()
+
+    def _counting(self, scope: Scope, send: Send) -> Send:
+        """Count the request when its answer begins: by then the route that serves it is known."""
+        metrics, now = self._service.metrics, self._service.ports.clock.now
+        began_at = now()
+
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                metrics.answered(
+                    route=getattr(scope.get("route"), "path", OTHER),
+                    method=scope["method"] if scope["method"] in _METHODS else OTHER,
+                    status=message["status"],
+                    microseconds=now() - began_at,
+                )
+            await send(message)
+
+        return counting
+
+    @staticmethod
+    async def _answer(response: Response, scope: Scope, receive: Receive, answers: _Answers) -> None:
+        with suppress(_AnsweredError):
+            await response(scope, receive, answers.send)
+
+    async def _let_in(self, scope: Scope) -> tuple[Caller, bool]:
+        """Say who calls, and whether the route is open to all; raises where the caller may not come in."""
+        open_route = leads_to_open_route(self._routes, scope)
+        caller: Caller | None = ANYBODY
+        if self._keys:
+            caller = self._keys.identify(scope["headers"])
+        else:
+            refuse_foreign_pages(scope)
+        if open_route:
+            return caller or ANYBODY, True
+        # Before a bad key is refused: whoever guesses keys calls too.
+        await self._limit_rate(scope, caller)
+        if caller is None:
+            raise unauthenticated()
+        return caller, False
+
+    async def _limit_rate(self, scope: Scope, caller: Caller | None) -> None:
+        rate = self._service.settings.api_rate_limit
+        peer = peer_of(scope)
+        if rate is None or peer is None:
+            return
+        who = caller.actor if caller is not None and caller.actor is not None else peer
+        wait = await self._service.ports.limits.hit(
+            f"api/{who}", limit=rate.requests, window_seconds=rate.per_seconds
+        )
+        if wait > 0:
+            raise ProblemError(
+                429,
+                "rate_limited",
+                f"more than {rate.requests:,} requests in {rate.per_seconds:g} s",
+                headers={"Retry-After": str(ceil(wait))},
+            )
+
+
+class _AnsweredError(Exception):
+    """Ends what answers a HEAD: its content, which may be a stream without an end, is asked for by nobody."""
+
+
+class _Answers:
+    """Sends an answer on, with what every answer has."""
+
+    def __init__(self, send: Send, *, head: bool) -> None:
+        self._send = send
+        self.head = head
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = list(message.get("headers", ()))
+            headers += _HEADERS
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append(_NO_STORE)
+            await self._send({**message, "headers": headers})
+            if self.head:
+                await self._send({"type": "http.response.body"})
+                raise _AnsweredError
+        else:
+            await self._send(message)

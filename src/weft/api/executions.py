@@ -1,0 +1,429 @@
+"""Executions: start them, list them, look into them, control them."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from weft.api import schema
+from weft.api.admission import admit, waiting
+from weft.api.answer import answer, cursor_of, page, read_cursor
+from weft.api.auth import caller_of
+from weft.api.body import read_model
+from weft.api.definition import check_definition
+from weft.api.idempotency import KEY_PARAMETER, once, read_key
+from weft.api.problem import invalid_request
+from weft.api.service import service_of
+from weft.api.waiting import wait_for_end
+from weft.core.payload import encode
+from weft.core.state import ExecutionState, NodeState
+from weft.core.time import parse_rfc3339
+from weft.errors import DefinitionError, InputError, NotFoundError, Problem
+from weft.journal.contract import ExecutionQuery
+from weft.orchestrator import control
+from weft.orchestrator.describe import describe_execution, describe_node, describe_nodes, explain_node
+from weft.orchestrator.submit import Manner, Source, find_source, make_submission, read_input, submit
+from weft.orchestrator.summary import NOTHING_IN_FLIGHT, summarise, summarise_all, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from weft.api.service import Service
+    from weft.core.payload import Json
+    from weft.core.row import ExecutionRow
+    from weft.journal.contract import Claim
+
+router = APIRouter(tags=["executions"])
+
+# The input of a larger body is checked in a thread, so that the event loop goes on.
+_AT_ONCE_BYTES = 64 * 1024
+
+# Payloads go into an answer as the text that they are stored as.
+SHOW = msgspec.Raw
+
+_MAX_WAIT_SECONDS = 300
+_SECONDS = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?")
+_WAIT = {
+    "name": "wait",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "number", "minimum": 0, "maximum": _MAX_WAIT_SECONDS},
+    "description": "how many seconds to wait for the end of the execution",
+}
+_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+_LOCATION = {"Location": {"schema": {"type": "string"}, "description": "where the execution is found"}}
+_STARTED = {
+    **schema.answers(202, schema.Execution, "accepted and stored", headers=_LOCATION),
+    **schema.answers(
+        200,
+        schema.ExecutionDetail,
+        "terminal within `wait`; or started before, by the same request with the same key",
+        headers=_LOCATION,
+    ),
+}
+
+
+# --- Starting. Most requests do this, so its routes read their parameters themselves: to let FastAPI find out
+# --- each time what they take would cost as much as all that is done here.
+
+
+@router.post(
+    "/v1/workflows/{name}/executions",
+    operation_id="startExecution",
+    status_code=202,
+    responses={**_STARTED, **schema.problems(400, 404, 409, 413, 415, 422)},
+    openapi_extra={
+        **schema.takes(schema.StartExecution, required=False),
+        "parameters": [_NAME, _WAIT, KEY_PARAMETER],
+    },
+)
+async def start_execution(request: Request) -> Response:
+    """Start an execution of a stored workflow."""
+    wait = _read_wait(request)
+    body = await read_model(request, schema.StartExecution, empty=True)
+    ports, namespace = service_of(request).ports, caller_of(request).namespace
+    find = partial(find_source, request.path_params["name"], body.version, ports, namespace=namespace)
+    return await _start(request, body, find, wait)
+
+
+@router.post(
+    "/v1/executions",
+    operation_id="submitExecution",
+    status_code=202,
+    responses={**_STARTED, **schema.problems(400, 409, 413, 415, 422)},
+    openapi_extra={**schema.takes(schema.SubmitExecution), "parameters": [_WAIT, KEY_PARAMETER]},
+)
+async def submit_execution(request: Request) -> Response:
+    """Start an execution of a definition that is not stored by name."""
+    wait = _read_wait(request)
+    body = await read_model(request, schema.SubmitExecution)
+    return await _start(request, body, partial(_make_source, service_of(request), body.definition), wait)
+
+
+async def _make_source(service: Service, document: Json) -> Source:
+    checked = await check_definition(service, document, named=False)
+    if checked.plan is None:
+        raise DefinitionError(moved(checked.problems, "/definition"))
+    bounds = service.ports.bounds
+    text = await service.aside(encode, document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+    return Source(plan=checked.plan, document=text, workflow=checked.plan.definition.name)
+
+
+async def _start(
+    request: Request,
+    body: schema.StartExecution | schema.SubmitExecution,
+    find: Callable[[], Awaitable[Source]],
+    wait: float | None,
+) -> Response:
+    service = service_of(request)
+    ports = service.ports
+    namespace = caller_of(request).namespace
+    manner = Manner(namespace=namespace, labels=body.labels, priority=body.priority)
+    execution_id = ports.new_id()
+
+    async def start(claim: Claim | None) -> ExecutionRow:
+        source = await find()
+        if _is_large(request):
+            payload = await service.aside(read_input, body.input, source.plan, ports.bounds)
+        else:
+            payload = read_input(body.input, source.plan, ports.bounds)
+        if not isinstance(payload, bytes):
+            raise InputError(moved(payload, "/input"))
+        await admit(service, len(source.plan.nodes))
+        (row,) = await submit([make_submission(execution_id, source, payload, manner)], ports, claim=claim)
+        return row
+
+    started = await once(read_key(request, body), f"execution/{execution_id}", ports, start)
+    if isinstance(started, str):
+        return await _answer_start(request, started.removeprefix("execution/"), wait, status=200)
+    if wait is not None:
+        return await _answer_start(request, execution_id, wait, status=202)
+    return answer(summary(started, NOTHING_IN_FLIGHT, show=SHOW), status=202, headers=_location(execution_id))
+
+
+async def _answer_start(request: Request, execution_id: str, wait: float | None, *, status: int) -> Response:
+    """Answer with the whole execution where it ends in time, else with ``status`` and without nodes."""
+    ended = wait is not None and await _wait(request, execution_id, wait)
+    shown = await _shown(request, execution_id, "all" if ended else "none")
+    return answer(shown, status=200 if ended else status, headers=_location(execution_id))
+
+
+def _read_wait(request: Request) -> float | None:
+    given = request.query_params.get("wait")
+    if given is None:
+        return None
+    if not _SECONDS.fullmatch(given) or float(given) > _MAX_WAIT_SECONDS:
+        message = f"must be a number of seconds from 0 to {_MAX_WAIT_SECONDS}"
+        raise invalid_request([Problem("/wait", message)])
+    return float(given)
+
+
+async def _wait(request: Request, execution_id: str, seconds: float) -> bool:
+    with waiting(request):
+        return await wait_for_end(service_of(request), execution_id, seconds)
+
+
+def _location(execution_id: str) -> dict[str, str]:
+    return {"Location": f"/v1/executions/{execution_id}"}
+
+
+def _is_large(request: Request) -> bool:
+    declared = request.headers.get("content-length", "")
+    return not declared.isdecimal() or int(declared) > _AT_ONCE_BYTES
+
+
+def moved(problems: list[Problem], base: str) -> list[Problem]:
+    """Give problems of a part of the body with pointers into the whole."""
+    return [Problem(base + problem.pointer, problem.message) for problem in problems]
+
+
+# --- Looking.
+
+
+class ExecutionsQuery(schema.PageQuery):
+    workflow: str | None = None
+    version: int | None = Field(None, ge=1, le=2**31)
+    state: list[schema.ExecutionStateName] = Field([], description="any of them")
+    label: list[str] = Field([], description="`key:value`, all of them")
+    batch: str | None = None
+    created_after: str | None = Field(None, description="at or after this time (RFC 3339)")
+    created_before: str | None = Field(None, description="before this time (RFC 3339)")
+
+
+@router.get(
+    "/v1/executions",
+    operation_id="listExecutions",
+    responses={**schema.answers(200, schema.Executions), **schema.problems(422)},
+)
+async def list_executions(request: Request, query: Annotated[ExecutionsQuery, Query()]) -> Response:
+    """List executions, newest first."""
+    ports = service_of(request).ports
+    rows = await ports.journal.executions(
+        _asked_for(query),
+        namespace=caller_of(request).namespace,
+        before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
+        limit=query.limit + 1,
+    )
+    shown = rows[: query.limit]
+    more = len(rows) > query.limit
+    items = await summarise_all(shown, ports)
+    return page(items, next_cursor=cursor_of(shown[-1].created_at, shown[-1].id) if more else None)
+
+
+def _asked_for(query: ExecutionsQuery) -> ExecutionQuery:
+    problems: list[Problem] = []
+    labels: list[tuple[str, str]] = []
+    for label in query.label:
+        key, colon, value = label.partition(":")
+        labels.append((key, value))
+        if not colon:
+            problems.append(Problem("/label", f"must be key:value, not {label[:100]!r}"))
+    times: dict[str, int | None] = {}
+    for name in ("created_after", "created_before"):
+        given = getattr(query, name)
+        try:
+            times[name] = None if given is None else parse_rfc3339(given)
+        except ValueError as error:
+            problems.append(Problem(f"/{name}", str(error)))
+    if problems:
+        raise invalid_request(problems)
+    return ExecutionQuery(
+        workflow=query.workflow,
+        version=query.version,
+        states=tuple(ExecutionState(state) for state in query.state),
+        labels=tuple(labels),
+        batch=query.batch,
+        **times,
+    )
+
+
+NodesShown = Annotated[
+    Literal["all", "brief", "none"],
+    Query(description="`brief`: nodes without outputs and errors; `none`: no nodes"),
+]
+
+
+@router.get(
+    "/v1/executions/{execution_id}",
+    operation_id="getExecution",
+    responses={**schema.answers(200, schema.ExecutionDetail), **schema.problems(404, 422)},
+    openapi_extra={"parameters": [_WAIT]},
+)
+async def get_execution(execution_id: str, request: Request, nodes: NodesShown = "all") -> Response:
+    """Show an execution, once it is terminal or the time to wait is over."""
+    wait = _read_wait(request)
+    if wait is not None:
+        await require_execution(request, execution_id)
+        await _wait(request, execution_id, wait)
+    return answer(await _shown(request, execution_id, nodes))
+
+
+async def _shown(request: Request, execution_id: str, nodes: str) -> dict[str, Any]:
+    ports, namespace = service_of(request).ports, caller_of(request).namespace
+    if nodes != "none":
+        return await describe_execution(
+            execution_id, ports, namespace=namespace, brief=nodes == "brief", show=SHOW
+        )
+    shown = await summarise(execution_id, ports, namespace=namespace, show=SHOW)
+    if shown is None:
+        raise _no_execution(execution_id)
+    return shown
+
+
+async def require_execution(request: Request, execution_id: str) -> ExecutionRow:
+    """Find an execution that the caller may see; raises NotFoundError."""
+    namespace = caller_of(request).namespace
+    row = await service_of(request).ports.journal.execution(execution_id, namespace=namespace)
+    if row is None:
+        raise _no_execution(execution_id)
+    return row
+
+
+def _no_execution(execution_id: str) -> NotFoundError:
+    return NotFoundError(f"there is no execution {execution_id}")
+
+
+class NodesQuery(schema.PageQuery):
+    state: list[schema.NodeStateName] = Field([], description="any of them")
+
+
+@router.get(
+    "/v1/executions/{execution_id}/nodes",
+    operation_id="listNodes",
+    responses={**schema.answers(200, schema.Nodes), **schema.problems(404, 422)},
+)
+async def list_nodes(execution_id: str, request: Request, query: Annotated[NodesQuery, Query()]) -> Response:
+    """List the nodes of an execution, in the order of the definition."""
+    (start,) = cast("tuple[int]", read_cursor(query.cursor, int) or (0,))
+    nodes, next_start = await describe_nodes(
+        execution_id,
+        service_of(request).ports,
+        namespace=caller_of(request).namespace,
+        states=frozenset(NodeState(state) for state in query.state),
+        start=max(start, 0),
+        limit=query.limit,
+        show=SHOW,
+    )
+    return page(nodes, next_cursor=None if next_start is None else cursor_of(next_start))
+
+
+@router.get(
+    "/v1/executions/{execution_id}/nodes/{node_id}",
+    operation_id="getNode",
+    responses={**schema.answers(200, schema.NodeDetail), **schema.problems(404)},
+)
+async def get_node(execution_id: str, node_id: str, request: Request) -> Response:
+    """Show a node with all its attempts, its resolved config and its whole output."""
+    ports, namespace = service_of(request).ports, caller_of(request).namespace
+    return answer(await describe_node(execution_id, node_id, ports, namespace=namespace, show=SHOW))
+
+
+@router.get(
+    "/v1/executions/{execution_id}/nodes/{node_id}/explain",
+    operation_id="explainNode",
+    responses={**schema.answers(200, schema.Explanation), **schema.problems(404)},
+)
+async def explain(execution_id: str, node_id: str, request: Request) -> Response:
+    """Say why a node is not running."""
+    ports, namespace = service_of(request).ports, caller_of(request).namespace
+    workers = await ports.store.workers()
+    return answer(await explain_node(execution_id, node_id, ports, namespace=namespace, workers=workers))
+
+
+# --- Controlling.
+
+_CONTROLLED = {
+    **schema.answers(202, schema.Execution, "done, or nothing was left to do"),
+    **schema.problems(404, 409),
+}
+
+
+@router.post(
+    "/v1/executions/{execution_id}/cancel",
+    operation_id="cancelExecution",
+    status_code=202,
+    responses=_CONTROLLED,
+)
+async def cancel_execution(execution_id: str, request: Request) -> Response:
+    """Settle every unsettled node as cancelled; no attempt starts after the answer."""
+    return await _control(execution_id, request, control.cancel)
+
+
+@router.post(
+    "/v1/executions/{execution_id}/pause",
+    operation_id="pauseExecution",
+    status_code=202,
+    responses=_CONTROLLED,
+)
+async def pause_execution(execution_id: str, request: Request) -> Response:
+    """Let no attempt start; running ones finish and count."""
+    return await _control(execution_id, request, control.pause)
+
+
+@router.post(
+    "/v1/executions/{execution_id}/resume",
+    operation_id="resumeExecution",
+    status_code=202,
+    responses=_CONTROLLED,
+)
+async def resume_execution(execution_id: str, request: Request) -> Response:
+    """Let attempts start again."""
+    return await _control(execution_id, request, control.resume)
+
+
+async def _control(
+    execution_id: str, request: Request, act: Callable[..., Awaitable[ExecutionRow]]
+) -> Response:
+    await require_execution(request, execution_id)
+    row = await act(execution_id, service_of(request).ports, actor=caller_of(request).actor)
+    return await _answer_row(row, service_of(request))
+
+
+async def _answer_row(row: ExecutionRow, service: Service) -> Response:
+    (in_flight,) = await service.ports.store.in_flight([row.id])
+    return answer(summary(row, in_flight, show=SHOW), status=202)
+
+
+@router.post(
+    "/v1/executions/{execution_id}/retry",
+    operation_id="retryExecution",
+    status_code=202,
+    responses={
+        **schema.answers(202, schema.Execution, "the next generation is open"),
+        **schema.answers(
+            200, schema.RetryAnswer, "what a retry would do (`dry_run`); or this key has opened it before"
+        ),
+        **schema.problems(400, 404, 409, 413, 415, 422),
+    },
+    openapi_extra={**schema.takes(schema.RetryExecution, required=False), "parameters": [KEY_PARAMETER]},
+)
+async def retry_execution(execution_id: str, request: Request) -> Response:
+    """Open the next generation of a failed or cancelled execution, or say what that would run."""
+    body = await read_model(request, schema.RetryExecution, empty=True)
+    await require_execution(request, execution_id)
+    if not body.dry_run:
+        return await retry_once(request, execution_id, body, nodes=tuple(body.nodes))
+    ports = service_of(request).ports
+    generation, plan = await control.retry_plan(execution_id, ports, nodes=tuple(body.nodes))
+    return answer({"generation": generation, "run": plan.run, "reuse": plan.reuse})
+
+
+async def retry_once(
+    request: Request, execution_id: str, body: schema.RetryExecution, *, nodes: tuple[str, ...] = ()
+) -> Response:
+    """Retry an execution, or answer as before where the key of the request stands for that already."""
+    service, actor = service_of(request), caller_of(request).actor
+
+    async def start(claim: Claim | None) -> ExecutionRow:
+        return await control.retry(execution_id, service.ports, nodes=nodes, actor=actor, claim=claim)
+
+    key = read_key(request, body)
+    started = await once(key, f"execution/{execution_id}", service.ports, start)
+    if isinstance(started, str):
+        return answer(await _shown(request, execution_id, "none"))
+    return await _answer_row(started, service)

@@ -1,0 +1,164 @@
+"""Whether this process is alive, whether it can do its work, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from weft import telemetry
+from weft.api.answer import answer
+from weft.api.auth import open_to_all
+from weft.api.schema import Readiness, answers
+from weft.api.service import service_of
+from weft.core.state import TERMINAL, ExecutionState
+from weft.core.time import MICROSECONDS
+from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from weft.api.service import Service
+
+log = logging.getLogger("weft.api")
+
+router = APIRouter(tags=["health"])
+
+# Whoever asks gives up after a few seconds, and would not know why.
+LONGEST_SECONDS = 2.0
+
+_T = TypeVar("_T")
+
+
+@router.get(
+    "/healthz",
+    operation_id="checkHealth",
+    responses={
+        200: {
+            "description": "the process is alive",
+            "content": {"application/json": {"example": {"alive": True}}},
+        }
+    },
+)
+@open_to_all
+async def check_health() -> Response:
+    """Say that the process is alive. It asks nothing and nobody, so it cannot fail for another's fault."""
+    return answer({"alive": True})
+
+
+@router.get(
+    "/readyz",
+    operation_id="checkReadiness",
+    responses={
+        **answers(200, Readiness, "it can do its work"),
+        503: {
+            "description": "it cannot; the checks say why",
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": "#/components/schemas/Readiness"},
+                    "example": {
+                        "ready": False,
+                        "checks": {"journal": {"ok": False, "message": "it did not answer within 2 s"}},
+                    },
+                }
+            },
+        },
+    },
+)
+@open_to_all
+async def check_readiness(request: Request) -> Response:
+    """Say whether this server can do its work now, and if not, why.
+
+    Anybody may ask, so a message names no path and no address; the log has the details.
+    """
+    service = service_of(request)
+    faults: dict[str, str | None] = {"journal": await _journal_fault(service)}
+    faults |= {name: find_fault() for name, find_fault in service.checks.items()}
+    faults["stopping"] = "it is stopping, and takes no new work" if service.stopping.is_set() else None
+    ready = not any(faults.values())
+    checks = {
+        name: {"ok": fault is None, "message": fault or ("no" if name == "stopping" else "ready")}
+        for name, fault in faults.items()
+    }
+    return answer({"ready": ready, "checks": checks}, status=200 if ready else 503)
+
+
+async def _journal_fault(service: Service) -> str | None:
+    try:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            await service.ports.journal.check()
+    except TimeoutError:
+        return f"it did not answer within {LONGEST_SECONDS:g} s"
+    except WeftError as error:
+        log.warning("journal.unavailable", extra={"error": str(error)})
+        return "it cannot be read or written now; the log says why"
+    return None
+
+
+@router.get(
+    "/metrics",
+    operation_id="readMetrics",
+    responses={
+        200: {
+            "description": "what this process counts, for Prometheus",
+            "content": {
+                "text/plain": {
+                    "schema": {"type": "string"},
+                    "example": 'weft_nodes_settled_total{handler="echo",state="COMPLETED"} 7.0\n',
+                }
+            },
+        }
+    },
+    response_class=Response,
+)
+async def read_metrics(request: Request) -> Response:
+    """Give what this process counts, for Prometheus."""
+    service = service_of(request)
+    await _look_around(service)
+    return Response(service.metrics.render(), media_type=telemetry.CONTENT_TYPE)
+
+
+async def _look_around(service: Service) -> None:
+    """Set what is not counted but looked up. What cannot be looked up now is missing from the answer."""
+    metrics, ports = service.metrics, service.ports
+    census = await _in_time(ports.journal.census())
+    metrics.show(telemetry.JOURNAL_UP, {(): census is not None})
+    active = {} if census is None else census.executions
+    metrics.show(
+        telemetry.EXECUTIONS_ACTIVE,
+        {(state,): active.get(state, 0) for state in ExecutionState if census and state not in TERMINAL},
+    )
+    metrics.show(telemetry.DEAD_LETTERS_OPEN, {(): census.open_letters} if census else {})
+    metrics.show(telemetry.NODES_UNSETTLED, {(): await ports.store.backlog()})
+    queues, now = await ports.transport.queues(), ports.clock.now()
+    metrics.show(telemetry.QUEUE_DEPTH, {(queue.name,): queue.depth for queue in queues})
+    running = await ports.store.running_by_queue()
+    metrics.show(telemetry.QUEUE_IN_FLIGHT, {(name,): count for name, count in running.items()})
+    metrics.show(
+        telemetry.QUEUE_OLDEST,
+        {
+            (queue.name,): 0.0 if queue.oldest_at is None else (now - queue.oldest_at) / MICROSECONDS
+            for queue in queues
+        },
+    )
+    workers = await ports.store.workers()
+    states = ("alive", "draining", "lost")
+    metrics.show(
+        telemetry.WORKERS, {(state,): sum(worker.state == state for worker in workers) for state in states}
+    )
+    alive = [worker for worker in workers if worker.state == "alive"]
+    busy = sum(worker.running for worker in alive)
+    free = sum(worker.concurrency for worker in alive) - busy
+    metrics.show(telemetry.WORKER_SLOTS, {("busy",): busy, ("free",): free})
+    metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams})
+
+
+async def _in_time(asked: Awaitable[_T]) -> _T | None:
+    try:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            return await asked
+    except (TimeoutError, WeftError):
+        return None

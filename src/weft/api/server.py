@@ -1,0 +1,92 @@
+"""uvicorn inside our own loop: it listens once the engine is ready, and leaves after it has drained."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from weft.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+
+# Clients keep idle connections for less: it is they who let go, and never in the moment of a request.
+_KEEP_ALIVE_SECONDS = 75
+# What is under way when the process is asked to stop may take so long to answer.
+_LAST_ANSWERS_SECONDS = 5
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address, without listening yet; raises SettingsError where that cannot be.
+
+    It comes before anything else: a start that cannot succeed should touch nothing.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise SettingsError(f"--host {host}: this is no address of this machine: {error.strerror}") from error
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise _refused(host, port, error) from error
+    return bound
+
+
+def url_of(bound: socket.socket) -> str:
+    """Say where a bound socket is reached, as people write it."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if bound.family is socket.AF_INET6 else f"http://{host}:{port}"
+
+
+@asynccontextmanager
+async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
+    """Answer requests while the block runs; at its end, those under way are answered first."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        # Whoever calls is the peer of the socket, whatever a header says.
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
+    )
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    # Its steps one by one, because its own way through them takes the signals of the process.
+    try:
+        await server.startup([bound])
+    except OSError as error:
+        host, port = bound.getsockname()[:2]
+        raise _refused(host, port, error) from error
+    ticking = asyncio.create_task(server.main_loop())
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await ticking
+        await server.shutdown([bound])
+
+
+def _refused(host: str, port: int, error: OSError) -> SettingsError:
+    if error.errno == errno.EADDRINUSE:
+        return SettingsError(f"port {port} of {host} is taken by another process; choose one with --port")
+    if error.errno == errno.EACCES:
+        return SettingsError(f"port {port} needs rights this user lacks; choose one above 1023 with --port")
+    return SettingsError(f"cannot listen on {host} port {port}: {error.strerror}")

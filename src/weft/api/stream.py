@@ -1,0 +1,359 @@
+"""Events: the history of an execution page by page, and events as they happen, as server-sent events.
+
+A stream of one execution loses nothing. It listens first and then reads the journal on from the last number
+it has told, at every telling and every few seconds besides, so it never relies on what the feed tells; only
+live events, which the journal does not have, come from the feed alone.
+
+A stream keeps nobody waiting. The feed holds a bounded number of events for it, a client that reads slowly
+slows its own stream alone, and one that does not read at all loses its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from weft.api.admission import OverloadedError, place_of
+from weft.api.answer import no_content, page
+from weft.api.auth import caller_of
+from weft.api.problem import ProblemError, invalid_request
+from weft.api.schema import Events, Limit, answers, problems
+from weft.api.schema import Request as QueryModel
+from weft.api.service import service_of
+from weft.api.waiting import ENDS, unless
+from weft.core.time import MICROSECONDS, micros, rfc3339
+from weft.errors import JournalError, NotFoundError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from weft.api.service import Service
+    from weft.core.row import ExecutionRow, History
+    from weft.feed.contract import Subscription
+
+log = logging.getLogger("weft.api")
+
+router = APIRouter(tags=["events"])
+
+MEDIA_TYPE = "text/event-stream"
+# Open streams. Each has a socket, a place in the feed and a few reads a second while something happens.
+MAX_STREAMS = 1000
+# A line that says nothing, so that whoever is in between does not take a quiet stream for a dead one.
+COMMENT_SECONDS = 15.0
+# The journal is read this often even if nothing is told: the feed is a hint.
+LOOK_SECONDS = 5.0
+# Between two writes. A busy execution tells thousands of events a second; nobody watches that closely, and
+# many events in one write cost a fraction of as many writes.
+PACE_SECONDS = 0.05
+# A client that takes nothing for so long is told no more. It finds its place again with Last-Event-ID.
+SLOWEST_SECONDS = 30.0
+# Events read from the journal at once: so much of the history lies in memory for one client.
+PAGE_EVENTS = 200
+
+_TIMES = ("queued_at", "started_at", "finished_at", "due_at")
+_PLAIN = ("node", "attempt", "state", "reason", "cause", "error", "worker", "output_digest", "actor")
+_NUMBER = r"^[0-9]{1,18}$"
+_EXAMPLE = (
+    'event: execution.created\ndata: {"seq": 1, "at": "2026-01-31T09:30:00.000000Z", '
+    '"type": "execution.created", "execution": "0198c5a2-6f1e-7c3a-9d2b-5e8f0a1b2c3d", "generation": 1}\n\n'
+)
+
+
+class EventsQuery(QueryModel):
+    limit: Limit = 50
+    after: Annotated[
+        str,
+        Field(
+            description="the number of an event, or `next_cursor`: what came after it",
+            json_schema_extra={"pattern": _NUMBER},
+        ),
+    ] = "0"
+
+
+@router.get(
+    "/v1/executions/{execution_id}/events",
+    operation_id="listEvents",
+    responses={
+        200: {
+            "description": "the history; as server-sent events where the client accepts them",
+            "content": {
+                **answers(200, Events)[200]["content"],
+                MEDIA_TYPE: {"schema": {"type": "string"}, "example": f"id: 1\n{_EXAMPLE}"},
+            },
+        },
+        **answers(204, description="server-sent events: the execution has ended, and all of it was told"),
+        **problems(404, 422, 503),
+    },
+    openapi_extra={
+        "parameters": [
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "required": False,
+                "description": "the same as `after`, and goes before it",
+                "schema": {"type": "string", "pattern": _NUMBER},
+            }
+        ]
+    },
+)
+async def list_events(
+    execution_id: str, request: Request, query: Annotated[EventsQuery, Query()]
+) -> Response:
+    """Read the history of an execution, page by page or as it happens."""
+    service = service_of(request)
+    after = _number("after", query.after)
+    if "last-event-id" in request.headers:
+        # A browser that connects again sends the address it had, and where it was beside it.
+        after = _number("Last-Event-ID", request.headers["last-event-id"])
+    journal = service.ports.journal
+    row = await journal.execution(execution_id, namespace=caller_of(request).namespace)
+    if row is None:
+        raise NotFoundError(f"there is no execution {execution_id}")
+    if not _wants_stream(request):
+        events = await journal.events(execution_id, after=after, limit=query.limit + 1)
+        shown = [describe_event(event) for event in events[: query.limit]]
+        more = len(events) > query.limit
+        return page(shown, next_cursor=str(shown[-1]["seq"]) if more else None)
+    if row.is_terminal and after >= row.seq:
+        return no_content()
+    return _opened(request, ExecutionStream(service, row, after=after))
+
+
+@router.get(
+    "/v1/events",
+    operation_id="watchEvents",
+    responses={
+        200: {
+            "description": "events of all executions, as they happen",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
+        **problems(503),
+    },
+    response_class=Response,
+)
+async def watch_events(request: Request) -> Response:
+    """Hear of all executions as things happen: live only, as server-sent events without ids."""
+    return _opened(request, NamespaceStream(service_of(request), caller_of(request).namespace))
+
+
+def _opened(request: Request, stream: EventStream) -> EventStream:
+    if service_of(request).stopping.is_set():
+        raise ProblemError(503, "unavailable", "this server is stopping", headers={"Retry-After": "1"})
+    place_of(request).wait()
+    return stream
+
+
+def _wants_stream(request: Request) -> bool:
+    """Say whether a client asks for server-sent events by name: browsers and tools accept ``*/*``."""
+    ranges = ",".join(request.headers.getlist("accept")).lower().split(",")
+    return any(one.partition(";")[0].strip() == MEDIA_TYPE for one in ranges)
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise invalid_request([Problem(f"/{name}", "must be the number of an event, as in its seq")])
+    return int(text)
+
+
+def describe_event(event: History) -> dict[str, Any]:
+    """Show an event; what it does not have is left out, and the number of one that is not recorded too."""
+    shown: dict[str, Any] = {"seq": event.seq} if event.seq else {}
+    shown |= {
+        "at": rfc3339(event.at),
+        "type": event.type,
+        "execution": event.execution,
+        "generation": event.generation,
+    }
+    for name in _PLAIN:
+        value = getattr(event, name)
+        if value is not None:
+            shown[name] = value
+    for name in _TIMES:
+        at = getattr(event, name)
+        if at is not None:
+            shown[name] = rfc3339(at)
+    return shown
+
+
+# --- Streams.
+
+
+class EventStream(Response, ABC):
+    """An answer that goes on until there is nothing more to tell, the client leaves, or the server stops."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(media_type=MEDIA_TYPE)
+        self._service = service
+        self._clock = service.ports.clock
+        self._comment_at = 0
+        self.raw_headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"cache-control", b"no-store"),
+            # A proxy that gathers an answer before it passes it on would hold back the events.
+            (b"x-accel-buffering", b"no"),
+        ]
+
+    @abstractmethod
+    def subscribe(self) -> Subscription:
+        """Listen for what this stream tells of."""
+
+    @abstractmethod
+    async def tell(self, subscription: Subscription) -> None:
+        """Write events until there is nothing more to tell."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        load = self._service.load
+        if load.streams >= MAX_STREAMS:
+            raise OverloadedError(f"{load.streams:,} event streams are open; try again")
+        load.streams += 1
+        try:
+            # A client that has its headers hears all that happens from then on.
+            async with self.subscribe() as subscription:
+                self._send = send
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
+                await unless(self._tell(subscription), _left(receive), self._service.stopping.wait())
+        finally:
+            load.streams -= 1
+        # A client that does not read holds this up, and by now nothing but its own connection.
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _tell(self, subscription: Subscription) -> None:
+        try:
+            await self.tell(subscription)
+        except TimeoutError:
+            log.info("stream.dropped", extra={"seconds": SLOWEST_SECONDS})
+        except OSError:
+            pass  # the client has gone, or was never to get more than the headers
+        except JournalError as error:
+            # The client comes again, and goes on where it was.
+            log.warning("stream.broken", extra={"error": str(error)})
+
+    async def write(self, events: Sequence[History], *, numbered: bool) -> None:
+        if events:
+            await self._write(b"".join(_framed(event, numbered=numbered) for event in events))
+
+    async def comment(self, text: str = "") -> None:
+        await self._write(f": {text}\n\n".encode())
+
+    async def _write(self, body: bytes) -> None:
+        async with asyncio.timeout(SLOWEST_SECONDS):
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def hear(self, subscription: Subscription) -> Sequence[History]:
+        """Wait for something to be told, or for the time to look by oneself; comment when it is time to."""
+        await self._clock.sleep(PACE_SECONDS)
+        comment_seconds = (self._comment_at - self._clock.now()) / MICROSECONDS
+        wait_seconds = max(0.0, min(LOOK_SECONDS, comment_seconds))
+        heard = await subscription.hear(wait_seconds=wait_seconds)
+        if self._clock.now() >= self._comment_at:
+            self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
+            await self.comment()
+        return heard
+
+
+class ExecutionStream(EventStream):
+    """The history of one execution from a number on, with what is live in between."""
+
+    def __init__(self, service: Service, row: ExecutionRow, *, after: int) -> None:
+        super().__init__(service)
+        self._id = row.id
+        self._after = after
+        # Whether the last thing that is known of it is its end: a retry takes that back.
+        self._ended = row.is_terminal
+
+    def subscribe(self) -> Subscription:
+        return self._service.feed.subscribe(execution_id=self._id)
+
+    async def tell(self, subscription: Subscription) -> None:
+        heard: Sequence[History] = ()
+        while not await self._told_all(heard):
+            look_at = self._clock.now() + micros(LOOK_SECONDS)
+            heard = await self.hear(subscription)
+            while self._has_all(heard, subscription) and self._clock.now() < look_at:
+                await self.write(interleave(heard, (), self._after), numbered=True)
+                heard = await self.hear(subscription)
+
+    def _has_all(self, heard: Sequence[History], subscription: Subscription) -> bool:
+        """Say whether nothing that was told is a reason to read the journal."""
+        return not subscription.missed and all(event.seq <= self._after for event in heard)
+
+    async def _told_all(self, heard: Sequence[History]) -> bool:
+        """Tell what the journal has by now, and say whether that was the end."""
+        journal = self._service.ports.journal
+        while True:
+            recorded = await journal.events(self._id, after=self._after, limit=PAGE_EVENTS)
+            behind = len(recorded) == PAGE_EVENTS
+            # For one who is so far behind, what was told live is old news.
+            events = recorded if behind else interleave(heard, recorded, self._after)
+            await self.write(events, numbered=True)
+            for event in recorded:
+                self._after = event.seq
+                if event.type in ENDS:
+                    self._ended = True
+                elif event.type == "execution.retried":
+                    self._ended = False
+            if not behind:
+                return self._ended
+
+
+class NamespaceStream(EventStream):
+    """All that happens in a namespace, as it happens."""
+
+    def __init__(self, service: Service, namespace: str) -> None:
+        super().__init__(service)
+        self._namespace = namespace
+
+    def subscribe(self) -> Subscription:
+        return self._service.feed.subscribe(namespace=self._namespace)
+
+    async def tell(self, subscription: Subscription) -> None:
+        while True:
+            heard = await self.hear(subscription)
+            if subscription.missed:
+                await self.comment(f"{subscription.missed} events were missed")
+            # A number counts within its execution, so it is no place in this stream.
+            await self.write(heard, numbered=False)
+
+
+def interleave(heard: Sequence[History], recorded: Sequence[History], after: int) -> list[History]:
+    """Put live events among the recorded ones, as they were told.
+
+    ``after``: up to this number all was told before. A live event of an attempt whose end is among that comes
+    too late: it would show the attempt as running for ever.
+    """
+    ended = {(event.node, event.attempt) for event in heard if 0 < event.seq <= after}
+    waiting = deque(recorded)
+    merged: list[History] = []
+    for event in heard:
+        if not event.seq:
+            if (event.node, event.attempt) not in ended:
+                merged.append(event)
+            continue
+        while waiting and waiting[0].seq <= event.seq:
+            merged.append(waiting.popleft())
+    merged.extend(waiting)
+    return merged
+
+
+def _framed(event: History, *, numbered: bool) -> bytes:
+    place = f"id: {event.seq}\n" if numbered and event.seq else ""
+    return (
+        f"{place}event: {event.type}\ndata: ".encode() + msgspec.json.encode(describe_event(event)) + b"\n\n"
+    )
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

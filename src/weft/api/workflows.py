@@ -1,0 +1,261 @@
+"""Workflows: definitions stored by name, their versions, and the names that versions are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from weft.api.answer import answer, cursor_of, no_content, page, read_cursor
+from weft.api.auth import caller_of
+from weft.api.body import read_model, read_value
+from weft.api.definition import check_definition
+from weft.api.problem import invalid_request
+from weft.api.schema import (
+    Alias,
+    Definition,
+    NewAlias,
+    PageQuery,
+    Stored,
+    Verdict,
+    Versions,
+    WorkflowDetail,
+    Workflows,
+    answers,
+    problems,
+    takes,
+)
+from weft.api.schema import Request as QueryModel
+from weft.api.service import service_of
+from weft.core.definition import NAME_PATTERN
+from weft.core.payload import encode
+from weft.core.time import rfc3339
+from weft.errors import DefinitionError, NotFoundError, Problem
+from weft.journal.contract import LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.journal.contract import Version, Workflow
+
+router = APIRouter(tags=["workflows"])
+
+# Greater numbers are no versions of anything, and no integers of a database.
+_MAX_DIGITS = 18
+
+
+class VersionQuery(QueryModel):
+    version: Annotated[str, Field(description="a number or an alias")] = LATEST
+
+
+@router.post(
+    "/v1/workflows",
+    operation_id="storeWorkflow",
+    status_code=201,
+    responses={
+        **answers(201, Stored, "a new version, the latest from now on"),
+        **answers(200, Stored, "this content is stored already: its version, the latest from now on"),
+        **problems(400, 413, 415, 422),
+    },
+    openapi_extra=takes(Definition),
+)
+async def store_workflow(request: Request) -> Response:
+    """Store a definition as the next version of the workflow that it names."""
+    service, caller = service_of(request), caller_of(request)
+    document = await read_value(request)
+    checked = await check_definition(service, document, named=True)
+    if checked.plan is None:
+        raise DefinitionError(checked.problems)
+    name = checked.plan.definition.name
+    assert name is not None
+    body = await service.aside(encode, document, max_bytes=service.ports.bounds.max_body_bytes)
+    version, new = await service.ports.journal.put_version(
+        name, checked.plan, body, namespace=caller.namespace
+    )
+    stored = {"name": name, "version": version.version, "digest": version.digest}
+    headers = {"Location": f"/v1/workflows/{name}?version={version.version}"}
+    return answer(stored, status=201 if new else 200, headers=headers)
+
+
+@router.post(
+    "/v1/workflows/validate",
+    operation_id="validateWorkflow",
+    responses={**answers(200, Verdict), **problems(400, 413, 415)},
+    openapi_extra=takes(Definition),
+)
+async def validate_workflow(request: Request) -> Response:
+    """Check a definition, list every problem at once, and store nothing."""
+    checked = await check_definition(service_of(request), await read_value(request), named=True)
+    return answer(
+        {
+            "valid": checked.plan is not None,
+            "problems": _shown(checked.problems),
+            "warnings": _shown(checked.warnings),
+            "layers": checked.layers,
+        }
+    )
+
+
+def _shown(found: Sequence[Problem]) -> list[dict[str, str]]:
+    return [{"pointer": problem.pointer, "message": problem.message} for problem in found]
+
+
+@router.get("/v1/workflows", operation_id="listWorkflows", responses=answers(200, Workflows))
+async def list_workflows(request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+    """List the workflows by name, each in its latest version."""
+    cursor = read_cursor(query.cursor, str)
+    found = await service_of(request).ports.journal.workflows(
+        namespace=caller_of(request).namespace,
+        after=str(cursor[0]) if cursor else "",
+        limit=query.limit + 1,
+    )
+    items = found[: query.limit]
+    more = len(found) > query.limit
+    return page(
+        [_workflow(workflow, workflow.latest) for workflow in items],
+        next_cursor=cursor_of(items[-1].name) if more else None,
+    )
+
+
+@router.get(
+    "/v1/workflows/{name}",
+    operation_id="getWorkflow",
+    responses={**answers(200, WorkflowDetail), **problems(404)},
+)
+async def get_workflow(name: str, request: Request, query: Annotated[VersionQuery, Query()]) -> Response:
+    """Show a workflow in one of its versions, with the definition."""
+    journal, namespace = service_of(request).ports.journal, caller_of(request).namespace
+    workflow = await _find(name, request)
+    version = await journal.version(name, _version(name, query.version), namespace=namespace)
+    document = None if version is None else await journal.document(version.digest)
+    if version is None or document is None:
+        raise _no_version(name, query.version)
+    return answer({**_workflow(workflow, version), "definition": msgspec.Raw(document)})
+
+
+@router.get(
+    "/v1/workflows/{name}/versions",
+    operation_id="listVersions",
+    responses={**answers(200, Versions), **problems(404)},
+)
+async def list_versions(name: str, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+    """List the versions of a workflow, newest first."""
+    cursor = read_cursor(query.cursor, int)
+    await _find(name, request)
+    found = await service_of(request).ports.journal.versions(
+        name,
+        namespace=caller_of(request).namespace,
+        before=int(cursor[0]) if cursor else None,
+        limit=query.limit + 1,
+    )
+    items = found[: query.limit]
+    more = len(found) > query.limit
+    return page(
+        [_fields(version) for version in items], next_cursor=cursor_of(items[-1].version) if more else None
+    )
+
+
+@router.put(
+    "/v1/workflows/{name}/aliases/{alias}",
+    operation_id="putAlias",
+    responses={**answers(200, Alias), **problems(400, 404, 413, 415, 422)},
+    openapi_extra=takes(NewAlias),
+)
+async def put_alias(name: str, alias: str, request: Request) -> Response:
+    """Let a name mean one version of a workflow from now on."""
+    wanted = await read_model(request, NewAlias)
+    await _find(name, request)
+    if not _is_alias(alias):
+        message = f"must be a name like a workflow's, not a number and not {LATEST}"
+        raise invalid_request([Problem("/alias", message)])
+    done = await service_of(request).ports.journal.put_alias(
+        name, alias, wanted.version, namespace=caller_of(request).namespace
+    )
+    if not done:
+        raise _no_version(name, str(wanted.version))
+    return answer({"name": name, "alias": alias, "version": wanted.version})
+
+
+@router.delete(
+    "/v1/workflows/{name}/aliases/{alias}",
+    operation_id="deleteAlias",
+    status_code=204,
+    responses={**answers(204, None, "the name means nothing any more"), **problems(404)},
+)
+async def delete_alias(name: str, alias: str, request: Request) -> Response:
+    """Take a name away from a version."""
+    await _find(name, request)
+    namespace = caller_of(request).namespace
+    journal = service_of(request).ports.journal
+    if not _is_alias(alias) or not await journal.delete_alias(name, alias, namespace=namespace):
+        raise NotFoundError(f"workflow {name} has no alias {alias[:200]!r}")
+    return no_content()
+
+
+@router.delete(
+    "/v1/workflows/{name}",
+    operation_id="deleteWorkflow",
+    status_code=204,
+    responses={**answers(204, None, "no new execution starts by this name"), **problems(404)},
+)
+async def delete_workflow(name: str, request: Request) -> Response:
+    """Let no new execution start by this name. Running ones go on, and the history stays."""
+    await _find(name, request)
+    if not await service_of(request).ports.journal.delete_workflow(
+        name, namespace=caller_of(request).namespace
+    ):
+        raise _no_workflow(name)
+    return no_content()
+
+
+# --- What they share.
+
+
+async def _find(name: str, request: Request) -> Workflow:
+    # What cannot be a name is not asked for: it may hold what a database does not take.
+    if NAME_PATTERN.fullmatch(name):
+        journal = service_of(request).ports.journal
+        workflow = await journal.workflow(name, namespace=caller_of(request).namespace)
+        if workflow is not None:
+            return workflow
+    raise _no_workflow(name)
+
+
+def _no_workflow(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no workflow {name[:200]!r}")
+
+
+def _no_version(name: str, version: str) -> NotFoundError:
+    return NotFoundError(f"workflow {name} has no version {version[:200]!r}")
+
+
+def _version(name: str, text: str) -> int | str:
+    """Read what names a version: a number, or a name."""
+    if _is_number(text) and len(text) <= _MAX_DIGITS:
+        return int(text)
+    if text == LATEST or _is_alias(text):
+        return text
+    raise _no_version(name, text)
+
+
+def _is_alias(text: str) -> bool:
+    return text != LATEST and not _is_number(text) and NAME_PATTERN.fullmatch(text) is not None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _fields(version: Version) -> dict[str, Any]:
+    return {
+        "name": version.workflow,
+        "version": version.version,
+        "digest": version.digest,
+        "created_at": rfc3339(version.created_at),
+    }
+
+
+def _workflow(workflow: Workflow, version: Version) -> dict[str, Any]:
+    return {**_fields(version), "aliases": workflow.aliases}

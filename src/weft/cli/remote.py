@@ -1,0 +1,363 @@
+"""The API from a shell: workflows and executions of the server that ``WEFT_URL`` names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from weft.cli.identify import execution_id, nodes_missing, workflow_missing
+from weft.cli.pairs import Input, InputFile, Labels, read_input, read_labels
+from weft.cli.printing import print_json, print_text, say
+from weft.cli.server import AsJson, on_server
+from weft.cli.table import age, facts, moment, table, took, why
+from weft.core.bounds import DEFAULT_BOUNDS
+from weft.core.state import SETTLED, NodeState
+from weft.errors import ApiError, WeftError
+from weft.sdk import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weft.cli.server import Server
+    from weft.sdk.calls import Call
+
+MAX_SHOWN_NODES = 50
+
+Id = Annotated[str, Parameter(help="an execution's id, or the first characters of it")]
+Name = Annotated[str, Parameter(help="the name of a workflow")]
+Version = Annotated[str | None, Parameter("--version", metavar="V", help="a number or an alias (latest)")]
+Priority = Annotated[
+    Literal["low", "normal", "high"] | None, Parameter(help="which waiting task starts first")
+]
+Key = Annotated[
+    str | None, Parameter("--key", metavar="K", help="an idempotency key: the same again starts nothing anew")
+]
+
+
+def deploy(
+    file: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="YAML, JSON, - (stdin), or path.py:variable")
+    ],
+    /,
+    *,
+    alias: Annotated[str | None, Parameter(metavar="A", help="let this alias stand for the version")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Store a definition on the server, and print its version."""
+    call = calls.deploy(file)
+
+    async def work(server: Server) -> int:
+        deployed = await server.ask(call)
+        name, version = deployed["name"], deployed["version"]
+        if alias is not None:
+            await server.ask(calls.set_alias(name, alias, version))
+        if as_json:
+            print_json(deployed)
+        else:
+            print_text(f"{name} version {version}{f', {alias}' if alias else ''}\n")
+        return 0
+
+    return on_server(work)
+
+
+def start(
+    name: Name,
+    /,
+    *,
+    input: Input = (),  # noqa: A002 - the name of the flag
+    input_file: InputFile = None,
+    version: Version = None,
+    label: Labels = (),
+    priority: Priority = None,
+    key: Key = None,
+    wait: Annotated[bool, Parameter(help="follow it to its end, and print its output")] = False,
+    as_json: AsJson = False,
+    quiet: Annotated[bool, Parameter(help="with --wait: show no progress")] = False,
+) -> int:
+    """Start an execution of a stored workflow, and print its id."""
+    call = calls.start(
+        name,
+        read_input(input, input_file, DEFAULT_BOUNDS),
+        version=version_of(version),
+        labels=read_labels(label),
+        priority=priority,
+        key=key,
+    )
+    started: str | None = None
+
+    async def work(server: Server) -> int:
+        nonlocal started
+        execution = await ask_workflow(name, call, server)
+        started = execution["id"]
+        if not wait:
+            if as_json:
+                print_json(execution)
+            else:
+                print_text(f"{started}\n")
+            return 0
+        from weft.cli.watch import finish, stay
+
+        if not quiet:
+            say(f"execution {started}")
+        ended = await stay(execution["id"], server, quiet=quiet)
+        if as_json:
+            print_json(await server.ask(calls.execution(execution["id"])))
+        return finish(ended, prints_output=not as_json, quiet=quiet)
+
+    try:
+        return on_server(work)
+    except KeyboardInterrupt:
+        if started is None:
+            raise
+        from weft.cli.watch import left_running
+
+        return left_running(started)
+
+
+def list_(
+    *,
+    workflow: Annotated[str | None, Parameter(metavar="NAME", help="of this workflow")] = None,
+    state: Annotated[
+        tuple[str, ...], Parameter("--state", metavar="STATE", help="in this state; may be repeated")
+    ] = (),
+    label: Labels = (),
+    limit: Annotated[int, Parameter(metavar="N", help="at most so many (20)")] = 20,
+    as_json: AsJson = False,
+) -> int:
+    """List executions, newest first."""
+    if limit < 1:
+        raise WeftError(f"--limit needs a number from 1 up, not {limit}")
+    call = calls.executions(
+        workflow=workflow, state=[one.upper() for one in state], labels=read_labels(label)
+    )
+
+    async def work(server: Server) -> int:
+        items = [item async for item in server.items(call, limit=limit)]
+        if as_json:
+            print_json({"items": items})
+        elif items:
+            rows = [[item["id"], item["state"], age(item["created_at"]), _workflow(item)] for item in items]
+            print_text(table(["ID", "STATE", "AGE", "WORKFLOW"], rows))
+        else:
+            say("there are no such executions")
+        return 0
+
+    return on_server(work)
+
+
+def show(execution: Id, /, *, as_json: AsJson = False) -> int:
+    """Show one execution with its nodes."""
+
+    async def work(server: Server) -> int:
+        found = await execution_id(execution, server)
+        if as_json:
+            print_json(await server.ask(calls.execution(found)))
+            return 0
+        from weft.cli.watch import for_report
+
+        print_text(_described(await for_report(found, server)))
+        return 0
+
+    return on_server(work)
+
+
+def explain(
+    execution: Id, node: Annotated[str, Parameter(help="the id of a node")], /, *, as_json: AsJson = False
+) -> int:
+    """Say why a node is not running."""
+
+    async def work(server: Server) -> int:
+        found = await execution_id(execution, server)
+        try:
+            answer = await server.ask(calls.explain(found, node))
+        except ApiError as error:
+            raise await nodes_missing(found, [node], error, server) from error
+        if as_json:
+            print_json(answer)
+            return 0
+        print_text(f"{node} is {answer['state']}\n")
+        for reason in answer["reasons"]:
+            until = f" (until {moment(reason['until'])})" if reason.get("until") else ""
+            print_text(f"  {reason['code']}: {reason['message']}{until}\n")
+        return 0
+
+    return on_server(work)
+
+
+def cancel(execution: Id, /, *, as_json: AsJson = False) -> int:
+    """Cancel an execution: nothing of it starts any more."""
+    return _control(execution, calls.cancel, as_json=as_json)
+
+
+def pause(execution: Id, /, *, as_json: AsJson = False) -> int:
+    """Pause an execution: what is running finishes, nothing else starts."""
+    return _control(execution, calls.pause, as_json=as_json)
+
+
+def resume(execution: Id, /, *, as_json: AsJson = False) -> int:
+    """Go on with a paused execution."""
+    return _control(execution, calls.resume, as_json=as_json)
+
+
+def retry(
+    execution: Id,
+    /,
+    *,
+    node: Annotated[
+        tuple[str, ...], Parameter("--node", metavar="NODE", help="also run this one again; may be repeated")
+    ] = (),
+    dry_run: Annotated[bool, Parameter(help="say what would run, and change nothing")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run again what failed or was cancelled; what completed keeps its output."""
+    nodes = list(node) or None
+
+    async def work(server: Server) -> int:
+        found = await execution_id(execution, server)
+        call: Call[Any] = calls.retry_plan(found, nodes=nodes) if dry_run else calls.retry(found, nodes=nodes)
+        try:
+            answer = await server.ask(call)
+        except ApiError as error:
+            raise await nodes_missing(found, node, error, server) from error
+        if as_json:
+            print_json(answer)
+        elif dry_run:
+            _print_plan(answer)
+        else:
+            _print_state(answer)
+        return 0
+
+    return on_server(work)
+
+
+def workers(*, as_json: AsJson = False) -> int:
+    """List the workers, with their load and the age of their last heartbeat."""
+
+    def row(item: Mapping[str, Any]) -> list[object]:
+        load = f"{item['running']}/{item['concurrency']}"
+        queues = ", ".join(item["queues"])
+        heartbeat = f"{item['heartbeat_age_seconds']:.1f} s"
+        return [item["id"], item["state"], load, heartbeat, f"{item['host']}:{item['pid']}", queues]
+
+    return _fleet(
+        calls.workers(), ["ID", "STATE", "LOAD", "HEARTBEAT", "HOST", "QUEUES"], row, as_json=as_json
+    )
+
+
+def queues(*, as_json: AsJson = False) -> int:
+    """List the queues, with what waits in them and what is in flight."""
+
+    def row(item: Mapping[str, Any]) -> list[object]:
+        oldest = item["oldest_age_seconds"]
+        waits = None if oldest is None else f"{oldest:.1f} s"
+        return [item["name"], item["depth"], waits, item["in_flight"], item["workers"]]
+
+    return _fleet(calls.queues(), ["QUEUE", "DEPTH", "OLDEST", "IN FLIGHT", "WORKERS"], row, as_json=as_json)
+
+
+# --- What they share.
+
+
+def version_of(text: str | None) -> int | str | None:
+    """Read a version: a number, or else an alias."""
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+async def ask_workflow(name: str, call: Call[Any], server: Server) -> Any:
+    """Ask something of a workflow by its name; one that is unknown may have been spelled wrong."""
+    try:
+        return await server.ask(call)
+    except ApiError as error:
+        raise await workflow_missing(name, error, server) from error
+
+
+def _control(execution: str, call: Callable[[str], Call[Any]], *, as_json: bool) -> int:
+    async def work(server: Server) -> int:
+        answer = await server.ask(call(await execution_id(execution, server)))
+        if as_json:
+            print_json(answer)
+        else:
+            _print_state(answer)
+        return 0
+
+    return on_server(work)
+
+
+def _print_state(execution: Mapping[str, Any]) -> None:
+    generation = f", generation {execution['generation']}" if execution["generation"] > 1 else ""
+    print_text(f"{execution['id']} is {execution['state']}{generation}\n")
+
+
+def _print_plan(plan: Mapping[str, Any]) -> None:
+    run, keep = plan["run"], plan["reuse"]
+    print_text(f"generation {plan['generation']} would run {len(run):,} nodes and keep {len(keep):,}\n")
+    rows = [[name, "run"] for name in run] + [[name, "keep"] for name in keep]
+    print_text(table(["NODE", ""], rows[:MAX_SHOWN_NODES]))
+    _say_left_out(len(rows), "--json")
+
+
+def _fleet(
+    call: Call[Any],
+    headings: list[str],
+    row: Callable[[Mapping[str, Any]], list[object]],
+    *,
+    as_json: bool,
+) -> int:
+    async def work(server: Server) -> int:
+        answer = await server.ask(call)
+        if as_json:
+            print_json(answer)
+        else:
+            print_text(table(headings, [row(item) for item in answer["items"]]))
+        return 0
+
+    return on_server(work)
+
+
+def _workflow(execution: Mapping[str, Any]) -> str:
+    if execution["version"] is None:
+        return execution["workflow"] or "(not stored)"
+    return f"{execution['workflow']} v{execution['version']}"
+
+
+def _described(execution: Mapping[str, Any]) -> str:
+    counts = [f"{count:,} {state.lower()}" for state, count in execution["counts"].items() if count]
+    generation = execution["generation"]
+    error = execution["error"]
+    text = facts(
+        {
+            "execution": execution["id"],
+            "workflow": _workflow(execution),
+            "state": execution["state"] + (f", generation {generation}" if generation > 1 else ""),
+            "created": moment(execution["created_at"]),
+            "started": moment(execution["started_at"]),
+            "finished": moment(execution["finished_at"]),
+            "took": took(execution),
+            "labels": ", ".join(f"{key}={value}" for key, value in execution["labels"].items()),
+            "batch": execution["batch"],
+            "nodes": ", ".join(counts),
+            "error": why({"error": error}) if error else None,
+        }
+    )
+    nodes = execution["nodes"]
+    rows = [[node["id"], node["state"], node["attempt"], took(node), why(node)] for node in _first(nodes)]
+    text += "\n" + table(["NODE", "STATE", "ATTEMPT", "TOOK", "WHY"], rows)
+    _say_left_out(len(nodes), f"weft show {execution['id']} --json")
+    return text
+
+
+def _first(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Choose what to show of many nodes: what failed, then what is under way, then the rest."""
+    if len(nodes) <= MAX_SHOWN_NODES:
+        return nodes
+
+    def rank(node: Mapping[str, Any]) -> int:
+        return 0 if node["state"] == NodeState.FAILED else 2 if node["state"] in SETTLED else 1
+
+    return sorted(nodes, key=rank)[:MAX_SHOWN_NODES]
+
+
+def _say_left_out(total: int, all_of_it: str) -> None:
+    if total > MAX_SHOWN_NODES:
+        say(f"{MAX_SHOWN_NODES} of {total:,} nodes are shown; {all_of_it} has all")

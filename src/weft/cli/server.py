@@ -1,0 +1,55 @@
+"""The server that a command talks to. Answers are passed on as they came, with all that they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.sdk.http import Connection, read
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from weft.core.payload import Json
+    from weft.sdk.calls import Call
+
+AsJson = Annotated[bool, Parameter("--json", help="print JSON")]
+
+
+class Server:
+    """What a command asks of its server."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    async def ask(self, call: Call[Any]) -> Json:
+        """Send a call, and give the JSON of its answer (None: there is none)."""
+        answer = await self.connection.send(call)
+        return read(answer, object) if answer.body else None
+
+    async def items(self, call: Call[Any], *, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Give the items of a list, of so many pages as it takes."""
+        left = limit
+        while left is None or left > 0:
+            page = await self.ask(call if left is None else call.sized(left))
+            for item in page["items"]:
+                yield item
+            left = None if left is None else left - len(page["items"])
+            if page.get("next_cursor") is None:
+                return
+            call = call.at(page["next_cursor"])
+
+
+def on_server(work: Callable[[Server], Awaitable[int]]) -> int:
+    """Do a command's work on the server that ``WEFT_URL`` names, and give its exit code."""
+
+    async def main() -> int:
+        connection = Connection(waits=False)
+        try:
+            return await work(Server(connection))
+        finally:
+            await connection.close()
+
+    return asyncio.run(main())

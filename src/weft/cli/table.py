@@ -1,0 +1,86 @@
+"""Rows for people: aligned, within the width of the terminal, and never an id on two lines."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.progress import seconds_text, shorten
+from weft.clock import RealClock
+from weft.core.time import MICROSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_GAP = "  "
+_NARROWEST = 8
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Lay rows out in columns. The last one takes what is left of the line, and is cut where it must be."""
+    shown = [[_cell(value) for value in row] for row in rows]
+    lines = [list(headings), *shown]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(headings))]
+    room = _columns()
+    if room is not None:
+        taken = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+        widths[-1] = min(widths[-1], max(_NARROWEST, room - taken))
+    return "".join(_line(line, widths) for line in lines)
+
+
+def facts(pairs: Mapping[str, object]) -> str:
+    """Write names and values one below the other, without those that have no value."""
+    given = {name: text for name, value in pairs.items() if (text := _cell(value)) != "-"}
+    width = max(map(len, given), default=0)
+    return "".join(f"{name:<{width}}{_GAP}{text}\n" for name, text in given.items())
+
+
+def moment(text: str | None) -> str | None:
+    """Write a time as a clock on the wall here shows it."""
+    if text is None:
+        return None
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def age(text: str) -> str:
+    """Say how long ago something was."""
+    seconds = RealClock().now() / MICROSECONDS - datetime.fromisoformat(text).timestamp()
+    return seconds_text(max(0.0, seconds)) if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+
+
+def took(item: Mapping[str, Any]) -> str | None:
+    """Say how long something ran, from its ``started_at`` to its ``finished_at``."""
+    begun, ended = item["started_at"], item["finished_at"]
+    if begun is None or ended is None:
+        return None
+    return seconds_text(elapsed_seconds(begun, ended))
+
+
+def elapsed_seconds(begun: str, ended: str) -> float:
+    return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+
+
+def why(item: Mapping[str, Any]) -> str:
+    """Say why something is as it is: its error, or its reason with the cause."""
+    error = item.get("error")
+    if error:
+        return f"{error['code']}: {shorten(error['message'])}"
+    return ", ".join(filter(None, (item.get("reason"), item.get("cause"))))
+
+
+def _columns() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None or value == "" else shorten(str(value))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    *first, last = cells
+    if len(last) > widths[-1]:
+        last = last[: widths[-1] - 1] + "…"
+    padded = [f"{cell:<{width}}" for cell, width in zip(first, widths, strict=False)]
+    return _GAP.join([*padded, last]).rstrip() + "\n"

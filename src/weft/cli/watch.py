@@ -1,0 +1,240 @@
+"""Stay with an execution of a server to its end: ``watch``, and ``start --wait``.
+
+The stream of events says what settles; so a look costs the server nothing, for three nodes or for ten
+thousand. Whoever stops watching leaves the execution running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli.identify import execution_id
+from weft.cli.main import FAILED, INTERRUPTED
+from weft.cli.printing import print_json, print_text, say
+from weft.cli.progress import MAX_FAILURES, SettledNode, Snapshot, open_progress
+from weft.cli.report import report
+from weft.cli.server import on_server
+from weft.cli.table import elapsed_seconds, why
+from weft.core.state import SETTLED, ExecutionState, NodeState
+from weft.sdk import calls
+from weft.sdk.stream import follow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weft.cli.server import Server
+    from weft.sdk.sse import ServerSentEvent
+
+LOOK_INTERVAL_SECONDS = 0.1
+
+
+def watch(
+    execution: Annotated[str, Parameter(help="its id, or the first characters of it")],
+    /,
+    *,
+    as_json: Annotated[bool, Parameter("--json", help="print each event as a line of JSON")] = False,
+    quiet: Annotated[bool, Parameter(help="show no progress")] = False,
+) -> int:
+    """Follow an execution to its end, and print its output."""
+    watched = execution
+
+    async def work(server: Server) -> int:
+        nonlocal watched
+        watched = await execution_id(execution, server)
+        ended = await stay(
+            watched, server, quiet=quiet or as_json, hear=_print_event if as_json else _hear_nothing
+        )
+        return finish(ended, prints_output=not as_json, quiet=quiet)
+
+    try:
+        return on_server(work)
+    except KeyboardInterrupt:
+        return left_running(watched)
+
+
+async def stay(
+    execution_id: str, server: Server, *, quiet: bool, hear: Callable[[ServerSentEvent], None] | None = None
+) -> dict[str, Any]:
+    """Show an execution until it is terminal, and give it then, as ``for_report`` does."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    tracker = Tracker()
+    tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
+    progress = open_progress(tracker.total, stream=sys.stderr, quiet=quiet, environ=os.environ)
+    listening = asyncio.ensure_future(_listen(execution_id, server, tracker, hear or _hear_nothing))
+    try:
+        while not listening.done():
+            if progress is not None:
+                progress.show(tracker.look(loop.time() - begun))
+            await asyncio.wait({listening}, timeout=None if progress is None else LOOK_INTERVAL_SECONDS)
+        await listening
+        if progress is not None:
+            progress.show(tracker.look(loop.time() - begun))
+    finally:
+        listening.cancel()
+        if progress is not None:
+            progress.close()
+    return await for_report(execution_id, server)
+
+
+async def _listen(
+    execution_id: str, server: Server, tracker: Tracker, hear: Callable[[ServerSentEvent], None]
+) -> None:
+    async with aclosing(follow(server.connection, execution_id)) as events:
+        async for event in events:
+            hear(event)
+            if tracker.take(json.loads(event.data)):
+                tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
+
+
+async def for_report(execution_id: str, server: Server) -> dict[str, Any]:
+    """Give an execution with its nodes, without outputs, and with the first errors.
+
+    Whole, an execution of many nodes is large, and most of it would not be shown.
+    """
+    execution: dict[str, Any] = await server.ask(calls.execution(execution_id, nodes="brief"))
+    failed = execution["counts"][NodeState.FAILED]
+    errors: dict[str, Any] = {}
+    if failed:
+        call = calls.nodes(execution_id, state=NodeState.FAILED)
+        errors = {node["id"]: node["error"] async for node in server.items(call, limit=MAX_FAILURES)}
+    for node in execution["nodes"]:
+        node["error"] = errors.get(node["id"])
+    return execution
+
+
+def finish(execution: Mapping[str, Any], *, prints_output: bool, quiet: bool) -> int:
+    """Say how an execution ended, print its output, and give the exit code."""
+    completed = execution["state"] == ExecutionState.COMPLETED
+    if not (quiet and completed and execution["error"] is None):
+        begun = execution["started_at"] or execution["created_at"]
+        elapsed = elapsed_seconds(begun, execution["finished_at"] or begun)
+        sys.stderr.write(report(execution, elapsed_seconds=elapsed) + "\n")
+    if completed and prints_output:
+        print_json(execution["output"])
+    return 0 if completed else FAILED
+
+
+def left_running(execution: str) -> int:
+    say(f"execution {execution} goes on; `weft watch {execution}` follows it again")
+    return INTERRUPTED
+
+
+def _print_event(event: ServerSentEvent) -> None:
+    print_text(event.data + "\n")
+
+
+def _hear_nothing(event: ServerSentEvent) -> None:
+    pass
+
+
+# --- Where each node stands, by the events.
+
+_STATES = {
+    "node.queued": NodeState.QUEUED,
+    "node.started": NodeState.RUNNING,
+    "node.retrying": NodeState.QUEUED,
+    "node.lost": NodeState.QUEUED,
+    "node.completed": NodeState.COMPLETED,
+    "node.failed": NodeState.FAILED,
+    "node.skipped": NodeState.SKIPPED,
+    "node.cancelled": NodeState.CANCELLED,
+}
+# Within one attempt: what comes later. An attempt that ends with another to come is behind its start.
+_RANKS = {
+    "node.queued": 1,
+    "node.started": 2,
+    "node.retrying": 3,
+    "node.lost": 3,
+}
+_SETTLED_RANK = 4
+_SEEN_RANKS = {NodeState.PENDING: 0, NodeState.QUEUED: 1, NodeState.RUNNING: 2}
+
+
+@dataclass(slots=True)
+class Tracker:
+    """Counts the nodes of an execution by state.
+
+    It begins with an answer of the server, and takes the events from the first on: those that are older than
+    the answer change nothing, because a node's place (generation, attempt, rank) only grows.
+    """
+
+    generation: int = 0
+    total: int = 0
+    retried: int = 0
+    _states: dict[str, NodeState] = field(default_factory=dict)
+    _places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    _counts: Counter[NodeState] = field(default_factory=Counter)
+    _running: dict[str, None] = field(default_factory=dict)
+    _settled: list[SettledNode] = field(default_factory=list)
+
+    def begin(self, execution: Mapping[str, Any]) -> None:
+        """Take the states of all nodes from an answer."""
+        self.generation, self.total = execution["generation"], len(execution["nodes"])
+        self._states = {node["id"]: NodeState(node["state"]) for node in execution["nodes"]}
+        self._places = {
+            node["id"]: (
+                self.generation,
+                node["attempt"],
+                _SEEN_RANKS.get(self._states[node["id"]], _SETTLED_RANK),
+            )
+            for node in execution["nodes"]
+        }
+        self._counts = Counter(self._states.values())
+        self._running = {name: None for name, state in self._states.items() if state is NodeState.RUNNING}
+
+    def take(self, event: Mapping[str, Any]) -> bool:
+        """Take one event; True: a retry has opened nodes again, and only the server knows which."""
+        kind, node_id, generation = event["type"], event.get("node"), event.get("generation") or 0
+        if kind == "execution.retried":
+            return generation > self.generation
+        state = _STATES.get(kind)
+        if state is None or node_id not in self._states or generation < self.generation:
+            return False
+        if kind in ("node.retrying", "node.lost"):
+            self.retried += 1
+        if state in SETTLED:
+            self._settled.append(_settled_node(event, state))
+        _, attempt, _ = before = self._places[node_id]
+        # Without an attempt of its own, what is skipped or cancelled is behind the latest.
+        place = (generation, event.get("attempt") or attempt, _RANKS.get(kind, _SETTLED_RANK))
+        if place > before:
+            self._places[node_id] = place
+            self._move(node_id, state)
+        return False
+
+    def look(self, elapsed_seconds: float) -> Snapshot:
+        """Give what has become of it since the last look."""
+        settled, self._settled = self._settled, []
+        return Snapshot(
+            elapsed_seconds,
+            self._counts,
+            running=list(self._running),
+            settled=settled,
+            retried=self.retried,
+        )
+
+    def _move(self, node_id: str, state: NodeState) -> None:
+        self._counts[self._states[node_id]] -= 1
+        self._counts[state] += 1
+        self._states[node_id] = state
+        if state is NodeState.RUNNING:
+            self._running[node_id] = None
+        else:
+            self._running.pop(node_id, None)
+
+
+def _settled_node(event: Mapping[str, Any], state: NodeState) -> SettledNode:
+    begun, ended = event.get("started_at"), event.get("finished_at")
+    return SettledNode(
+        event["node"], state, elapsed_seconds(begun, ended) if begun and ended else None, why(event)
+    )

@@ -1,0 +1,92 @@
+"""What happens, told as it happens to those who look on: a hint, never the truth.
+
+What is told may be missed: a subscriber that is slow, or came late, reads the history in the journal, which
+has every recorded event with its number. So a stream that must lose nothing takes each telling as a reason to
+read on from the last number it has seen; and tells on directly only what the journal does not have
+(``node.queued`` and ``node.started``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self
+
+from weft.core.row import History
+from weft.core.state import NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from weft.core.task import Task
+
+# Events that are told and not recorded: their ``seq`` is 0.
+QUEUED = "node.queued"
+STARTED = "node.started"
+
+
+def node_queued(task: Task) -> History:
+    """Say that the task of an attempt is on its way."""
+    return History(
+        seq=0,
+        at=task.queued_at,
+        type=QUEUED,
+        execution=task.execution_id,
+        generation=task.generation,
+        node=task.node_id,
+        attempt=task.attempt,
+        state=NodeState.QUEUED,
+        queued_at=task.queued_at,
+    )
+
+
+def node_started(task: Task, *, worker: str, at: int) -> History:
+    """Say that a worker has started an attempt."""
+    return History(
+        seq=0,
+        at=at,
+        type=STARTED,
+        execution=task.execution_id,
+        generation=task.generation,
+        node=task.node_id,
+        attempt=task.attempt,
+        state=NodeState.RUNNING,
+        worker=worker,
+        queued_at=task.queued_at,
+        started_at=at,
+    )
+
+
+class Subscription(Protocol):
+    """A place to hear from. It holds a bounded number of events; over that the oldest are missed."""
+
+    async def __aenter__(self) -> Self:
+        """Hear from now on: what is told after this returns is heard or counted as missed."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Hear no more."""
+
+    async def hear(self, *, wait_seconds: float) -> Sequence[History]:
+        """Give what was told since the last call, waiting a while for the first; empty: nothing was."""
+
+    @property
+    def missed(self) -> int:
+        """How many events did not fit between the last two calls of ``hear``."""
+
+
+class Feed(Protocol):
+    def tell(self, events: Sequence[History], *, namespace: str) -> None:
+        """Tell events to those who listen. It does not wait, and may be called on every path."""
+
+    def wanted(self, execution_id: str) -> bool:
+        """Say whether anybody may listen for this execution: if not, live events need not be made."""
+
+    def subscribe(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_id: str | None = None,
+        types: Collection[str] | None = None,
+    ) -> Subscription:
+        """Listen for one execution, or for all of a namespace: one of the two is given.
+
+        ``types``: of these events only. Who names them is no reason to make live events.
+        """

@@ -1,0 +1,110 @@
+"""A feed in this process's memory. Where nobody listens, telling costs one look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from weft.core.row import History
+
+# So many events wait for one subscriber: what a busy engine tells between two looks of a stream. They are
+# shared by all who hear them, so a subscriber that never looks costs this many references, and at worst about
+# half a megabyte.
+HELD_EVENTS = 1000
+
+
+class MemoryFeed:
+    def __init__(self, *, held_events: int = HELD_EVENTS) -> None:
+        self._held_events = held_events
+        self._of_execution: dict[str, set[MemorySubscription]] = {}
+        self._of_namespace: dict[str, set[MemorySubscription]] = {}
+
+    def tell(self, events: Sequence[History], *, namespace: str) -> None:
+        if not self._of_execution and not self._of_namespace:
+            return
+        everything = self._of_namespace.get(namespace, ())
+        for event in events:
+            for subscription in self._of_execution.get(event.execution, ()):
+                subscription.put(event)
+            for subscription in everything:
+                subscription.put(event)
+
+    def wanted(self, execution_id: str) -> bool:
+        if self._of_namespace:
+            return True
+        listeners = self._of_execution.get(execution_id)
+        return listeners is not None and any(one.types is None for one in listeners)
+
+    def subscribe(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_id: str | None = None,
+        types: Collection[str] | None = None,
+    ) -> MemorySubscription:
+        if execution_id is not None:
+            return MemorySubscription(self._of_execution, execution_id, types, held_events=self._held_events)
+        assert namespace is not None, "a subscription is for an execution or for a namespace"
+        return MemorySubscription(self._of_namespace, namespace, types, held_events=self._held_events)
+
+
+class MemorySubscription:
+    def __init__(
+        self,
+        listeners: dict[str, set[MemorySubscription]],
+        key: str,
+        types: Collection[str] | None,
+        *,
+        held_events: int,
+    ) -> None:
+        self.types = types
+        self._listeners, self._key = listeners, key
+        self._events: deque[History] = deque(maxlen=held_events)
+        self._dropped = 0
+        self._missed = 0
+        self._sleeper: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._listeners.setdefault(self._key, set()).add(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        others = self._listeners[self._key]
+        others.discard(self)
+        if not others:
+            del self._listeners[self._key]
+
+    def put(self, event: History) -> None:
+        if self.types is not None and event.type not in self.types:
+            return
+        # A full deque lets the oldest go: the newest say best where things stand.
+        self._dropped += len(self._events) == self._events.maxlen
+        self._events.append(event)
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    async def hear(self, *, wait_seconds: float) -> Sequence[History]:
+        if not self._events and wait_seconds > 0:
+            await self._told(wait_seconds)
+        heard = list(self._events)
+        self._events.clear()
+        self._missed, self._dropped = self._dropped, 0
+        return heard
+
+    async def _told(self, wait_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        sleeper = self._sleeper = loop.create_future()
+        alarm = loop.call_later(wait_seconds, lambda: None if sleeper.done() else sleeper.set_result(None))
+        try:
+            await sleeper
+        finally:
+            alarm.cancel()
+            self._sleeper = None
+
+    @property
+    def missed(self) -> int:
+        return self._missed

@@ -1,0 +1,86 @@
+"""``call_external_service``: one HTTP call; its output is the response."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.handlers.contract import Handler, HandlerKind, NativeContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.core.payload import Json
+
+_SCALAR = {"type": ["string", "number", "boolean"]}
+
+CONFIG_SCHEMA = {
+    "type": "object",
+    "required": ["url"],
+    "properties": {
+        "url": {"type": "string", "minLength": 1},
+        "method": {"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
+        "headers": {
+            "type": "object",
+            # The name may still be a template; what it became is checked at the call.
+            "patternProperties": {"^([!#$%&'*+.^_`|~0-9A-Za-z-]+|.*\\{\\{.*)$": _SCALAR},
+            "additionalProperties": False,
+        },
+        "query": {
+            "type": "object",
+            "additionalProperties": {
+                "type": ["string", "number", "boolean", "null", "array"],
+                "items": _SCALAR,
+            },
+        },
+        "body": True,
+        "success_status": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": ["integer", "string"],
+                "minimum": 100,
+                "maximum": 599,
+                "pattern": "^[1-5][xX][xX]$",
+            },
+        },
+    },
+    "additionalProperties": False,
+}
+
+_DEFAULT_SUCCESS = ("2xx",)
+
+
+async def call_external_service(config: Json, context: NativeContext) -> Json:
+    # Loaded at the first call: aiohttp takes longer than all of weft.
+    from weft.handlers.exchange import exchange
+    from weft.handlers.outgoing import make_request
+
+    request = make_request(
+        url=config["url"],
+        method=config.get("method"),
+        headers=config.get("headers"),
+        query=config.get("query"),
+        body=config.get("body"),
+        idempotency_key=context.idempotency_key,
+    )
+    received = await exchange(
+        request, context.outbound, is_success=success_of(config.get("success_status", _DEFAULT_SUCCESS))
+    )
+    body, is_base64 = received.value()
+    output = {
+        "status": received.status,
+        "headers": received.headers,
+        "body": body,
+        "url": str(received.url),
+    }
+    return {**output, "body_encoding": "base64"} if is_base64 else output
+
+
+def success_of(wanted: list[int | str] | tuple[str, ...]) -> Callable[[int], bool]:
+    """Give the test for a status by a list of codes and classes such as ``2xx``."""
+    codes = {item for item in wanted if isinstance(item, int)}
+    classes = {int(item[0]) for item in wanted if isinstance(item, str)}
+    return lambda status: status in codes or status // 100 in classes
+
+
+HANDLER = Handler("call_external_service", HandlerKind.NATIVE, call_external_service, CONFIG_SCHEMA)

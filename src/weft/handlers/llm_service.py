@@ -1,0 +1,223 @@
+"""``llm_service``: one chat completion, in the dialect of OpenAI that most providers and servers speak.
+
+Retries are the engine's: nothing here tries twice.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.core.payload import Json, canonical, decode
+from weft.errors import HandlerError
+from weft.handlers.contract import BadConfig, Handler, HandlerKind, NativeContext
+from weft.handlers.http_failure import BadResponse
+from weft.handlers.outcome import cut
+from weft.handlers.secrets import hidden
+
+if TYPE_CHECKING:
+    from weft.core.schema import Schema
+    from weft.handlers.outbound import Outbound
+    from weft.handlers.response import Received
+
+CONFIG_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "prompt": {"type": "string"},
+        "messages": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["role"],
+                "properties": {"role": {"type": "string", "minLength": 1}},
+            },
+        },
+        "system": {"type": "string"},
+        "model": {"type": "string", "minLength": 1},
+        "temperature": {"type": "number", "minimum": 0},
+        "max_tokens": {"type": "integer", "minimum": 1},
+        "response_schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+        "base_url": {"type": "string", "minLength": 1},
+        "api_key": {"type": "string", "minLength": 1},
+        # ``messages`` are the config's own; a reply in pieces would not be read.
+        "extra": {"type": "object", "properties": {"messages": False, "stream": False}},
+    },
+    "if": {"required": ["messages"]},
+    "then": {"properties": {"prompt": False}},
+    "else": {"required": ["prompt"]},
+    "additionalProperties": False,
+}
+
+_SHOWN_PROBLEMS = 10
+_SHOWN_CHARACTERS = 2000
+_KEPT_SCHEMAS = 256
+
+
+async def llm_service(config: Json, context: NativeContext) -> Json:
+    # Loaded at the first call: aiohttp takes longer than all of weft.
+    from weft.handlers.exchange import exchange
+    from weft.handlers.outgoing import make_request
+
+    outbound = context.outbound
+    schema = _schema(config)
+    key = _api_key(config, outbound)
+    request = make_request(
+        url=_url(config, outbound),
+        method="POST",
+        headers={} if key is None else {"Authorization": f"Bearer {key}"},
+        body=_body(config, outbound),
+        idempotency_key=context.idempotency_key,
+    )
+    keys = [] if key is None else [key]
+    try:
+        received = await exchange(
+            request,
+            outbound,
+            is_success=lambda status: 200 <= status <= 299,
+            trusted="base_url" not in config,
+        )
+        return hidden(_output(received, schema), keys)
+    except HandlerError as error:
+        # A provider may repeat the key, or a part of the request that holds it.
+        raise _without(keys, error) from None
+
+
+def _schema(config: Json) -> Schema | None:
+    return _compiled(canonical(config["response_schema"])) if "response_schema" in config else None
+
+
+@lru_cache(maxsize=_KEPT_SCHEMAS)
+def _compiled(text: bytes) -> Schema:
+    from weft.core.schema import compile_schema
+
+    found = compile_schema(decode(text))
+    if isinstance(found, list):
+        raise BadConfig(f"config at /response_schema{found[0].pointer}: {found[0].message}")
+    return found
+
+
+def _api_key(config: Json, outbound: Outbound) -> str | None:
+    if "api_key" in config:
+        return str(config["api_key"])
+    # The operator's key is for the operator's URL, not for one that a workflow names.
+    return None if "base_url" in config else outbound.settings.llm_api_key
+
+
+def _url(config: Json, outbound: Outbound) -> str:
+    base: str = config.get("base_url", outbound.settings.llm_base_url)
+    place, question_mark, query = base.partition("?")
+    return f"{place.rstrip('/')}/chat/completions{question_mark}{query}"
+
+
+def _body(config: Json, outbound: Outbound) -> dict[str, Json]:
+    model = config.get("model", outbound.settings.llm_model)
+    if model is None:
+        raise BadConfig("no model: name one in the config, or let the operator set LLM_MODEL")
+    messages = config.get("messages") or [{"role": "user", "content": config["prompt"]}]
+    if "system" in config:
+        messages = [{"role": "system", "content": config["system"]}, *messages]
+    body = {"model": model, "messages": messages}
+    for name in ("temperature", "max_tokens"):
+        if name in config:
+            body[name] = config[name]
+    if "response_schema" in config:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "strict": True, "schema": config["response_schema"]},
+        }
+    return {**body, **config.get("extra", {})}
+
+
+def _output(received: Received, schema: Schema | None) -> dict[str, Json]:
+    reply = _read(received)
+    choice = reply["choices"][0]
+    text = _text(choice["message"].get("content"))
+    return {
+        "text": text,
+        "json": None if schema is None else _fitting(text, schema),
+        "model": reply.get("model"),
+        "finish_reason": choice.get("finish_reason"),
+        "usage": _usage(reply.get("usage")),
+    }
+
+
+def _read(received: Received) -> dict[str, Any]:
+    """Give a reply that has a first choice with a message, or raise BadResponse."""
+    try:
+        reply = msgspec.json.decode(received.body)
+    except (ValueError, RecursionError):
+        raise BadResponse("the reply is not JSON", details=_excerpt(received.body)) from None
+    match reply:
+        case {"error": error} if error:
+            raise BadResponse(
+                "the reply is an error, although its status is a success", details={"error": error}
+            )
+        case {"choices": [{"message": {}}, *_]}:
+            return dict(reply)
+    raise BadResponse("the reply is no chat completion: it has no message", details=_excerpt(received.body))
+
+
+def _fitting(text: str | None, schema: Schema) -> Json:
+    """Give the value that the text is, or raise BadResponse where it is none that fits the schema."""
+    from weft.core.schema import schema_problems
+
+    try:
+        value = msgspec.json.decode((text or "").encode())
+    except (ValueError, RecursionError):
+        raise BadResponse("the text is not JSON, as response_schema wants it", details=_shown(text)) from None
+    problems = schema_problems(schema, value)
+    if problems:
+        raise BadResponse(
+            f"the text does not fit response_schema: {problems[0]}",
+            details={
+                "problems": [
+                    {"pointer": problem.pointer, "message": problem.message}
+                    for problem in problems[:_SHOWN_PROBLEMS]
+                ],
+                **_shown(text),
+            },
+        )
+    return value
+
+
+def _text(content: Json) -> str | None:
+    """Give the text of a message; some servers send it in parts, and a call of a tool has none."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return None if content is None else str(content)
+
+
+def _usage(usage: Json) -> dict[str, int | None]:
+    usage = usage if isinstance(usage, dict) else {}
+    counts = {
+        name: count if isinstance(count := usage.get(theirs), int) else None
+        for name, theirs in (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
+    }
+    total = usage.get("total_tokens")
+    if not isinstance(total, int):
+        known = [count for count in counts.values() if count is not None]
+        total = sum(known) if len(known) == len(counts) else None
+    return {**counts, "total_tokens": total}
+
+
+def _excerpt(body: bytes) -> dict[str, Json]:
+    return {"body": cut(body[: _SHOWN_CHARACTERS + 1].decode("utf-8", "replace"))}
+
+
+def _shown(text: str | None) -> dict[str, Json]:
+    return {"text": text if text is None else cut(text[:_SHOWN_CHARACTERS])}
+
+
+def _without(keys: list[str], error: HandlerError) -> HandlerError:
+    """Give the error without the keys: in its text, and in its details."""
+    error.args = (hidden(str(error), keys),)
+    details = getattr(error, "details", None)
+    if details is not None:
+        error.details = hidden(details, keys)  # type: ignore[attr-defined]
+    return error
+
+
+HANDLER = Handler("llm_service", HandlerKind.NATIVE, llm_service, CONFIG_SCHEMA)

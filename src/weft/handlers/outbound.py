@@ -1,0 +1,62 @@
+"""What a worker has for calls to services outside: its sessions, the guard, and the operator's settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.handlers.address import Guard
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+    from weft.clock import Clock
+    from weft.handlers.http_session import Lookup
+    from weft.settings import Settings
+
+
+class Outbound:
+    """One per worker. Nothing is opened, and aiohttp is not even loaded, before the first call.
+
+    There are two sessions, because a connection must not be shared between them: one for what workflows
+    name, which the guard watches, and one for what the operator named, which may be on the inside.
+    ``lookup`` gives the addresses of a name in place of the system. ``keep_alive``: whether a connection
+    stays open for the next call.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Clock, *, lookup: Lookup | None = None, keep_alive: bool = True
+    ) -> None:
+        """Raises SettingsError where HTTP_ALLOW cannot be read."""
+        self.settings = settings
+        self.clock = clock
+        self.guard = Guard(settings.http_allow)
+        self._lookup = lookup
+        self._keep_alive = keep_alive
+        self._guarded: ClientSession | None = None
+        self._trusted: ClientSession | None = None
+
+    def guarded(self) -> ClientSession:
+        if self._guarded is None:
+            self._guarded = self._open(self.guard)
+        return self._guarded
+
+    def trusted(self) -> ClientSession:
+        if self._trusted is None:
+            self._trusted = self._open(None)
+        return self._trusted
+
+    async def close(self) -> None:
+        for session in (self._guarded, self._trusted):
+            if session is not None:
+                await session.close()
+        self._guarded = self._trusted = None
+
+    def _open(self, guard: Guard | None) -> ClientSession:
+        from weft.handlers.http_session import open_session
+
+        return open_session(
+            guard=guard,
+            limit=self.settings.worker_concurrency,
+            lookup=self._lookup,
+            keep_alive=self._keep_alive,
+        )

@@ -1,0 +1,143 @@
+"""Pages of executions and dead letters: which index walks to the newest that are asked for.
+
+Every list is ordered by (created_at, id), and every index named here ends with these two: the walk begins
+behind the last row that was shown and ends when the page is full. What a condition without an index of its
+own leaves out is walked over. The index is named because SQLite, without statistics, takes the wrong one.
+
+SQLite joins a page to one row: for each row that is read, the thread may have to wait for Python's lock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.core.state import ExecutionState
+from weft.journal import sqlite_rows as rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from sqlite3 import Connection
+
+    from weft.core.row import DeadLetter, ExecutionRow
+    from weft.journal.contract import ExecutionQuery, LetterQuery
+
+Before = tuple[int, str] | None
+
+_BY_STATE = "progress INDEXED BY progress_state CROSS JOIN executions ON number = execution"
+_BY_LABEL = (
+    "labels CROSS JOIN executions ON number = labels.execution"
+    " CROSS JOIN progress ON progress.execution = number"
+)
+_BY_INDEX = "executions INDEXED BY {} CROSS JOIN progress ON execution = number"
+_LETTERS_BY_INDEX = "dead_letters INDEXED BY {} CROSS JOIN executions ON number = execution"
+
+
+class _Page:
+    """A statement that is put together, with the values it binds."""
+
+    def __init__(self, table: str, namespace: str, before: Before) -> None:
+        """``table`` is walked: the order of its index is the order of the list."""
+        self._table = table
+        self._conditions = [f"{table}.namespace = ?"]
+        self._values: list[Any] = [namespace]
+        if before is not None:
+            self.where(f"({table}.created_at, {table}.id) < (?, ?)", *before)
+
+    def where(self, condition: str, *values: Any) -> None:
+        self._conditions.append(condition)
+        self._values += values
+
+    def where_given(self, condition: str, value: Any) -> None:
+        if value is not None:
+            self.where(condition, value)
+
+    def statement(self, columns: str, source: str, limit: int) -> tuple[str, list[Any]]:
+        return (
+            "SELECT CAST(group_concat(line, ',') AS BLOB)"  # noqa: S608
+            f" FROM (SELECT json_array({columns}) AS line FROM {source}"
+            f" WHERE {' AND '.join(self._conditions)}"
+            f" ORDER BY {self._table}.created_at DESC, {self._table}.id DESC LIMIT ?)",
+            [*self._values, limit],
+        )
+
+
+def executions(
+    connection: Connection, query: ExecutionQuery, namespace: str, before: Before, limit: int
+) -> list[ExecutionRow]:
+    found: list[ExecutionRow] = []
+    for sql, values in execution_statements(query, namespace, before, limit):
+        (joined,) = connection.execute(sql, values).fetchone()
+        found += [rows.read_listed(listed) for listed in rows.read_joined(joined)]
+    return sorted(found, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
+
+
+def execution_statements(
+    query: ExecutionQuery, namespace: str, before: Before, limit: int
+) -> list[tuple[str, list[Any]]]:
+    """Give the statements whose rows, together, have the page in them: one, or one for each state."""
+    table, source = _walked(query)
+    if table == "progress":
+        states: Sequence[tuple[ExecutionState, ...]] = [(state,) for state in dict.fromkeys(query.states)]
+    else:
+        states = [query.states]
+    statements = []
+    for any_of in states:
+        page = _Page(table, namespace, before)
+        if any_of:
+            page.where(f"state IN ({','.join('?' * len(any_of))})", *(str(state) for state in any_of))
+        page.where_given(f"{table}.created_at >= ?", query.created_after)
+        page.where_given(f"{table}.created_at < ?", query.created_before)
+        page.where_given("batch = ?", query.batch)
+        page.where_given("workflow = ?", query.workflow)
+        page.where_given("version = ?", query.version)
+        for position, label in enumerate(query.labels):
+            if table == "labels" and position == 0:
+                page.where("labels.key = ? AND labels.value = ?", *label)
+            else:
+                page.where(
+                    "EXISTS (SELECT 1 FROM labels AS other WHERE other.namespace = executions.namespace"
+                    " AND other.key = ? AND other.value = ? AND other.created_at = executions.created_at"
+                    " AND other.id = executions.id)",
+                    *label,
+                )
+        statements.append(page.statement(rows.LISTED_COLUMNS, source, limit))
+    return statements
+
+
+def _walked(query: ExecutionQuery) -> tuple[str, str]:
+    """Choose by the condition that most likely leaves the fewest."""
+    if query.batch is not None:
+        return "executions", _BY_INDEX.format("executions_batch_newest")
+    if query.labels:
+        return "labels", _BY_LABEL
+    # Most executions are completed: only of the other states can it be said that they are few.
+    if query.states and (query.workflow is None or ExecutionState.COMPLETED not in query.states):
+        return "progress", _BY_STATE
+    if query.workflow is not None:
+        return "executions", _BY_INDEX.format("executions_workflow")
+    return "executions", _BY_INDEX.format("executions_newest")
+
+
+def dead_letters(
+    connection: Connection, query: LetterQuery, namespace: str, before: Before, limit: int
+) -> list[DeadLetter]:
+    (joined,) = connection.execute(*letter_statement(query, namespace, before, limit)).fetchone()
+    letters = [rows.read_letter(values) for values in rows.read_joined(joined)]
+    return sorted(letters, key=lambda letter: (letter.created_at, letter.id), reverse=True)
+
+
+def letter_statement(query: LetterQuery, namespace: str, before: Before, limit: int) -> tuple[str, list[Any]]:
+    page = _Page("dead_letters", namespace, before)
+    # Of one execution there are few enough to be sorted.
+    page.where_given("execution = (SELECT number FROM executions WHERE id = ?)", query.execution_id)
+    page.where_given("dead_letters.workflow = ?", query.workflow)
+    page.where_given("state = ?", query.state)
+    page.where_given("code = ?", query.code)
+    conditions = {
+        "dead_letters_execution": query.execution_id,
+        "dead_letters_code": query.code,
+        "dead_letters_workflow": query.workflow,
+        "dead_letters_state": query.state,
+    }
+    index = next((name for name, value in conditions.items() if value is not None), "dead_letters_newest")
+    return page.statement(rows.LETTER_COLUMNS, _LETTERS_BY_INDEX.format(index), limit)

@@ -1,0 +1,150 @@
+"""Logs: an event with its fields on one line, for people on a terminal and as JSON everywhere else.
+
+What weft logs is a dotted name with fields: ``log.info("server.ready", extra={"url": url})``. Names, ids and
+error texts come from users, so a line is never made of them raw: line ends, control characters and whatever
+else a terminal obeys are escaped, and a secret's value is taken out wherever it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# What a record has of its own; all else was given to it as fields.
+_OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
+# Controls, line and paragraph separators, and what is invisible or turns the direction of text.
+_OBEYED = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_PLAIN = re.compile(r"[^\s\"'=]+\Z")
+# Bounds what one value adds to a line: an error's text may be a page of HTML.
+_MAX_TEXT = 8192
+_MAX_NESTING = 6
+_HIDDEN = "***"
+# A value shorter than this stands in half of all lines by chance, and hiding it there would say so.
+_SHORTEST_SECRET = 4
+
+_COLOURS = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+_DIM, _PLAINLY = "\x1b[2m", "\x1b[0m"
+
+
+def set_up_logs(
+    *,
+    stream: TextIO | None = None,
+    terminal: bool | None = None,
+    secrets: Iterable[str] = (),
+    debug: bool = False,
+    others: int = logging.WARNING,
+) -> None:
+    """Let everything this process logs go to ``stream`` (stderr), one event a line.
+
+    ``terminal``: whether people read it there; it is asked of the stream where nobody says. What other
+    libraries log comes the same way, from the level ``others`` up.
+    """
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        PeopleFormatter(secrets)
+        if (stream.isatty() if terminal is None else terminal)
+        else JsonFormatter(secrets)
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(others)
+    logging.getLogger("weft").setLevel(logging.DEBUG if debug else logging.INFO)
+    logging.captureWarnings(capture=True)
+    # A line that cannot be written is lost: it must not take a request or a loop with it.
+    logging.raiseExceptions = False
+
+
+def are_set_up() -> bool:
+    """Say whether this process logs as ``set_up_logs`` has it: then its child processes should, too."""
+    return any(isinstance(handler.formatter, _Formatter) for handler in logging.getLogger().handlers)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        super().__init__()
+        # The longest first: one secret may hold another.
+        self._secrets = sorted({s for s in secrets if len(s) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+    def event(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Give the event's name and fields. What others log is named after its logger, with its message."""
+        event: dict[str, Any] = {"event": record.getMessage()}
+        if record.name.partition(".")[0] != "weft":
+            event = {"event": record.name, "message": event["event"]}
+        for name, value in record.__dict__.items():
+            if name not in _OWN and name not in event:
+                event[name] = value
+        if record.exc_info and record.exc_info[1] is not None:
+            event["exception"] = self.formatException(record.exc_info)
+        return {self._clean(name): self._clean(value) for name, value in event.items()}
+
+    def _clean(self, value: Any, depth: int = 0) -> Any:
+        """Give a value of JSON with no secret in it, and no text without end."""
+        if value is None or isinstance(value, bool | int):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)
+        if depth < _MAX_NESTING and isinstance(value, dict):
+            return {self._clean(str(key)): self._clean(item, depth + 1) for key, item in value.items()}
+        if depth < _MAX_NESTING and isinstance(value, list | tuple | set | frozenset):
+            return [self._clean(item, depth + 1) for item in value]
+        text = value if isinstance(value, str) else _text_of(value)
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text):,} characters)"
+
+
+class JsonFormatter(_Formatter):
+    """One JSON object a line: ``ts``, ``level``, ``event``, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        line = {"ts": at, "level": record.levelname.lower(), **self.event(record)}
+        # Pure ASCII: every control character and separator beyond it is escaped, whatever reads the line.
+        return json.dumps(line, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+class PeopleFormatter(_Formatter):
+    """The time, the level where it is worth a word, the event, and its fields as ``name=value``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        event = self.event(record)
+        exception = event.pop("exception", None)
+        name = _escaped(str(event.pop("event")))
+        words = [f"{_DIM}{datetime.fromtimestamp(record.created):%H:%M:%S}{_PLAINLY}"]
+        if level in _COLOURS:
+            words.append(f"{_COLOURS[level]}{level}{_PLAINLY}")
+        words.append(name)
+        words += [f"{_DIM}{_escaped(key)}={_PLAINLY}{_shown(value)}" for key, value in event.items()]
+        lines = [] if exception is None else [f"  {_escaped(line)}" for line in exception.splitlines()]
+        return "\n".join([" ".join(words), *lines])
+
+
+def _escaped(text: str) -> str:
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value if _PLAIN.match(value) and not _OBEYED.search(value) else f'"{_escaped(value)}"'
+    return _escaped(json.dumps(value, ensure_ascii=False))
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as error:
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"

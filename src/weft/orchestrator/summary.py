@@ -1,0 +1,115 @@
+"""Executions and batches without their nodes: what is shown of one costs the same, whatever its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.core.payload import decode
+from weft.core.state import NodeState
+from weft.core.time import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from weft.core.row import ExecutionRow
+    from weft.journal.contract import Batch
+    from weft.ports import Ports
+
+# How a payload is shown: read into a value, or as the text it is, where that goes into JSON again.
+Show: TypeAlias = Callable[[bytes], Any]
+
+# Of an execution that was submitted just now, and of one that the store has nothing of.
+NOTHING_IN_FLIGHT = (0, 0)
+
+
+async def summarise(
+    execution_id: str, ports: Ports, *, namespace: str | None = None, show: Show = decode
+) -> dict[str, Any] | None:
+    """Show an execution without its nodes; None where there is none."""
+    # The store first: a node that leaves it meanwhile is counted as settled by then.
+    (in_flight,) = await ports.store.in_flight([execution_id])
+    row = await ports.journal.execution(execution_id, namespace=namespace)
+    return None if row is None else summary(row, in_flight, show=show)
+
+
+async def summarise_all(rows: Sequence[ExecutionRow], ports: Ports) -> list[dict[str, Any]]:
+    """Show executions as a list does: without nodes, input and output."""
+    in_flight = await ports.store.in_flight([row.id for row in rows])
+    return [summary(row, counted, show=None) for row, counted in zip(rows, in_flight, strict=True)]
+
+
+def summary(row: ExecutionRow, in_flight: tuple[int, int] | None, *, show: Show | None) -> dict[str, Any]:
+    """Show a row; ``in_flight`` is what the store counts, ``show`` how payloads are shown (None: not)."""
+    live = row.is_terminal or in_flight is not None
+    return execution_fields(row, counts_of(row, in_flight or NOTHING_IN_FLIGHT), live=live, show=show)
+
+
+def execution_fields(
+    row: ExecutionRow, counts: Mapping[NodeState, int], *, live: bool, show: Show | None
+) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": row.id,
+        "workflow": row.workflow,
+        "version": row.version,
+        "digest": row.digest,
+        "generation": row.generation,
+        "state": row.state,
+        "live": live,
+    }
+    if show is not None:
+        shown["input"] = show(row.input)
+        shown["output"] = None if row.output is None else show(row.output)
+    shown["error"] = row.error
+    shown["labels"] = row.labels
+    shown["priority"] = row.priority
+    shown["batch"] = row.batch
+    shown["created_at"] = time_of(row.created_at)
+    shown["started_at"] = time_of(row.started_at)
+    shown["finished_at"] = time_of(row.finished_at)
+    shown["counts"] = counts
+    return shown
+
+
+def counts_of(row: ExecutionRow, in_flight: tuple[int, int]) -> dict[NodeState, int]:
+    """Count nodes by state: they add up, also where row and store were read at different moments."""
+    queued, running = in_flight
+    running = min(running, row.unsettled)
+    queued = min(queued, row.unsettled - running)
+    return {
+        NodeState.PENDING: row.unsettled - queued - running,
+        NodeState.QUEUED: queued,
+        NodeState.RUNNING: running,
+        NodeState.COMPLETED: row.completed,
+        NodeState.FAILED: row.failed,
+        NodeState.SKIPPED: row.skipped,
+        NodeState.CANCELLED: row.cancelled,
+    }
+
+
+def batch_fields(batch: Batch) -> dict[str, Any]:
+    return {
+        "id": batch.id,
+        "workflow": batch.workflow,
+        "version": batch.version,
+        "state": "RUNNING" if batch.finished_at is None else "COMPLETED",
+        "total": batch.total,
+        "counts": batch.counts,
+        "created_at": time_of(batch.created_at),
+        "finished_at": time_of(batch.finished_at),
+    }
+
+
+def result_fields(index: int, row: ExecutionRow, *, show: Show = decode) -> dict[str, Any]:
+    """Show what came of one input of a batch."""
+    return {
+        "index": index,
+        "execution": row.id,
+        "state": row.state,
+        "output": None if row.output is None else show(row.output),
+        "error": row.error,
+    }
+
+
+def time_of(at: int | None) -> str | None:
+    return None if at is None else rfc3339(at)

@@ -1,0 +1,55 @@
+"""What is let go of in time: executions past their retention, and large outputs that nothing names.
+
+Nothing here is urgent, so nothing here gets in the way: little is removed at once, and between two removals
+the journal has at least as long for its other work. Where there is nothing to remove, nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from weft.core.time import MICROSECONDS, micros
+
+if TYPE_CHECKING:
+    from weft.ports import Ports
+
+log = logging.getLogger("weft.orchestrator")
+
+# Executions removed in one commit. Others wait for it, so it is short.
+PURGED_AT_ONCE = 20
+# How often it is looked for what is past its retention; or more often where the retention is short.
+_LOOK_SECONDS = 60.0
+_LOOKS_PER_RETENTION = 4
+# How often it is looked for blobs, and how old one is at least: by then no task and no result that could
+# name it is still on its way.
+BLOB_LOOK_SECONDS = 3600.0
+BLOB_AGE_SECONDS = 86_400.0
+
+
+def look_seconds(retention_seconds: float) -> float:
+    """Say how often to look for executions that are past their retention."""
+    return min(_LOOK_SECONDS, retention_seconds / _LOOKS_PER_RETENTION)
+
+
+async def purge(ports: Ports, *, retention_seconds: float) -> None:
+    """Remove every execution that has been terminal for longer than the retention."""
+    finished_before = ports.clock.now() - micros(retention_seconds)
+    removed = 0
+    while True:
+        begun = ports.clock.now()
+        count = await ports.journal.purge(finished_before=finished_before, limit=PURGED_AT_ONCE)
+        removed += count
+        if count < PURGED_AT_ONCE:
+            break
+        await asyncio.sleep((ports.clock.now() - begun) / MICROSECONDS)
+    if removed:
+        log.info("history.purged", extra={"executions": removed})
+
+
+async def sweep_blobs(ports: Ports) -> None:
+    """Remove what workers stored and no result came to name."""
+    removed = await ports.journal.sweep_blobs(older_than=ports.clock.now() - micros(BLOB_AGE_SECONDS))
+    if removed:
+        log.info("blobs.swept", extra={"blobs": removed})

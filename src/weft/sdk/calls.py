@@ -1,0 +1,498 @@
+"""Every call of the REST API as a value: what is sent, and how its answer is read.
+
+Nothing is sent here. ``http.py`` carries a call out, and the two clients of ``client.py`` are thin faces on
+both; the command line sends the same calls and shows the answers as they came.
+
+A call may be repeated after its answer was lost. Most are idempotent by their meaning; those that start
+something carry an ``Idempotency-Key``, made here where the caller gives none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+from weft.core.payload import encode, find_fault, pointer
+from weft.errors import DefinitionError, InputError, PayloadError, Problem
+from weft.sdk import shapes
+
+if TYPE_CHECKING:
+    from weft.core.payload import Json
+    from weft.sdk.workflow import Workflow
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+Definition: TypeAlias = "Workflow | Mapping[str, Any] | str | os.PathLike[str]"
+Priority: TypeAlias = Literal["low", "normal", "high"]
+States: TypeAlias = str | Sequence[str] | None
+
+JSON, YAML = "application/json", "application/yaml"
+PAGE_SIZE = 200
+MAX_PAGE_SIZE = 500
+
+# Sizes are the server's to judge. This only ends the walk through a value that refers to itself.
+_MAX_BYTES = 1 << 30
+_MAX_DEPTH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """One request, and the shape of its answer."""
+
+    method: str
+    path: str
+    shape: type[T]
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    media: str = JSON
+    key: str | None = None
+    # How long the server was asked to hold its answer back.
+    wait_seconds: float = 0
+    # The name that the parameter for the next page has.
+    cursor: str = "cursor"
+    # A status that is no error here, although it looks like one.
+    also: int | None = None
+
+    def at(self, cursor: str) -> Call[T]:
+        """Give the call for the page that begins at a cursor."""
+        return self._with(self.cursor, cursor)
+
+    def sized(self, limit: int) -> Call[T]:
+        """Give the call with so many items on a page, at most 500."""
+        return self._with("limit", str(min(limit, MAX_PAGE_SIZE)))
+
+    def _with(self, name: str, value: str) -> Call[T]:
+        query = tuple(pair for pair in self.query if pair[0] != name)
+        return replace(self, query=(*query, (name, value)))
+
+
+# --- Workflows.
+
+
+def deploy(workflow: Definition) -> Call[shapes.Deployed]:
+    """Store a definition and give its version: the next number, or the old one where it is stored already.
+
+    ``workflow``: a Workflow, a definition as a dict, or the path of a YAML or JSON file
+    (``path.py:variable`` for a Workflow).
+    """
+    body, media = _text_of(workflow)
+    return Call(method="POST", path="/v1/workflows", shape=shapes.Deployed, body=body, media=media)
+
+
+def validate(workflow: Definition) -> Call[shapes.Verdict]:
+    """Check a definition as ``deploy`` would, and store nothing."""
+    body, media = _text_of(workflow)
+    return Call(method="POST", path="/v1/workflows/validate", shape=shapes.Verdict, body=body, media=media)
+
+
+def workflows() -> Call[shapes.Page[shapes.WorkflowVersion]]:
+    """List the workflows, each in its latest version."""
+    return Call(
+        method="GET",
+        path="/v1/workflows",
+        shape=shapes.Page[shapes.WorkflowVersion],
+        query=_query(limit=PAGE_SIZE),
+    )
+
+
+def workflow(name: str, *, version: int | str | None = None) -> Call[shapes.WorkflowVersion]:
+    """Give a workflow with its definition and aliases; ``version`` is a number or an alias."""
+    return Call(
+        method="GET",
+        path=_path("workflows", name),
+        shape=shapes.WorkflowVersion,
+        query=_query(version=version),
+    )
+
+
+def versions(name: str) -> Call[shapes.Page[shapes.WorkflowVersion]]:
+    """List the versions of a workflow."""
+    return Call(
+        method="GET",
+        path=_path("workflows", name, "versions"),
+        shape=shapes.Page[shapes.WorkflowVersion],
+        query=_query(limit=PAGE_SIZE),
+    )
+
+
+def set_alias(name: str, alias: str, version: int) -> Call[None]:
+    """Let an alias stand for a version of a workflow from now on."""
+    path = _path("workflows", name, "aliases", alias)
+    return Call(method="PUT", path=path, shape=type(None), body=_body({"version": version}))
+
+
+def delete_alias(name: str, alias: str) -> Call[None]:
+    return Call(method="DELETE", path=_path("workflows", name, "aliases", alias), shape=type(None))
+
+
+def delete_workflow(name: str) -> Call[None]:
+    """Let no new execution of a workflow start; running ones and the history stay."""
+    return Call(method="DELETE", path=_path("workflows", name), shape=type(None))
+
+
+# --- Executions.
+
+
+def start(
+    name: str,
+    input: Mapping[str, Json] | None = None,  # noqa: A002 - the word of the interface
+    *,
+    version: int | str | None = None,
+    labels: Mapping[str, str] | None = None,
+    priority: Priority | None = None,
+    key: str | None = None,
+    wait_seconds: float = 0,
+) -> Call[shapes.Execution]:
+    """Start an execution of a stored workflow.
+
+    With ``wait_seconds`` (up to 300) the answer is held back until the execution is terminal, at most so
+    long. ``key``: an idempotency key of your own; the same key and arguments give the same execution.
+    """
+    body = {"input": input, "version": version, "labels": labels, "priority": priority}
+    return Call(
+        method="POST",
+        path=_path("workflows", name, "executions"),
+        shape=shapes.Execution,
+        query=_query(wait=wait_seconds or None),
+        body=_body(body),
+        key=new_key() if key is None else key,
+        wait_seconds=wait_seconds,
+    )
+
+
+def start_definition(
+    workflow: Definition,
+    input: Mapping[str, Json] | None = None,  # noqa: A002 - the word of the interface
+    *,
+    labels: Mapping[str, str] | None = None,
+    priority: Priority | None = None,
+    key: str | None = None,
+    wait_seconds: float = 0,
+) -> Call[shapes.Execution]:
+    """Start an execution of a definition that is not stored by name; otherwise as ``start``."""
+    body = {"definition": _document_of(workflow), "input": input, "labels": labels, "priority": priority}
+    return Call(
+        method="POST",
+        path="/v1/executions",
+        shape=shapes.Execution,
+        query=_query(wait=wait_seconds or None),
+        body=_body(body),
+        key=new_key() if key is None else key,
+        wait_seconds=wait_seconds,
+    )
+
+
+def execution(
+    execution_id: str,
+    *,
+    nodes: Literal["none", "brief"] | None = None,
+    wait_seconds: float = 0,
+) -> Call[shapes.Execution]:
+    """Give an execution with its nodes, with ``brief`` ones (no outputs, no errors), or with none.
+
+    With ``wait_seconds`` (up to 300) the answer is held back until it is terminal, at most so long.
+    """
+    return Call(
+        method="GET",
+        path=_path("executions", execution_id),
+        shape=shapes.Execution,
+        query=_query(nodes=nodes, wait=wait_seconds or None),
+        wait_seconds=wait_seconds,
+    )
+
+
+def executions(
+    *,
+    workflow: str | None = None,
+    version: int | None = None,
+    state: States = None,
+    labels: Mapping[str, str] | None = None,
+    batch: str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+) -> Call[shapes.Page[shapes.Execution]]:
+    """List executions without nodes, input and output, newest first. Any of the states, all of the labels."""
+    return Call(
+        method="GET",
+        path="/v1/executions",
+        shape=shapes.Page[shapes.Execution],
+        query=_query(
+            workflow=workflow,
+            version=version,
+            state=state,
+            label=[f"{name}:{value}" for name, value in (labels or {}).items()],
+            batch=batch,
+            created_after=created_after,
+            created_before=created_before,
+            limit=PAGE_SIZE,
+        ),
+    )
+
+
+def nodes(execution_id: str, *, state: States = None) -> Call[shapes.Page[shapes.Node]]:
+    """List the nodes of an execution."""
+    return Call(
+        method="GET",
+        path=_path("executions", execution_id, "nodes"),
+        shape=shapes.Page[shapes.Node],
+        query=_query(state=state, limit=PAGE_SIZE),
+    )
+
+
+def node(execution_id: str, node_id: str) -> Call[shapes.NodeDetail]:
+    """Give one node with all its attempts, its resolved config and its whole output."""
+    return Call(
+        method="GET", path=_path("executions", execution_id, "nodes", node_id), shape=shapes.NodeDetail
+    )
+
+
+def explain(execution_id: str, node_id: str) -> Call[shapes.Explanation]:
+    """Say why a node is not running."""
+    return Call(
+        method="GET",
+        path=_path("executions", execution_id, "nodes", node_id, "explain"),
+        shape=shapes.Explanation,
+    )
+
+
+def events(execution_id: str, *, after: int = 0) -> Call[shapes.Page[shapes.Event]]:
+    """List what happened to an execution so far, behind the event of number ``after``."""
+    return Call(
+        method="GET",
+        path=_path("executions", execution_id, "events"),
+        shape=shapes.Page[shapes.Event],
+        query=_query(after=after or None, limit=PAGE_SIZE),
+        cursor="after",
+    )
+
+
+def live_events(execution_id: str | None = None) -> Call[shapes.Event]:
+    """Open the stream of events of one execution, from its first, or of all, from now on."""
+    path = "/v1/events" if execution_id is None else _path("executions", execution_id, "events")
+    return Call(method="GET", path=path, shape=shapes.Event)
+
+
+def cancel(execution_id: str) -> Call[shapes.Execution]:
+    """Stop an execution: what is not settled is cancelled before this returns."""
+    return _control(execution_id, "cancel")
+
+
+def pause(execution_id: str) -> Call[shapes.Execution]:
+    """Let no further attempt start; what is running finishes and counts."""
+    return _control(execution_id, "pause")
+
+
+def resume(execution_id: str) -> Call[shapes.Execution]:
+    """Go on with a paused execution."""
+    return _control(execution_id, "resume")
+
+
+def retry(
+    execution_id: str, *, nodes: Sequence[str] | None = None, key: str | None = None
+) -> Call[shapes.Execution]:
+    """Open a failed or cancelled execution again: what did not complete runs, and ``nodes`` and behind."""
+    return Call(
+        method="POST",
+        path=_path("executions", execution_id, "retry"),
+        shape=shapes.Execution,
+        body=_body({"nodes": nodes}),
+        key=new_key() if key is None else key,
+    )
+
+
+def retry_plan(execution_id: str, *, nodes: Sequence[str] | None = None) -> Call[shapes.RetryPlan]:
+    """Say what ``retry`` would run and what it would keep, and change nothing."""
+    return Call(
+        method="POST",
+        path=_path("executions", execution_id, "retry"),
+        shape=shapes.RetryPlan,
+        body=_body({"nodes": nodes, "dry_run": True}),
+    )
+
+
+# --- Batches.
+
+
+def start_batch(
+    workflow: str,
+    inputs: Sequence[Mapping[str, Json]],
+    *,
+    version: int | str | None = None,
+    labels: Mapping[str, str] | None = None,
+    priority: Priority | None = None,
+    key: str | None = None,
+) -> Call[shapes.Batch]:
+    """Start one execution per input, all or none: one bad input, and there is no batch."""
+    body = {
+        "workflow": workflow,
+        "version": version,
+        "inputs": [dict(one) if isinstance(one, Mapping) else one for one in inputs],
+        "labels": labels,
+        "priority": priority,
+    }
+    return Call(
+        method="POST",
+        path="/v1/batches",
+        shape=shapes.Batch,
+        body=_body(body),
+        key=new_key() if key is None else key,
+    )
+
+
+def batch(batch_id: str) -> Call[shapes.Batch]:
+    """Give a batch with the number of its executions in each state."""
+    return Call(method="GET", path=_path("batches", batch_id), shape=shapes.Batch)
+
+
+def batch_results(batch_id: str) -> Call[shapes.Page[shapes.BatchResult]]:
+    """List what became of each input, in the order of the inputs."""
+    return Call(
+        method="GET",
+        path=_path("batches", batch_id, "results"),
+        shape=shapes.Page[shapes.BatchResult],
+        query=_query(limit=PAGE_SIZE),
+    )
+
+
+def cancel_batch(batch_id: str) -> Call[shapes.Batch]:
+    """Cancel every execution of a batch that is not terminal."""
+    return Call(method="POST", path=_path("batches", batch_id, "cancel"), shape=shapes.Batch)
+
+
+# --- Dead letters.
+
+
+def dead_letters(
+    *,
+    workflow: str | None = None,
+    state: Literal["open", "retried", "handled", "dropped"] | None = None,
+    code: str | None = None,
+) -> Call[shapes.Page[shapes.DeadLetter]]:
+    """List the nodes that failed for good, newest first."""
+    return Call(
+        method="GET",
+        path="/v1/dead-letters",
+        shape=shapes.Page[shapes.DeadLetter],
+        query=_query(workflow=workflow, state=state, code=code, limit=PAGE_SIZE),
+    )
+
+
+def dead_letter(letter_id: str) -> Call[shapes.DeadLetter]:
+    return Call(method="GET", path=_path("dead-letters", letter_id), shape=shapes.DeadLetter)
+
+
+def retry_dead_letter(letter_id: str, *, key: str | None = None) -> Call[shapes.Execution]:
+    """Retry the execution of a dead letter, which takes up all its letters."""
+    path = _path("dead-letters", letter_id, "retry")
+    return Call(method="POST", path=path, shape=shapes.Execution, key=new_key() if key is None else key)
+
+
+def drop_dead_letter(letter_id: str) -> Call[None]:
+    """Mark a dead letter as one that nobody will retry."""
+    return Call(method="DELETE", path=_path("dead-letters", letter_id), shape=type(None))
+
+
+# --- The fleet.
+
+
+def workers() -> Call[shapes.Page[shapes.Worker]]:
+    return Call(method="GET", path="/v1/workers", shape=shapes.Page[shapes.Worker])
+
+
+def queues() -> Call[shapes.Page[shapes.Queue]]:
+    return Call(method="GET", path="/v1/queues", shape=shapes.Page[shapes.Queue])
+
+
+def ready() -> Call[shapes.Readiness]:
+    """Say whether the server can take work, and what each of its checks found."""
+    return Call(method="GET", path="/readyz", shape=shapes.Readiness, also=503)
+
+
+# --- How calls are put together.
+
+
+def new_key() -> str:
+    return uuid4().hex
+
+
+def _control(execution_id: str, verb: str) -> Call[shapes.Execution]:
+    return Call(method="POST", path=_path("executions", execution_id, verb), shape=shapes.Execution)
+
+
+def _path(*parts: str) -> str:
+    for part in parts:
+        if not isinstance(part, str) or not part:
+            raise ValueError(f"a name or an id is needed, not {part!r}")
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _query(**given: object) -> tuple[tuple[str, str], ...]:
+    pairs: list[tuple[str, str]] = []
+    for name, value in given.items():
+        several = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        pairs += [(name, _query_text(one)) for one in several if one is not None]
+    return tuple(pairs)
+
+
+def _query_text(value: object) -> str:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"a time needs its time zone: {value!r}")
+        return value.isoformat()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _body(fields: Mapping[str, Json]) -> bytes:
+    """Write a request's body, without the fields that were not given.
+
+    Raises InputError or DefinitionError where the caller's value is no JSON, with a pointer to the place.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        return encode(_plain(given), max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH)
+    except PayloadError:
+        fault = find_fault(given, max_values=_MAX_BYTES, max_depth=_MAX_DEPTH)
+    field, *rest = fault.path or ("",)
+    kind = DefinitionError if field in ("", "definition") else InputError
+    raise kind([Problem(pointer(rest), fault.message)])
+
+
+def _plain(fields: Mapping[str, Json]) -> dict[str, Json]:
+    # Any mapping will do as an input or as labels; the encoder wants dicts.
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
+
+
+def _text_of(workflow: Definition) -> tuple[bytes, str]:
+    """Give a definition as the text to send. A file goes as it is written: the server is its one judge."""
+    if isinstance(workflow, (str, os.PathLike)):
+        media = {".json": JSON, ".yaml": YAML, ".yml": YAML}.get(Path(workflow).suffix.lower())
+        if media is not None:
+            from weft.sdk.loading import read_bytes
+
+            return read_bytes(os.fspath(workflow), max_bytes=_MAX_BYTES), media
+    document = _document_of(workflow)
+    try:
+        return encode(document, max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH), JSON
+    except PayloadError:
+        fault = find_fault(document, max_values=_MAX_BYTES, max_depth=_MAX_DEPTH)
+        raise DefinitionError([Problem(pointer(fault.path), fault.message)]) from None
+
+
+def _document_of(workflow: Definition) -> Json:
+    if isinstance(workflow, (str, os.PathLike)):
+        from weft.handlers.registry import default_registry
+        from weft.sdk.loading import load
+
+        return load(os.fspath(workflow), default_registry()).document
+    if isinstance(workflow, Mapping):
+        return dict(workflow)
+    if callable(definition := getattr(workflow, "definition", None)):
+        return definition()
+    raise TypeError(f"a Workflow, a dict or the path of a file is needed, not {workflow!r:.80}")

@@ -1,0 +1,280 @@
+"""``AsyncClient`` and ``Client``: a server's REST API as methods.
+
+The calls themselves, their arguments and what they mean are in ``calls.py``. ``AsyncClient`` sends them;
+``Client`` is the same for code without a loop, and runs the methods of an ``AsyncClient`` in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import weakref
+from contextlib import aclosing
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+import msgspec
+
+from weft.sdk import calls
+from weft.sdk.background import BackgroundLoop
+from weft.sdk.http import RETRY_SECONDS, TIMEOUT_SECONDS, Connection
+from weft.sdk.shapes import Event, Execution, Page
+from weft.sdk.stream import follow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+
+    from weft.sdk.calls import Call
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# How long one call is held back by the server while an execution is waited for. The wait goes on after it; a
+# shorter one is lost less often to a proxy that thinks nobody is there.
+_HELD_SECONDS = 50.0
+
+
+def _sends(build: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """Make a method that sends the call which ``build`` describes."""
+
+    @wraps(build)
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._connection.ask(build(*args, **kwargs))
+
+    return _described(method, build)
+
+
+def _lists(
+    build: Callable[P, Call[Page[T]]],
+) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]]:
+    """Make a method that gives the items of all pages, fetching each page when it is needed."""
+
+    @wraps(build)
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+        call: Call[Page[T]] | None = build(*args, **kwargs)
+        while call is not None:
+            page = await self._connection.ask(call)
+            for item in page.items:
+                yield item
+            call = call.at(page.next_cursor) if page.next_cursor else None
+
+    return _described(method, build)
+
+
+def _described(method: Callable[P, T], build: Callable[..., Any]) -> Callable[P, T]:
+    """Let ``help`` show the arguments of ``build`` behind ``self``, and what is inside its ``Call[…]``."""
+    signature = inspect.signature(build)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[itself, *signature.parameters.values()],
+        return_annotation=signature.return_annotation.removeprefix("Call[").removesuffix("]"),
+    )
+    return method
+
+
+class AsyncClient:
+    """A weft server. Close it after use, or use it in ``async with``.
+
+    ``url`` and ``api_key`` default to ``WEFT_URL`` and ``WEFT_API_KEY`` (or the file ``WEFT_API_KEY_FILE``).
+    A call that got no answer, or one of "not now", is sent again for up to ``retry_seconds``; nothing is
+    started twice by it. ``timeout_seconds``: how long one answer may take.
+
+    Raises ApiError where the server refuses (``.status, .code, .problems``), and UnreachableError where there
+    is none.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._connection = Connection(
+            url, api_key=api_key, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    deploy = _sends(calls.deploy)
+    validate = _sends(calls.validate)
+    workflows = _lists(calls.workflows)
+    workflow = _sends(calls.workflow)
+    versions = _lists(calls.versions)
+    set_alias = _sends(calls.set_alias)
+    delete_alias = _sends(calls.delete_alias)
+    delete_workflow = _sends(calls.delete_workflow)
+
+    start = _sends(calls.start)
+    start_definition = _sends(calls.start_definition)
+    execution = _sends(calls.execution)
+    executions = _lists(calls.executions)
+    nodes = _lists(calls.nodes)
+    node = _sends(calls.node)
+    explain = _sends(calls.explain)
+    events = _lists(calls.events)
+    cancel = _sends(calls.cancel)
+    pause = _sends(calls.pause)
+    resume = _sends(calls.resume)
+    retry = _sends(calls.retry)
+    retry_plan = _sends(calls.retry_plan)
+
+    start_batch = _sends(calls.start_batch)
+    batch = _sends(calls.batch)
+    batch_results = _lists(calls.batch_results)
+    cancel_batch = _sends(calls.cancel_batch)
+
+    dead_letters = _lists(calls.dead_letters)
+    dead_letter = _sends(calls.dead_letter)
+    retry_dead_letter = _sends(calls.retry_dead_letter)
+    drop_dead_letter = _sends(calls.drop_dead_letter)
+
+    workers = _lists(calls.workers)
+    queues = _lists(calls.queues)
+    ready = _sends(calls.ready)
+
+    async def wait(self, execution_id: str, *, timeout_seconds: float | None = None) -> Execution:
+        """Give an execution with its nodes once it is terminal; TimeoutError where that takes too long."""
+        loop = asyncio.get_running_loop()
+        ends = None if timeout_seconds is None else loop.time() + timeout_seconds
+        while True:
+            left = _HELD_SECONDS if ends is None else min(_HELD_SECONDS, max(0.0, ends - loop.time()))
+            # Without nodes until there is something to see: a large execution is sent once.
+            held = await self._connection.ask(
+                calls.execution(execution_id, nodes="none", wait_seconds=round(left, 3))
+            )
+            if held.is_terminal:
+                whole = await self.execution(execution_id)
+                if whole.is_terminal:  # a retry may have opened it again
+                    return whole
+            elif ends is not None and loop.time() >= ends:
+                raise TimeoutError(
+                    f"execution {execution_id} is {held.state} after {timeout_seconds:g} seconds"
+                )
+
+    async def watch(self, execution_id: str, *, after: int = 0) -> AsyncGenerator[Event, None]:
+        """Give the events of an execution from its first to its end, each once, waiting for what is to come.
+
+        A connection that breaks is opened again behind the last event. ``node.queued`` and ``node.started``
+        have no ``seq`` and come only while they happen.
+        """
+        async with aclosing(follow(self._connection, execution_id, after=after)) as events:
+            async for event in events:
+                yield msgspec.json.decode(event.data, type=Event)
+
+    async def watch_all(self) -> AsyncGenerator[Event, None]:
+        """Give the events of all executions from now on, without end; what is missed is missed."""
+        async with aclosing(follow(self._connection, None)) as events:
+            async for event in events:
+                yield msgspec.json.decode(event.data, type=Event)
+
+
+def _blocks(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """Make a method that waits for the one of ``AsyncClient``."""
+
+    @wraps(method)
+    def blocking(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._loop.run(method(self._client, *args, **kwargs))
+
+    return blocking
+
+
+def _iterates(
+    method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """Make a method that gives, one by one, what the one of ``AsyncClient`` gives."""
+
+    @wraps(method)
+    def iterating(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items = method(self._client, *args, **kwargs)
+        end: Any = object()
+        try:
+            while (item := self._loop.run(_next(items, end))) is not end:
+                yield item
+        finally:
+            self._loop.run(items.aclose())
+
+    return iterating
+
+
+async def _next(items: AsyncIterator[T], end: T) -> T:
+    # As a coroutine of its own: StopAsyncIteration would not get across.
+    return await anext(items, end)
+
+
+class Client:
+    """A weft server for code without a loop: in scripts, in notebooks, in any thread. See ``AsyncClient``."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._client = AsyncClient(
+            url, api_key=api_key, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds
+        )
+        self._loop = BackgroundLoop()
+        # One that nobody closed, as in a notebook, closes itself: when it is forgotten, or with the process.
+        weakref.finalize(self, self._loop.stop, self._client.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._loop.stop(self._client.close)
+
+    deploy = _blocks(AsyncClient.deploy)
+    validate = _blocks(AsyncClient.validate)
+    workflows = _iterates(AsyncClient.workflows)
+    workflow = _blocks(AsyncClient.workflow)
+    versions = _iterates(AsyncClient.versions)
+    set_alias = _blocks(AsyncClient.set_alias)
+    delete_alias = _blocks(AsyncClient.delete_alias)
+    delete_workflow = _blocks(AsyncClient.delete_workflow)
+
+    start = _blocks(AsyncClient.start)
+    start_definition = _blocks(AsyncClient.start_definition)
+    execution = _blocks(AsyncClient.execution)
+    executions = _iterates(AsyncClient.executions)
+    nodes = _iterates(AsyncClient.nodes)
+    node = _blocks(AsyncClient.node)
+    explain = _blocks(AsyncClient.explain)
+    events = _iterates(AsyncClient.events)
+    watch = _iterates(AsyncClient.watch)
+    watch_all = _iterates(AsyncClient.watch_all)
+    wait = _blocks(AsyncClient.wait)
+    cancel = _blocks(AsyncClient.cancel)
+    pause = _blocks(AsyncClient.pause)
+    resume = _blocks(AsyncClient.resume)
+    retry = _blocks(AsyncClient.retry)
+    retry_plan = _blocks(AsyncClient.retry_plan)
+
+    start_batch = _blocks(AsyncClient.start_batch)
+    batch = _blocks(AsyncClient.batch)
+    batch_results = _iterates(AsyncClient.batch_results)
+    cancel_batch = _blocks(AsyncClient.cancel_batch)
+
+    dead_letters = _iterates(AsyncClient.dead_letters)
+    dead_letter = _blocks(AsyncClient.dead_letter)
+    retry_dead_letter = _blocks(AsyncClient.retry_dead_letter)
+    drop_dead_letter = _blocks(AsyncClient.drop_dead_letter)
+
+    workers = _iterates(AsyncClient.workers)
+    queues = _iterates(AsyncClient.queues)
+    ready = _blocks(AsyncClient.ready)

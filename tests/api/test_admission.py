@@ -1,0 +1,136 @@
+"""What is let in, and what is told to come again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from weft.api import admission
+from weft.api.admission import Load, OverloadedError, Place, admit
+from weft.api.problem import ProblemError
+from weft.handlers.contract import Handler, HandlerContext, HandlerKind
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Answer, Serve, Server
+
+    from weft.core.payload import Json
+    from weft.handlers.registry import Registry
+
+WIDE = {"nodes": [{"id": f"n{number}", "handler": "gate"} for number in range(10)]}
+
+
+@pytest.fixture
+def gate(registry: Registry) -> asyncio.Event:
+    """Keep the nodes of the handler ``gate`` from ending until it is set."""
+    opened = asyncio.Event()
+
+    async def wait(config: Json, context: HandlerContext) -> None:
+        await opened.wait()
+
+    registry.add(Handler("gate", HandlerKind.USER, wait))
+    return opened
+
+
+async def start(server: Server) -> Answer:
+    return await server.post("/v1/executions", json={"definition": WIDE})
+
+
+async def until_waiting(server: Server, count: int) -> None:
+    async with asyncio.timeout(10):
+        while server.service.load.waiting < count:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0)
+
+
+class TestBacklog:
+    async def test_over_the_bound_a_submit_is_refused_and_nothing_is_stored(
+        self, serve: Serve, gate: asyncio.Event
+    ) -> None:
+        async with serve(max_backlog=25) as server:
+            accepted = [await start(server) for _ in range(2)]
+            refused = await start(server)
+            assert [answer.status for answer in accepted] == [202, 202]
+            assert (refused.status, refused.json["code"]) == (503, "overloaded")
+            assert int(refused.headers["Retry-After"]) > 0
+            assert len((await server.get("/v1/executions")).json["items"]) == 2
+            gate.set()
+            for answer in accepted:
+                await server.engine.wait(answer.json["id"])
+            assert (await start(server)).status == 202
+
+    async def test_an_idle_server_takes_up_anything(self, serve: Serve, gate: asyncio.Event) -> None:
+        async with serve(max_backlog=3) as server:
+            assert (await start(server)).status == 202
+            assert (await start(server)).status == 503
+            gate.set()
+
+    async def test_a_server_that_stops_takes_up_nothing(self, server: Server) -> None:
+        server.service.stopping.set()
+        with pytest.raises(ProblemError) as caught:
+            await admit(server.service, 1)
+        assert (caught.value.status, caught.value.code) == (503, "unavailable")
+
+
+class TestRequests:
+    async def test_over_the_bound_a_request_is_refused_and_liveness_is_not(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(admission, "MAX_REQUESTS", 0)
+        refused = await server.get("/v1/workflows")
+        assert (refused.status, refused.json["code"]) == (503, "overloaded")
+        assert refused.headers["Retry-After"] == "1"
+        assert (await server.get("/healthz")).status == 200
+
+    async def test_every_place_is_given_back(self, server: Server) -> None:
+        async def one(number: int) -> None:
+            path = ("/v1/workflows", "/nosuch", "/v1/workflows?limit=0", "/v1/workflows/x")[number % 4]
+            await server.get(path)
+            await server.post("/v1/workflows/validate", json={"x": "y" * 1000})
+
+        await asyncio.gather(*[one(number) for number in range(40)])
+        assert server.service.load == Load()
+
+    async def test_calls_that_wait_for_an_execution_take_no_place_of_others(
+        self, serve: Serve, gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(admission, "MAX_REQUESTS", 2)
+        async with serve() as server:
+            execution = (await start(server)).json["id"]
+            waiting = []
+            for number in range(5):
+                waiting.append(asyncio.create_task(server.get(f"/v1/executions/{execution}?wait=20")))
+                await until_waiting(server, number + 1)
+            assert (await server.get("/v1/workflows")).status == 200
+            gate.set()
+            assert {answer.json["state"] for answer in await asyncio.gather(*waiting)} == {"COMPLETED"}
+            assert server.service.load == Load()
+
+
+class TestPlaces:
+    def test_a_place_that_waits_counts_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(admission, "MAX_WAITING", 1)
+        load = Load()
+        first, second = Place(load), Place(load)
+        first.wait()
+        assert load == Load(requests=1, waiting=1)
+        with pytest.raises(OverloadedError):
+            second.wait()
+        first.leave()
+        second.wait()
+        second.leave()
+        assert load == Load()
+
+    def test_bodies_are_bounded_together_and_one_alone_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(admission, "MAX_HELD_BYTES", 100)
+        load = Load()
+        alone = Place(load)
+        alone.hold(80)
+        alone.hold(80)
+        other = Place(load)
+        with pytest.raises(OverloadedError):
+            other.hold(1)
+        alone.leave()
+        other.hold(90)
+        other.leave()
+        assert load == Load()

@@ -1,0 +1,256 @@
+"""Who is let in: with keys by a key alone, without keys from this machine alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from weft.api.app import create_app
+from weft.api.auth import Keys, check_bind, is_open, is_this_machine, peer_of
+from weft.errors import SettingsError
+from weft.settings import RateLimit, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+    from tests.api.conftest import Serve, Server
+
+KEYS = ("first-key-0123456789", "second-key-9876543210")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+BAD_CREDENTIALS: dict[str, list[tuple[str, str]]] = {
+    "none": [],
+    "empty": [("Authorization", "")],
+    "no key": [("Authorization", "Bearer")],
+    "empty key": [("Authorization", "Bearer ")],
+    "wrong": [("Authorization", "Bearer wrong")],
+    "prefix": [("Authorization", f"Bearer {KEYS[0][:-1]}")],
+    "more": [("Authorization", f"Bearer {KEYS[0]}x")],
+    "both in one": [("Authorization", f"Bearer {KEYS[0]},{KEYS[1]}")],
+    "list": [("Authorization", ",".join(f"Bearer {key}" for key in KEYS))],
+    "twice": [("Authorization", f"Bearer {KEYS[0]}")] * 2,
+    "one good one bad": [("Authorization", "Bearer x"), ("Authorization", f"Bearer {KEYS[0]}")],
+    "other scheme": [("Authorization", f"Basic {KEYS[0]}")],
+    "no scheme": [("Authorization", KEYS[0])],
+    "oversized": [("Authorization", "Bearer " + "x" * 7000)],
+    "other header": [("X-Api-Key", KEYS[0])],
+    "query-like": [("Cookie", f"Authorization=Bearer {KEYS[0]}")],
+}
+
+
+def routes_of(app: FastAPI) -> list[APIRoute]:
+    found = [route for route in app.router.routes if isinstance(route, APIRoute)]
+    assert len(found) == len(app.router.routes), "a route that no test enumerates"
+    return found
+
+
+@pytest.mark.parametrize("credentials", BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
+async def test_without_a_good_key_every_route_and_method_is_refused(
+    serve: Serve, credentials: list[tuple[str, str]]
+) -> None:
+    async with serve(api_keys=KEYS) as server:
+        app = create_app(server.service)
+        paths = {path_of(route) for route in routes_of(app) if not is_open(route)}
+        calls = [(method, path) for path in sorted({*paths, "/nosuch", "/"}) for method in METHODS]
+        for method, path in calls:
+            answer = await server.call(method, path, headers=credentials)
+            assert answer.status == 401, (method, path)
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+            if method != "HEAD":
+                assert answer.json["code"] == "unauthenticated"
+                assert not any(key.encode() in answer.body for key in KEYS)
+
+
+def path_of(route: APIRoute) -> str:
+    parts = route.path.split("/")
+    return "/".join("x" if part.startswith("{") else part for part in parts)
+
+
+async def test_only_liveness_and_readiness_are_open_and_only_by_their_exact_paths(serve: Serve) -> None:
+    async with serve(api_keys=KEYS) as server:
+        opened = {route.path for route in routes_of(create_app(server.service)) if is_open(route)}
+        assert opened == {"/healthz", "/readyz"}
+        for path in ("/healthz", "/readyz", "/healthz?x=1"):
+            assert (await server.get(path)).status in (200, 422)
+        for path in (
+            "/healthz/",
+            "/healthz/x",
+            "/HEALTHZ",
+            "/x/healthz",
+            "/healthz%2F..%2Fv1/workflows",
+            "//healthz",
+        ):
+            assert (await server.session.get(server.url + path)).status == 401, path
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            assert (await server.call(method, "/healthz")).status == 401
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+async def test_each_key_is_let_in(serve: Serve, key: str, scheme: str) -> None:
+    async with serve(api_keys=KEYS) as server:
+        assert (await server.get("/v1/workflows", headers={"Authorization": f"{scheme} {key}"})).status == 200
+
+
+def test_a_caller_is_named_after_its_key_without_giving_it_away() -> None:
+    keys = Keys(KEYS)
+    callers = [keys.identify([(b"authorization", b"Bearer " + key.encode())]) for key in KEYS]
+    names = {caller.actor for caller in callers if caller is not None and caller.actor is not None}
+    assert len(names) == 2
+    assert all(caller is not None and caller.namespace == "default" for caller in callers)
+    assert not any(key in name or name in key for key in KEYS for name in names)
+
+
+async def test_the_keys_are_in_no_text_of_the_settings() -> None:
+    assert KEYS[0] not in repr(Settings(api_keys=KEYS))
+
+
+class TestBinding:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.5.5.5", "LOCALHOST"])
+    def test_this_machine_needs_no_key(self, host: str) -> None:
+        check_bind(host, Settings())
+
+    @pytest.mark.parametrize(
+        "host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "", "localhost.example.org"]
+    )
+    def test_others_need_one(self, host: str) -> None:
+        with pytest.raises(SettingsError, match="WEFT_API_KEYS"):
+            check_bind(host, Settings())
+        check_bind(host, Settings(api_keys=KEYS))
+
+
+class TestForeignPages:
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:8700", "127.0.0.1.evil.example", "0.0.0.0", "10.0.0.1", ""]
+    )
+    async def test_a_foreign_host_is_refused_without_keys(self, server: Server, host: str) -> None:
+        for path in ("/v1/workflows", "/healthz", "/"):
+            refused = await server.get(path, headers={"Host": host})
+            assert (refused.status, refused.json["code"]) == (403, "forbidden")
+
+    @pytest.mark.parametrize(
+        "host", ["localhost", "localhost:1", "127.0.0.1:8700", "[::1]:8700", "app.localhost"]
+    )
+    async def test_this_machine_is_known_by_its_names(self, server: Server, host: str) -> None:
+        assert (await server.get("/v1/workflows", headers={"Host": host})).status == 200
+
+    async def test_with_keys_any_host_will_do(self, serve: Serve) -> None:
+        async with serve(api_keys=KEYS) as server:
+            headers = {"Host": "weft.example.org", "Authorization": f"Bearer {KEYS[0]}"}
+            assert (await server.get("/v1/workflows", headers=headers)).status == 200
+
+    @pytest.mark.parametrize(
+        "origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"]
+    )
+    async def test_a_page_of_another_origin_changes_nothing(self, server: Server, origin: str) -> None:
+        body = {"name": "flow", "nodes": [{"id": "a", "handler": "echo"}]}
+        refused = await server.post("/v1/workflows", json=body, headers={"Origin": origin})
+        assert (refused.status, refused.json["code"]) == (403, "forbidden")
+        assert (await server.get("/v1/workflows")).json["items"] == []
+
+    async def test_a_page_of_this_server_may(self, server: Server) -> None:
+        body = {"name": "flow", "nodes": [{"id": "a", "handler": "echo"}]}
+        assert (await server.post("/v1/workflows", json=body, headers={"Origin": server.url})).status == 201
+
+
+def test_loopback_is_known_in_every_spelling() -> None:
+    assert all(map(is_this_machine, ["127.0.0.1", "::1", "[::1]", "::ffff:127.0.0.1", "localhost."]))
+    assert not any(map(is_this_machine, ["0.0.0.0", "::", "8.8.8.8", "::ffff:8.8.8.8", "2130706433"]))
+
+
+class TestRates:
+    """Straight into the application: whoever calls over a socket of this machine is not limited."""
+
+    @pytest.fixture
+    async def limited(self, serve: Serve) -> AsyncIterator[FastAPI]:
+        async with serve(api_rate_limit=RateLimit(3, 3600.0), api_keys=KEYS) as server:
+            yield create_app(server.service)
+
+    async def test_the_fourth_call_in_the_window_waits(self, limited: FastAPI) -> None:
+        statuses = [(await call(limited))[0] for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        _, headers, body = await call(limited)
+        assert 3500 < int(headers["retry-after"]) <= 3600
+        assert b'"code":"rate_limited"' in body
+
+    async def test_no_other_spelling_of_a_call_is_counted_apart(self, limited: FastAPI) -> None:
+        await call(limited, path="/v1/workflows", method="HEAD")
+        await call(limited, path="/V1/workflows", headers={"X-Forwarded-For": "1.2.3.4"})
+        await call(limited, path="/v1/workflows/x", headers={"Forwarded": "for=1.2.3.4"})
+        assert (await call(limited))[0] == 429
+        assert (await call(limited, headers={"X-Real-IP": "127.0.0.1"}))[0] == 429
+        assert (await call(limited, peer="198.51.100.9"))[0] == 429
+
+    async def test_each_key_has_a_window_of_its_own(self, limited: FastAPI) -> None:
+        for _ in range(4):
+            await call(limited, key=KEYS[0])
+        assert (await call(limited, key=KEYS[0]))[0] == 429
+        assert (await call(limited, key=KEYS[1]))[0] == 200
+
+    async def test_whoever_guesses_keys_is_counted_by_his_address(self, limited: FastAPI) -> None:
+        statuses = [(await call(limited, key=f"guess-{number}"))[0] for number in range(5)]
+        assert statuses == [401, 401, 401, 429, 429]
+        assert (await call(limited, key="guess", peer="198.51.100.9"))[0] == 401
+
+    async def test_liveness_and_this_machine_are_not_limited(self, limited: FastAPI) -> None:
+        assert {(await call(limited, path="/healthz"))[0] for _ in range(6)} == {200}
+        assert {(await call(limited, peer="127.0.0.1"))[0] for _ in range(6)} == {200}
+        assert {(await call(limited, peer="::1"))[0] for _ in range(6)} == {200}
+
+    async def test_off_is_off(self, serve: Serve) -> None:
+        async with serve(api_rate_limit=None) as server:
+            app = create_app(server.service)
+            assert {(await call(app))[0] for _ in range(100)} == {200}
+
+
+def test_a_household_of_addresses_is_one_peer() -> None:
+    def peer(address: str) -> str | None:
+        return peer_of({"client": (address, 1)})
+
+    assert peer("2001:db8::1") == peer("2001:db8::ffff:1")
+    assert peer("2001:db8::1") != peer("2001:db8:0:1::1")
+    assert peer("::ffff:192.0.2.1") == peer("192.0.2.1") == "192.0.2.1"
+
+
+async def call(
+    app: FastAPI,
+    *,
+    path: str = "/v1/workflows",
+    method: str = "GET",
+    key: str = KEYS[0],
+    peer: str = "203.0.113.7",
+    headers: dict[str, str] | None = None,
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a request as if it came from that address."""
+    given = {"host": "localhost", "authorization": f"Bearer {key}", **(headers or {})}
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+        "client": (peer, 50000),
+        "server": ("localhost", 8700),
+    }
+    await app(scope, receive, send)
+    return (
+        sent[0]["status"],
+        {name.decode(): value.decode() for name, value in sent[0]["headers"]},
+        b"".join(message.get("body", b"") for message in sent[1:]),
+    )

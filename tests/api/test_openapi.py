@@ -1,0 +1,124 @@
+"""The OpenAPI document: whole, with examples, and the same as the one in docs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+import pytest
+from fastapi.routing import APIRoute
+
+from weft.api.app import create_app
+from weft.api.openapi import write
+from weft.api.problem import CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.api.conftest import Server
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "openapi.json"
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return json.loads(write())
+
+
+def operations(document: Any) -> Iterator[tuple[str, Any]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def contents(document: Any) -> Iterator[tuple[str, str, Any]]:
+    """Every body of a request or an answer: where, its media type, and what is declared of it."""
+    for where, operation in operations(document):
+        for name, content in operation.get("requestBody", {}).get("content", {}).items():
+            yield where, name, content
+        for status, response in operation["responses"].items():
+            for name, content in response.get("content", {}).items():
+                yield f"{where} {status}", name, content
+
+
+def test_the_document_in_docs_is_the_one_that_is_served() -> None:
+    regenerate = "run: python -m weft.api.openapi > docs/openapi.json"
+    assert DOCUMENT.read_text(encoding="utf-8") == write(), regenerate
+
+
+async def test_it_is_served(server: Server, document: Any) -> None:
+    served = await server.get("/openapi.json")
+    assert served.headers["Content-Type"] == "application/json"
+    assert served.json == document
+    assert document["openapi"].startswith("3.1")
+
+
+async def test_every_route_is_in_it(server: Server, document: Any) -> None:
+    routes = [route for route in create_app(server.service).router.routes if isinstance(route, APIRoute)]
+    assert {route.path for route in routes if route.include_in_schema} == document["paths"].keys()
+    assert [route.path for route in routes if not route.include_in_schema] == [
+        "/docs/page.css",
+        "/docs/page.js",
+    ]
+
+
+def test_every_operation_has_a_name_of_its_own_a_tag_and_a_text(document: Any) -> None:
+    found = list(operations(document))
+    names = [operation["operationId"] for _, operation in found]
+    assert len(set(names)) == len(names)
+    assert all(name[0].islower() and name.isalnum() for name in names)
+    known = {tag["name"] for tag in document["tags"]}
+    for where, operation in found:
+        assert set(operation["tags"]) <= known, where
+        assert operation["tags"], where
+        assert operation["description"], where
+
+
+def test_every_json_body_has_an_example_that_fits_its_schema(document: Any) -> None:
+    for where, name, content in contents(document):
+        if not name.endswith("json"):
+            continue
+        if where == "GET /openapi.json 200":
+            continue
+        examples = [content["example"]] if "example" in content else []
+        examples += [example["value"] for example in content.get("examples", {}).values()]
+        assert examples, f"{where} {name} has no example"
+        schema = {**content["schema"], "components": document["components"]}
+        for example in examples:
+            jsonschema_rs.validate(schema, example)
+
+
+def test_every_operation_but_the_open_ones_declares_what_all_may_answer(document: Any) -> None:
+    for where, operation in operations(document):
+        statuses = operation["responses"].keys()
+        if operation.get("security") == []:
+            assert where in ("GET /healthz", "GET /readyz")
+        else:
+            assert {"401", "403", "429", "500", "503"} <= statuses, where
+        if "requestBody" in operation:
+            assert {"400", "413", "415", "422"} <= statuses, where
+        if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
+            assert "422" in statuses, where
+        for status, response in operation["responses"].items():
+            if int(status) >= 400 and where != "GET /readyz":
+                assert list(response["content"]) == ["application/problem+json"], f"{where} {status}"
+
+
+def test_every_code_of_a_problem_has_an_example(document: Any) -> None:
+    shown = {
+        code
+        for _, name, content in contents(document)
+        if name == "application/problem+json"
+        for code in content["examples"]
+    }
+    # Which method a path does not take is not said of the methods that it takes.
+    assert shown == CODES.keys() - {"method_not_allowed"}
+
+
+def test_nothing_refers_to_what_is_not_there(document: Any) -> None:
+    text = json.dumps(document)
+    names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert names <= document["components"]["schemas"].keys()
+    assert "HTTPValidationError" not in text

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cli.engine import execution, node
+
+from weft.cli.watch import Tracker
+from weft.core.state import NodeState
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Shell
+
+
+# --- the command
+
+
+def test_an_execution_that_has_ended_is_told_from_its_beginning(shell: Shell) -> None:
+    execution_id = shell.client.start("order", {"number": 7}).id
+    shell.client.wait(execution_id)
+    ended = shell.weft("watch", execution_id)
+    assert (ended.code, ended.json) == (0, {"label": "parcel 7"})
+    lines = ended.err.splitlines()
+    assert [line.split()[:2] for line in lines[:2]] == [["COMPLETED", "order"], ["COMPLETED", "label"]]
+    assert lines[2].startswith("COMPLETED after")
+
+
+def test_as_json_each_event_is_a_line(shell: Shell, fresh: str) -> None:
+    execution_id = shell.failed(fresh)
+    ended = shell.weft("watch", execution_id, "--json", "--quiet")
+    assert ended.code == 1
+    assert [event["seq"] for event in ended.lines] == list(range(1, len(ended.lines) + 1))
+    assert ended.lines[-1]["type"] == "execution.failed"
+
+
+def test_a_cancelled_execution_is_exit_code_1(shell: Shell, fresh: str) -> None:
+    execution_id = shell.client.start("held", {"gate": fresh}).id
+    shell.client.cancel(execution_id)
+    ended = shell.weft("watch", execution_id)
+    assert (ended.code, ended.out) == (1, "")
+    assert "cancelled (cancelled): gate, after" in ended.err
+
+
+def test_only_the_latest_generation_is_told(shell: Shell, fresh: str) -> None:
+    execution_id = shell.failed(fresh)
+    shell.server.open(fresh)
+    shell.client.retry(execution_id)
+    ended = shell.weft("watch", execution_id)
+    assert ended.code == 0
+    assert "FAILED" not in ended.err
+    assert "COMPLETED  crack" in ended.err
+
+
+def test_many_nodes_are_not_told_one_by_one(shell: Shell) -> None:
+    number = 200
+    nodes = [{"id": f"n{index}", "handler": "echo"} for index in range(number)]
+    execution_id = shell.client.start_definition({"nodes": nodes, "output": "done"}).id
+    ended = shell.weft("watch", execution_id)
+    assert (ended.code, ended.json) == (0, "done")
+    assert len(ended.err.splitlines()) == 1
+    assert f"{number} completed" in ended.err
+
+
+@pytest.mark.parametrize("arguments", [["watch"], ["start", "held", "--wait", "--input"]])
+def test_ctrl_c_leaves_the_execution_running_and_says_so(
+    arguments: list[str], shell: Shell, fresh: str
+) -> None:
+    if arguments == ["watch"]:
+        execution_id = shell.client.start("held", {"gate": fresh}).id
+        arguments = [*arguments, execution_id]
+    else:
+        arguments = [*arguments, f'gate="{fresh}"']
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft.cli.main", *arguments],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        if arguments[0] == "start":
+            execution_id = process.stderr.readline().split()[-1]
+        else:
+            while not shell.server.is_watched(execution_id):
+                assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert f"execution {execution_id} goes on" in err
+    assert "Traceback" not in err
+    assert shell.client.execution(execution_id).state == "RUNNING"
+    shell.server.open(fresh)
+    assert shell.client.wait(execution_id).state == "COMPLETED"
+
+
+# --- the tracker
+
+
+def event(kind: str, node_id: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "node": node_id, "generation": 1, "execution": "x", **fields}
+
+
+def counts(tracker: Tracker) -> dict[str, int]:
+    return {state.value: count for state, count in tracker.look(0).counts.items() if count}
+
+
+def tracker(*nodes: dict[str, Any], generation: int = 1) -> Tracker:
+    made = Tracker()
+    made.begin(execution("RUNNING", *nodes, generation=generation))
+    return made
+
+
+def test_events_move_nodes_from_state_to_state() -> None:
+    tracked = tracker(node("a"), node("b"))
+    tracked.take(event("node.queued", "a", attempt=1))
+    tracked.take(event("node.started", "a", attempt=1))
+    assert counts(tracked) == {"RUNNING": 1, "PENDING": 1}
+    assert tracked.look(0).running == ["a"]
+    tracked.take(event("node.retrying", "a", attempt=1))
+    assert (counts(tracked), tracked.look(0).retried) == ({"QUEUED": 1, "PENDING": 1}, 1)
+    tracked.take(event("node.started", "a", attempt=2))
+    tracked.take(event("node.failed", "a", attempt=2, error={"code": "timeout", "message": "late"}))
+    tracked.take(event("node.skipped", "b", reason="upstream_failed", cause="a"))
+    shown = tracked.look(0)
+    assert [(one.id, one.state, one.message) for one in shown.settled] == [
+        ("a", NodeState.FAILED, "timeout: late"),
+        ("b", NodeState.SKIPPED, "upstream_failed, a"),
+    ]
+    assert shown.running == []
+    assert counts(tracked) == {"FAILED": 1, "SKIPPED": 1}
+    assert tracked.look(0).settled == []
+
+
+def test_events_older_than_the_answer_change_nothing_and_are_told_all_the_same() -> None:
+    tracked = tracker(node("a", "RUNNING", attempt=2), node("b", "COMPLETED"))
+    for old in (
+        event("node.started", "a", attempt=1),
+        event("node.retrying", "a", attempt=1),
+        event("node.queued", "a", attempt=2),
+        event("node.completed", "b", attempt=1),
+        event("node.started", "b", attempt=1),
+    ):
+        tracked.take(old)
+    assert tracked.look(0).running == ["a"]
+    assert counts(tracked) == {"RUNNING": 1, "COMPLETED": 1}
+
+
+def test_a_retry_asks_for_the_states_once_more() -> None:
+    tracked = tracker(node("a", "FAILED"), generation=2)
+    assert not tracked.take(event("execution.retried", generation=2))
+    assert not tracked.take(event("node.failed", "a", attempt=1, generation=1))
+    assert tracked.look(0).settled == []
+    assert tracked.take(event("execution.retried", generation=3))
+
+
+def test_events_of_nothing_known_are_passed_over() -> None:
+    tracked = tracker(node("a"))
+    for strange in (event("node.invented", "a"), event("node.started", "zz"), event("result.discarded", "a")):
+        assert not tracked.take(strange)
+    assert counts(tracked) == {"PENDING": 1}

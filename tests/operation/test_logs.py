@@ -1,0 +1,209 @@
+"""One event is one line, whatever is in it: valid JSON for machines, harmless text for people."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.operation.serving import serving
+
+from weft.logs import JsonFormatter, PeopleFormatter, set_up_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOSTILE = [
+    'a\r\n{"level": "error", "event": "forged"}',
+    "\x1b[2J\x1b]0;owned\x07",
+    '"} , {"',
+    "nul \x00 del \x7f next line \x85 separator \u2028 \u2029",
+    "turned \u202e around",
+    "lone \ud800 surrogate",
+    "back\\slash",
+]
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """A place for log lines, with the process's own logging put back afterwards."""
+    root, weft = logging.getLogger(), logging.getLogger("weft")
+    before = root.handlers[:], root.level, weft.level, logging.raiseExceptions
+    yield io.StringIO()
+    root.handlers[:], level, weft_level, logging.raiseExceptions = before
+    root.setLevel(level)
+    weft.setLevel(weft_level)
+    logging.captureWarnings(capture=False)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    """Read the log; every line of it is one JSON object."""
+    return [json.loads(line) for line in stream.getvalue().split("\n")[:-1]]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_within_its_field_of_its_json_line(text: str, stream: io.StringIO) -> None:
+    set_up_logs(stream=stream)
+    log = logging.getLogger("weft.test")
+    log.warning("node.odd", extra={"node": text, text: 1, "error": {"message": text, "list": [text]}})
+    log.warning(text)
+    first, second = lines(stream)
+    assert (first["event"], first["level"], first["node"], first[text]) == ("node.odd", "warning", text, 1)
+    assert first["error"] == {"message": text, "list": [text]}
+    assert second["event"] == text
+    raw = stream.getvalue().replace("\n", "")
+    assert raw.isascii()
+    assert raw.isprintable()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_cannot_move_the_cursor_or_begin_a_line_on_a_terminal(text: str) -> None:
+    record = logging.makeLogRecord(
+        {"name": "weft.test", "levelname": "INFO", "msg": text, "node": text, text: [text]}
+    )
+    shown = PeopleFormatter().format(record)
+    for colour in ("\x1b[2m", "\x1b[0m"):
+        shown = shown.replace(colour, "")
+    assert shown.isprintable()
+
+
+def test_an_exception_is_a_field_of_the_line(stream: io.StringIO) -> None:
+    set_up_logs(stream=stream)
+    try:
+        raise RuntimeError("first line\nsecond line")
+    except RuntimeError:
+        logging.getLogger("weft.test").exception("worker.broken", extra={"node": "a"})
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["node"]) == ("worker.broken", "error", "a")
+    assert "first line\nsecond line" in line["exception"]
+    assert "Traceback" in line["exception"]
+
+
+def test_a_secret_is_in_no_part_of_a_line(stream: io.StringIO) -> None:
+    secret, longer = 'hunter2"\\é', 'hunter2"\\é and more'
+    set_up_logs(stream=stream, secrets=[secret, longer, "abc"])
+    try:
+        raise RuntimeError(f"cannot log in with {longer}")
+    except RuntimeError:
+        logging.getLogger("weft.test").exception(
+            f"login.failed {secret}",
+            extra={"url": f"http://u:{secret}@host", secret: [secret], "object": RuntimeError(secret)},
+        )
+    logging.getLogger("elsewhere").warning("connecting to %s", secret)
+    failed, elsewhere = lines(stream)
+    for shown in (repr(failed), repr(elsewhere)):
+        assert "hunter2" not in shown
+        assert "and more" not in shown
+    assert failed["url"] == "http://u:***@host"
+    # Three letters are no secret that could be hidden: they stand in other words.
+    assert "abc" in JsonFormatter(["abc"]).format(logging.makeLogRecord({"name": "weft", "msg": "abc"}))
+
+
+def test_others_log_the_same_way_from_warnings_up(stream: io.StringIO) -> None:
+    set_up_logs(stream=stream)
+    logging.getLogger("uvicorn.error").info("Started server process [%d]", 1)
+    logging.getLogger("asyncio").error("Task was destroyed but it is pending!")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    asyncio_line, warning_line = lines(stream)
+    assert (asyncio_line["event"], asyncio_line["level"]) == ("asyncio", "error")
+    assert asyncio_line["message"] == "Task was destroyed but it is pending!"
+    assert "old" in warning_line["message"]
+
+
+def test_debug_lines_are_written_only_when_asked_for(stream: io.StringIO) -> None:
+    log = logging.getLogger("weft.test")
+    set_up_logs(stream=stream)
+    log.debug("node.started")
+    set_up_logs(stream=stream, debug=True)
+    log.debug("node.ended")
+    assert [line["event"] for line in lines(stream)] == ["node.ended"]
+
+
+def test_what_cannot_be_shown_or_has_no_end_is_cut_and_not_raised(stream: io.StringIO) -> None:
+    class Broken:
+        def __str__(self) -> str:
+            raise ValueError("no")
+
+    set_up_logs(stream=stream)
+    endless: list[Any] = []
+    endless.append(endless)
+    logging.getLogger("weft.test").info(
+        "odd", extra={"broken": Broken(), "long": "x" * 100_000, "endless": endless, "nan": float("nan")}
+    )
+    (line,) = lines(stream)
+    assert line["broken"] == "<Broken that cannot be shown: ValueError>"
+    assert len(line["long"]) < 10_000
+    assert line["nan"] == "nan"
+
+
+def test_people_see_the_event_its_fields_and_the_traceback() -> None:
+    try:
+        raise RuntimeError("no\x1b[2J")
+    except RuntimeError:
+        caught = sys.exc_info()
+    record = logging.makeLogRecord(
+        {
+            "name": "weft.test",
+            "levelno": logging.ERROR,
+            "levelname": "ERROR",
+            "msg": "worker.broken",
+            "node": "a b",
+            "count": 3,
+            "exc_info": caught,
+        }
+    )
+    first, *rest = PeopleFormatter().format(record).split("\n")
+    assert "error" in first
+    assert "worker.broken" in first
+    assert 'node=\x1b[0m"a b"' in first
+    assert "count=\x1b[0m3" in first
+    assert rest[-1] == r"  RuntimeError: no\x1b[2J"
+
+
+async def test_what_a_function_in_a_child_logs_is_one_event_a_line_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / "chatty.py").write_text(
+        "import logging, os\n\n\ndef talk(context):\n"
+        "    context.logger.info('hello\\nfrom %s', os.environ['WEFT_SECRET_TOKEN'])\n"
+        "    logging.getLogger('mine').warning('own\\x1b[2J logger')\n    return 1\n"
+    )
+    settings = {
+        "WEFT_PYTHON_ALLOW": "chatty:talk",
+        "WEFT_SECRET_TOKEN": "hunter2",
+    }
+    node = {"id": "a", "handler": "python", "config": {"function": "chatty:talk"}}
+    async with serving(tmp_path / "data", settings=settings) as (server, api):
+        execution_id = await api.start({"nodes": [node]})
+        assert (await api.terminal(execution_id))["state"] == "COMPLETED"
+        assert await server.stop() == 0
+    assert not any("text" in line for line in server.log), "a line that is no JSON"
+    (said,) = [line for line in server.log if "hello" in json.dumps(line)]
+    assert said.get("message", said["event"]) == "hello\nfrom ***"
+    assert said["execution"] == execution_id
+    (own,) = server.events("mine")
+    assert own["message"] == "own\x1b[2J logger"
+
+
+async def test_a_hostile_request_leaves_the_log_one_event_a_line(tmp_path: Path) -> None:
+    settings = {"WEFT_API_KEYS": "a-key-of-twenty-four-chars"}
+    async with serving(tmp_path / "data", settings=settings) as (server, api):
+        host, port = api.url.removeprefix("http://").split(":")
+        for raw in (
+            b'GET /v1/executions/%0d%0a%1b[2J HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \x1b[2J"}\r\n\r\n',
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"\x00\x01\x02\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(raw)
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+        assert await server.stop() == 0
+    assert not any("text" in line for line in server.log), server.log

@@ -1,0 +1,148 @@
+"""Inputs become executions: what is refused, what is announced, and how many go into the store at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from weft.core.bounds import Bounds
+from weft.core.payload import encode
+from weft.core.plan import compile_plan
+from weft.embedded import Engine, new_id
+from weft.errors import ClaimedError, InputError, NotFoundError
+from weft.handlers.registry import Registry
+from weft.journal.contract import Claim, NewBatch
+from weft.orchestrator.batch import make_batch
+from weft.orchestrator.submit import (
+    Manner,
+    Source,
+    find_source,
+    make_submission,
+    read_input,
+    read_inputs,
+    submit,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+DOCUMENT: dict[str, Any] = {
+    "name": "flow",
+    "input_schema": {"properties": {"n": {"type": "integer"}}},
+    "nodes": [{"id": "a", "handler": "echo"}],
+}
+PLAN = compile_plan(DOCUMENT)
+SOURCE = Source(plan=PLAN, document=encode(DOCUMENT, max_bytes=10_000), workflow="flow")
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    async with asyncio.timeout(30), Engine(registry=Registry()) as engine:
+        yield engine
+
+
+class TestInputs:
+    def test_one_that_fits_is_its_json(self) -> None:
+        assert read_input({"n": 1, "x": [None]}, PLAN, Bounds()) == b'{"n":1,"x":[null]}'
+
+    @pytest.mark.parametrize(
+        ("value", "pointer"),
+        [
+            ({"n": "1"}, "/n"),
+            ([], ""),
+            (None, ""),
+            ({"x": {"y": float("nan")}}, "/x/y"),
+            ({"x": {1: 2}}, "/x"),
+            ({"x": "y" * 100}, ""),
+        ],
+    )
+    def test_one_that_does_not_fit_is_a_problem_with_a_place(self, value: Any, pointer: str) -> None:
+        problems = read_input(value, PLAN, Bounds(max_payload_bytes=100))
+        assert isinstance(problems, list)
+        assert [problem.pointer for problem in problems] == [pointer]
+
+    def test_of_a_list_every_problem_is_told_with_its_place_in_the_list(self) -> None:
+        with pytest.raises(InputError) as refused:
+            read_inputs([{"n": 1}, {"n": "x"}, 3], PLAN, Bounds())
+        assert [problem.pointer for problem in refused.value.problems] == ["/1/n", "/2"]
+
+    def test_not_more_problems_are_told_than_anybody_reads(self) -> None:
+        with pytest.raises(InputError) as refused:
+            read_inputs([{"n": "x"}] * 5000, PLAN, Bounds())
+        assert len(refused.value.problems) == 1000
+
+
+class TestASource:
+    async def test_a_version_is_found_by_number_by_alias_and_as_the_latest(self, engine: Engine) -> None:
+        journal = engine.ports.journal
+        for n in (1, 2):
+            document = {**DOCUMENT, "description": str(n)}
+            await journal.put_version("flow", compile_plan(document), encode(document, max_bytes=10_000))
+        await journal.put_alias("flow", "live", 1)
+        for wanted, version in (("latest", 2), (1, 1), ("live", 1)):
+            source = await find_source("flow", wanted, engine.ports)
+            assert (source.workflow, source.version) == ("flow", version)
+            assert source.plan.definition.description == str(version)
+
+    @pytest.mark.parametrize("wanted", [3, 0, -1, 10**30, "nobody"])
+    async def test_what_is_not_there_is_named(self, engine: Engine, wanted: int | str) -> None:
+        await engine.ports.journal.put_version("flow", PLAN, SOURCE.document)
+        with pytest.raises(NotFoundError, match=f"no version '{wanted}' of workflow 'flow'"):
+            await find_source("flow", wanted, engine.ports)
+        with pytest.raises(NotFoundError, match="no workflow 'nobody'"):
+            await find_source("nobody", "latest", engine.ports)
+
+
+async def test_more_than_go_into_the_store_at_once_all_run(engine: Engine) -> None:
+    batch = NewBatch(id=new_id(), workflow="flow", version=1)
+    submissions = make_batch(batch.id, SOURCE, [{"n": n} for n in range(1234)], Manner(), engine.ports)
+    rows = await submit(submissions, engine.ports, batch=batch)
+    assert [row.id for row in rows] == [submission.id for submission in submissions]
+    ended = await asyncio.gather(*[engine.wait(row.id) for row in rows])
+    assert {row.state for row in ended} == {"COMPLETED"}
+
+
+async def test_others_have_a_turn_while_many_go_into_the_store(engine: Engine) -> None:
+    batch = NewBatch(id=new_id(), workflow="flow", version=1)
+    submissions = make_batch(batch.id, SOURCE, [{}] * 1234, Manner(), engine.ports)
+    installed: list[int] = []
+    install = engine.ports.store.install
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        installed.append(1)
+        return await install(*args, **kwargs)
+
+    engine.ports.store.install = counted  # type: ignore[method-assign]
+    submitting = asyncio.create_task(submit(submissions, engine.ports, batch=batch))
+    seen = set()
+    while not submitting.done():
+        seen.add(len(installed))
+        await asyncio.sleep(0)
+    assert len(await submitting) == 1234
+    assert len(seen - {0, 1234}) >= 2
+
+
+async def test_those_who_look_on_are_told_of_a_new_execution(engine: Engine) -> None:
+    assert engine.ports.feed is not None
+    submission = make_submission(new_id(), SOURCE, b"{}", Manner())
+    async with engine.ports.feed.subscribe(execution_id=submission.id) as subscription:
+        (row,) = await submit([submission], engine.ports)
+        told, *_ = await subscription.hear(wait_seconds=10)
+    (recorded, *_) = await engine.ports.journal.events(row.id)
+    assert told == recorded
+
+
+async def test_a_key_that_is_taken_starts_nothing(engine: Engine) -> None:
+    first, second = (make_submission(new_id(), SOURCE, b"{}", Manner()) for _ in range(2))
+    claims = [
+        Claim(key="k", request_digest=digest, resource=f"execution/{submission.id}")
+        for digest, submission in (("one", first), ("two", second))
+    ]
+    await submit([first], engine.ports, claim=claims[0])
+    with pytest.raises(ClaimedError) as refused:
+        await submit([second], engine.ports, claim=claims[1])
+    assert (refused.value.request_digest, refused.value.resource) == ("one", claims[0].resource)
+    assert await engine.ports.journal.execution(second.id) is None
+    assert list(await engine.ports.store.epochs([second.id])) == [None]

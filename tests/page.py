@@ -1,0 +1,286 @@
+"""A page of the documentation, done as a reader does it: its files written, its commands typed, in its order.
+
+A fence says how it is meant by the words behind its language:
+
+- ``python``: saved and run as a script. A ``text output`` block right behind it is what the script prints.
+- ``yaml``: a whole definition that validates; with ``invalid`` one that does not, and with ``fragment`` a
+  part of one, which only has to be YAML.
+- ``console``: each line ``$ weft …`` (or ``$ ./dev run …``, or ``$ pytest …``) is run and must end with code
+  0, or with the N of ``exit=N``. The lines under it are its output in any order, where ``…`` stands for
+  lines left out. ``$ NAME=…`` keeps a value for the rest of the page.
+- ``$ weft up`` starts a server, on a port that is free, with the settings before it. The rest of the page
+  finds it at ``WEFT_URL``; the next ``weft up`` takes its place. With ``exit=N`` it does not come up.
+- ``server``: where a page shows no ``weft up``, such a block has one started before it.
+- ``sh``: each line ``weft …`` is run; a server is seen ready, and stopped.
+- ``title="name"``: the block is also a file of that name, for the commands of the same page; a second block
+  of that name takes its place from there on.
+
+Times, ids and ports differ from run to run and are not compared. Blocks of other languages are not run, nor
+are commands of other programs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).parent.parent
+
+# Nothing here takes a tenth of this; a page that hangs should say so, and not hang the suite.
+SECONDS_BEFORE_GIVING_UP = 120
+
+FENCE = re.compile(
+    r"^```(?P<language>\w+)(?P<marks>[^\n]*)\n(?P<text>.*?)^```$", flags=re.MULTILINE | re.DOTALL
+)
+DIFFERS = re.compile(
+    r"(?P<id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})|\d+(\.\d+)? m?s\b"
+    r"|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|(?<=127\.0\.0\.1:)\d+"
+)
+# Columns are as wide as what is in them, and that differs, too.
+GAP = re.compile(r"(?<=\S) {2,}")
+LEFT_OUT = "…"
+
+ASSIGNMENT = re.compile(r"[A-Z_]+=")
+SERVER = re.compile(r"^([A-Z_]+=('[^']*'|\S+) )*weft up\b")
+READY = re.compile(r"weft is ready at (?P<url>\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    marks: tuple[str, ...]
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    def mark(self, name: str) -> str | None:
+        """Give the value of ``name=value`` among the marks."""
+        found = (mark.partition("=")[2].strip('"') for mark in self.marks if mark.startswith(f"{name}="))
+        return next(found, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    line: str
+    shown: list[str]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    source = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            page,
+            source.count("\n", 0, match.start()) + 1,
+            match["language"],
+            tuple(match["marks"].split()),
+            match["text"],
+        )
+        for match in FENCE.finditer(source)
+    ]
+
+
+def commands_of(block: Block) -> Iterator[Command]:
+    command: Command | None = None
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            if command is not None:
+                yield command
+            command = Command(line.removeprefix("$ "), [])
+        else:
+            assert command is not None, f"{block.place}: output without a command: {line}"
+            command.shown.append(line)
+    if command is not None:
+        yield command
+
+
+def differences(shown: Sequence[str], printed: str) -> list[str]:
+    """List the lines that are shown and were not printed; and where none are left out, the reverse."""
+    expected, found = _comparable(shown), _comparable(printed.splitlines())
+    leaves_out = expected.pop(LEFT_OUT, 0) > 0
+    missing = [f"not printed: {line}" for line in (expected - found).elements()]
+    return missing + ([] if leaves_out else [f"not shown: {line}" for line in (found - expected).elements()])
+
+
+def _comparable(lines: Sequence[str]) -> Counter[str]:
+    return Counter(GAP.sub("  ", DIFFERS.sub("•", line.rstrip())) for line in lines)
+
+
+class Reader:
+    """Does what a page shows, in a folder of its own, where ``weft`` is on the path and nothing is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("WEFT_")
+        }
+        self._environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self._environment['PATH']}"
+        self._server: _Server | None = None
+        self._printed = ""
+
+    def read(self, page: Path) -> None:
+        """Do all that a page shows, and hold what it says against what happens."""
+        blocks = blocks_of(page)
+        shutil.copytree(
+            ROOT / "examples", self._folder / "examples", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        for block in reversed(blocks):
+            self._write(block)
+        try:
+            for block in blocks:
+                self._do(block)
+        finally:
+            self._stop_server()
+
+    def _write(self, block: Block) -> None:
+        title = block.mark("title")
+        if title is not None:
+            (self._folder / title).write_text(block.text, encoding="utf-8")
+
+    def _do(self, block: Block) -> None:
+        self._write(block)
+        if "server" in block.marks and self._server is None:
+            self._start_server("weft up")
+        match block.language:
+            case "python":
+                self._run_script(block)
+            case "text" if "output" in block.marks:
+                found = differences(block.text.splitlines(), self._printed)
+                assert not found, f"{block.place}: {found}\n{self._printed}"
+            case "console":
+                for command in commands_of(block):
+                    self._type(command, block)
+            case "sh":
+                for line in block.text.splitlines():
+                    if not line.startswith("./dev "):
+                        self._type(Command(line, []), block)
+                self._stop_server()
+            case _:
+                pass
+
+    def _run_script(self, block: Block) -> None:
+        script = self._folder / (block.mark("title") or f"block_{block.line}.py")
+        script.write_text(block.text, encoding="utf-8")
+        ended = self._run([sys.executable, script.name])
+        assert ended.returncode == 0, f"{block.place}:\n{ended.stdout}"
+        self._printed = ended.stdout
+
+    def _type(self, command: Command, block: Block) -> None:
+        line = re.sub(r"^\./dev run\s*(#.*)?$", "weft run examples/quickstart.yaml", command.line)
+        line = re.sub(r"^\./dev run ", "weft ", line)
+        if SERVER.match(line) and block.mark("exit") is None:
+            printed = self._start_server(line)
+        elif ASSIGNMENT.match(line) or line.startswith(("weft ", "pytest ")):
+            # What is assigned is for the commands behind it as well.
+            kept = self._folder / ".environment"
+            ended = self._run(["sh", "-c", f"set -a\n{line}\ncode=$?\nenv -0 >{kept}\nexit $code"])
+            code = int(block.mark("exit") or 0)
+            assert ended.returncode == code, f"{block.place}: {command.line}\n{ended.stdout}"
+            self._environment = _read_environment(kept.read_text(encoding="utf-8"))
+            printed = ended.stdout
+        else:
+            return
+        if command.shown:
+            found = differences(command.shown, printed)
+            assert not found, f"{block.place}: {found}\n{printed}"
+
+    def _run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            arguments,
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_BEFORE_GIVING_UP,
+        )
+
+    def _start_server(self, line: str) -> str:
+        self._stop_server()
+        self._server = _Server(line, self._folder, self._environment)
+        printed = self._server.wait()
+        self._environment["WEFT_URL"] = self._server.url
+        return printed
+
+    def _stop_server(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+            self._environment.pop("WEFT_URL", None)
+
+
+def _read_environment(text: str) -> dict[str, str]:
+    pairs = (entry.partition("=") for entry in text.split("\0") if entry)
+    return {name: value for name, _, value in pairs if name != "code"}
+
+
+class _Server:
+    """``weft up`` on a terminal, as it was typed but for its port."""
+
+    def __init__(self, line: str, folder: Path, environment: Mapping[str, str]) -> None:
+        self.url = ""
+        words = shlex.split(line, comments=True)
+        settings = dict(word.split("=", 1) for word in words[: words.index("weft")])
+        flags = words[words.index("up") + 1 :]
+        for at in (index + 1 for index, word in enumerate(flags) if word == "--data"):
+            flags[at] = str(folder / flags[at].lstrip("/"))
+        if "--port" in flags:
+            del flags[flags.index("--port") : flags.index("--port") + 2]
+        self._terminal, theirs = os.openpty()
+        self._process = subprocess.Popen(
+            ["weft", "up", *flags, "--port", "0"],
+            cwd=folder,
+            env={**environment, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        self._printed: list[str] = []
+        self._is_ready = threading.Event()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def wait(self) -> str:
+        """Give what it has printed by the time it is ready."""
+        assert self._is_ready.wait(SECONDS_BEFORE_GIVING_UP), "the server is not ready"
+        assert self.url, f"the server ended: {self._printed}"
+        return "\n".join(self._printed)
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(SECONDS_BEFORE_GIVING_UP)
+        finally:
+            self._process.kill()
+            self._reading.join(SECONDS_BEFORE_GIVING_UP)
+
+    def _read(self) -> None:
+        # A terminal ends with an error, when the last that wrote to it has gone.
+        with suppress(OSError), open(self._terminal, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                self._printed.append(line.rstrip())
+                ready = READY.search(line)
+                if ready is not None:
+                    self.url = ready["url"]
+                    self._is_ready.set()
+        self._is_ready.set()

@@ -130,6 +130,26 @@ class TestTheConfig:
         decision = decided(A, B, config={"sum": "{{ a.n + b.n + input.n }}", "in": "n={{ a.n }}"})
         assert decision == DispatchNode("n", b'{"sum":10,"in":"n=1"}')
 
+    def test_is_filled_from_the_execution(self) -> None:
+        row = execution(labels={"team": "red"}, generation=2, created_at=1_500_000)
+        facts = {
+            "created_at": "1970-01-01T00:00:01.500000Z",
+            "generation": 2,
+            "id": "x1",
+            "labels": {"team": "red"},
+            "version": 3,
+            "workflow": "w",
+        }
+        config = {"each": {fact: f"{{{{ execution.{fact} }}}}" for fact in facts}, "all": "{{ execution }}"}
+        decision = decided(A, B, row=row, config=config)
+        assert isinstance(decision, DispatchNode)
+        assert decode(decision.config) == {"each": facts, "all": facts}
+
+    def test_that_names_no_label_of_the_execution_says_which_there_are(self) -> None:
+        decision = decided(A, B, row=execution(labels={"team": "red"}), config="{{ execution.labels.gone }}")
+        assert isinstance(decision, FailNode)
+        assert "team" in decision.error["message"]
+
     def test_that_cannot_be_filled_fails_the_node_and_names_the_path(self) -> None:
         decision = decided(A, B, config={"x": "{{ a.gone.deep }}"})
         assert isinstance(decision, FailNode)

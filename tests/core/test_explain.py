@@ -34,7 +34,6 @@ def reasons(
     settled: frozenset[str] = PARENTS,
     served: bool = True,
     max_concurrency_binds: bool = False,
-    limited_until: int | None = None,
 ) -> list[Why]:
     return explain(
         PLAN,
@@ -44,7 +43,6 @@ def reasons(
         settled=settled,
         served=served,
         max_concurrency_binds=max_concurrency_binds,
-        limited_until=limited_until,
     )
 
 
@@ -114,7 +112,7 @@ def test_the_parents_it_waits_for_are_all_listed_and_five_are_shown() -> None:
 
 def test_the_reasons_with_a_time_say_until_when() -> None:
     (timer,) = reasons(at("timer", due_at=77))
-    (lined,) = reasons(at("lined"), limited_until=88)
+    (lined,) = reasons(at("lined", due_at=88))
     assert (timer.until, lined.until) == (77, 88)
     assert "'api'" in lined.message
 

@@ -7,11 +7,13 @@ import itertools
 import pytest
 
 from weft.clock import VirtualClock
-from weft.core.event import CancelRequested
+from weft.core.event import CancelRequested, PauseRequested, ResumeRequested
 from weft.core.plan import compile_plan
+from weft.core.task import Wake
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal
 from weft.limits.memory import MemoryLimits
+from weft.orchestrator.control import pause
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.submit import submit
 from weft.ports import Ports
@@ -68,6 +70,40 @@ async def test_a_cancel_that_died_after_its_commit_is_closed_in_the_store(
     clock.advance(6)
     await recover(ports, grace_seconds=5)
     assert await ports.store.epochs(["x"]) == [None]
+
+
+async def test_a_pause_that_died_after_its_commit_reaches_the_store(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    await submit([submission("x")], ports)
+    clock.advance(1)
+    await ports.journal.record([PauseRequested(execution_id="x", generation=0)])
+    assert not await is_paused_in_store(ports)
+    clock.advance(6)
+    await recover(ports, grace_seconds=5)
+    assert await is_paused_in_store(ports)
+
+
+async def test_a_resume_that_died_after_its_commit_reaches_the_store_and_is_announced(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    await submit([submission("x")], ports)
+    await pause("x", ports)
+    clock.advance(1)
+    await ports.journal.record([ResumeRequested(execution_id="x", generation=0)])
+    await ports.transport.read("before", limit=10, wait_seconds=0)
+    clock.advance(6)
+    assert await recover(ports, grace_seconds=5) == 0  # told, and not built anew: what runs goes on
+    assert not await is_paused_in_store(ports)
+    assert await ports.store.epochs(["x"]) == [1]
+    (wake,) = await ports.transport.read("after", limit=10, wait_seconds=0)
+    assert wake.message == Wake("x", 1, PLAN.digest)
+
+
+async def is_paused_in_store(ports: Ports) -> bool:
+    sight = await ports.store.look("x")
+    assert sight is not None
+    return sight.paused
 
 
 async def test_an_execution_that_is_merely_slow_is_left_alone(ports: Ports, clock: VirtualClock) -> None:

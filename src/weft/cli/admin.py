@@ -13,19 +13,38 @@ from weft.cli.main import FAILED
 from weft.cli.printing import print_json, print_text
 
 if TYPE_CHECKING:
+    from weft.cli.server import Server
     from weft.settings import Settings
 
 AsJson = Annotated[bool, Parameter("--json", help="print JSON")]
 Data = Annotated[Path | None, Parameter(metavar="DIR", help="the data folder (.weft)")]
 
 
-def doctor(*, as_json: AsJson = False) -> int:
-    """Check the set-up, and say what to do about what is wrong with it."""
+def doctor(
+    *,
+    execution: Annotated[
+        str | None,
+        Parameter(metavar="ID", help="check the history of this execution, not the set-up"),
+    ] = None,
+    file: Annotated[
+        str | None,
+        Parameter(metavar="FILE", help="with --execution: its definition, where it was not stored by name"),
+    ] = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check the set-up, and say what to do about what is wrong with it.
+
+    With `--execution`: check what is stored of an execution against what weft promises, on the server, or
+    with `--data` in the folder of a server that is stopped.
+    """
+    if execution is not None:
+        return _examine(execution, file=file, data=data, as_json=as_json)
     from weft.cli.doctor import Health, examine
     from weft.cli.roles import HOST, PORT
     from weft.settings import read_settings
 
-    settings, warnings = read_settings()
+    settings, warnings = read_settings(flags={"data": data})
     findings = list(examine(settings, warnings, url=os.environ.get("WEFT_URL") or f"http://{HOST}:{PORT}"))
     if as_json:
         checks = [
@@ -39,6 +58,38 @@ def doctor(*, as_json: AsJson = False) -> int:
             if one.advice and one.health is not Health.OK:
                 print_text(f"{'':16}→ {one.advice}\n")
     return FAILED if any(one.health is Health.FAIL for one in findings) else 0
+
+
+def _examine(execution: str, *, file: str | None, data: Path | None, as_json: bool) -> int:
+    import asyncio
+
+    from weft.cli.identify import execution_id
+    from weft.cli.server import on_server
+    from weft.cli.trace import Trace, read_folder, read_server
+    from weft.sdk.loading import read_value
+
+    document = None if file is None else read_value(file)
+
+    def report(trace: Trace) -> int:
+        violations = trace.check()
+        if as_json:
+            found = [{name: getattr(one, name) for name in one.__struct_fields__} for one in violations]
+            events = len(trace.history)
+            print_json({"ok": not found, "execution": trace.execution, "events": events, "violations": found})
+        else:
+            of = f"execution {trace.execution}: {len(trace.history)} events, {len(trace.plan.nodes)} nodes"
+            checked = "" if trace.stored is not None else "; it goes on, so its history alone was checked"
+            print_text(f"{'fail' if violations else 'ok':<4}  {of}{checked}\n")
+            print_text("".join(f"      {violation}\n" for violation in violations))
+        return FAILED if violations else 0
+
+    if data is not None:
+        return report(asyncio.run(read_folder(data, execution)))
+
+    async def work(server: Server) -> int:
+        return report(await read_server(server, await execution_id(execution, server), document))
+
+    return on_server(work)
 
 
 def migrate(

@@ -61,10 +61,10 @@ class NodeCached(_NodeEvent, frozen=True, kw_only=True, gc=False):
 
 
 class AttemptFailed(_AttemptEvent, frozen=True, kw_only=True, gc=False):
-    """An attempt failed and another follows, not before ``due_at``."""
+    """An attempt failed and another follows, not before the delay has passed, by the journal's own clock."""
 
     error: dict[str, Any]
-    due_at: int
+    delay_seconds: float
 
 
 class AttemptLost(_AttemptEvent, frozen=True, kw_only=True, gc=False):

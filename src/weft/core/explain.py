@@ -39,7 +39,6 @@ def explain(
     settled: frozenset[str] | set[str],
     served: bool,
     max_concurrency_binds: bool,
-    limited_until: int | None = None,
 ) -> list[Why]:
     """List the reasons. ``position`` None: the store does not have the execution (yet, or any more)."""
     if row.is_settled or execution.is_terminal:
@@ -74,7 +73,7 @@ def explain(
                 reasons.append(Why("starting", "it is free and about to be queued"))
         case "lined":
             text = f"waits for the rate limit of {node.resource_tag!r}"
-            reasons.append(Why("rate_limited", text, until=limited_until))
+            reasons.append(Why("rate_limited", text, until=position.due_at))
         case "timer":
             text = f"attempt {row.attempt} follows after a failure"
             reasons.append(Why("retry_scheduled", text, until=position.due_at))

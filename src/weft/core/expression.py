@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from weft.core.budget import Budget
 from weft.core.compiler import Compiler
 from weft.core.syntax import parse, plain_path
@@ -32,8 +34,7 @@ _CACHED_EXPRESSIONS = 8_192
 _LONGEST_CACHED_SOURCE = 512
 
 
-@dataclass(frozen=True, slots=True)
-class NodeValue:
+class NodeValue(msgspec.Struct, frozen=True, gc=False):
     """What an expression sees of a node that has settled."""
 
     state: str
@@ -46,8 +47,7 @@ class NodeValue:
         return self.state == "COMPLETED"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, gc=False):
     """All that an expression sees. A node that ``nodes`` does not know has not settled."""
 
     input: Json

@@ -8,7 +8,6 @@ from weft.core.consequence import skips_behind_failure
 from weft.core.definition import Delivery
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed
 from weft.core.retry import delay_seconds
-from weft.core.time import micros
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -21,7 +20,6 @@ def judge(
     result: Result,
     plan: Plan,
     *,
-    now: int,
     draw: float,
     max_deliveries: int,
     settled: Container[str] = (),
@@ -80,7 +78,7 @@ def judge(
             started_at=result.started_at,
             finished_at=result.finished_at,
             error=result.error,
-            due_at=now + micros(delay),
+            delay_seconds=delay,
         )
     return NodeFailed(
         execution_id=result.execution_id,

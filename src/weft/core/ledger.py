@@ -348,6 +348,8 @@ class Ledger:
         self, event: AttemptFailed, execution: ExecutionRow, row: NodeRow
     ) -> tuple[NodeRow, ...]:
         queued_at, started_at, finished_at = self._times(event)
+        # By this clock, and not by that of whoever judged the result: they may differ by more than the delay.
+        due_at = self._now + micros(event.delay_seconds)
         seq = self._note(
             execution,
             "node.retrying",
@@ -358,7 +360,7 @@ class Ledger:
             queued_at=queued_at,
             started_at=started_at,
             finished_at=finished_at,
-            due_at=event.due_at,
+            due_at=due_at,
         )
         again = NodeRow(
             node_id=event.node_id,
@@ -370,7 +372,7 @@ class Ledger:
             failures=row.failures + 1,
             # Losses are counted in a row: an attempt that gave a result ends the row.
             losses=0,
-            retry_at=event.due_at,
+            retry_at=due_at,
             worker=event.worker,
             queued_at=queued_at,
             started_at=started_at,

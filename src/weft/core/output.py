@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.core.compiler import EXECUTION_FIELDS
 from weft.core.expression import NodeValue, Scope
 from weft.core.payload import decode, encode
 from weft.core.state import NodeState
@@ -37,7 +38,7 @@ def execution_output(
     if plan.output is not None:
         scope = Scope(
             input=decode(execution.input),
-            execution=execution_facts(execution),
+            execution=ExecutionFacts(execution),
             nodes={name: node_value(rows[name], load_blob) for name in plan.output.nodes if name in rows},
         )
         return encode(plan.output.fill_or_null(scope, max_bytes=max_bytes).value, max_bytes=max_bytes)
@@ -73,13 +74,22 @@ def node_value(row: NodeRow, load_blob: LoadBlob) -> NodeValue:
     )
 
 
-def execution_facts(execution: ExecutionRow) -> dict[str, Any]:
-    """List what ``execution.…`` holds in a template."""
-    return {
-        "id": execution.id,
-        "workflow": execution.workflow,
-        "version": execution.version,
-        "generation": execution.generation,
-        "labels": execution.labels,
-        "created_at": rfc3339(execution.created_at),
-    }
+class ExecutionFacts(Mapping[str, Any]):
+    """What ``execution.…`` holds in a template. A fact is made where one is asked for: few nodes do."""
+
+    __slots__ = ("_execution",)
+
+    def __init__(self, execution: ExecutionRow) -> None:
+        self._execution = execution
+
+    def __getitem__(self, fact: str) -> Any:
+        if fact not in EXECUTION_FIELDS:
+            raise KeyError(fact)
+        value = getattr(self._execution, fact)
+        return rfc3339(value) if fact == "created_at" else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(EXECUTION_FIELDS)
+
+    def __len__(self) -> int:
+        return len(EXECUTION_FIELDS)

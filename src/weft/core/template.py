@@ -53,8 +53,7 @@ class SecretSlot:
     parts: tuple[str | Secret, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(msgspec.Struct, frozen=True, gc=False):
     """A value with its templates filled in, and its secrets still to come."""
 
     value: Json

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.expression import NodeValue, Scope
-from weft.core.output import execution_facts
+from weft.core.output import ExecutionFacts
 from weft.core.row import ExecutionRow, NodeRow
 
 if TYPE_CHECKING:
@@ -36,6 +36,6 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     def scope(self, decode: Decode, value_of: ValueOf) -> Scope:
         return Scope(
             input=decode(self.execution.input),
-            execution=execution_facts(self.execution),
+            execution=ExecutionFacts(self.execution),
             nodes={node_id: value_of(row) for node_id, row in self.seen.items()},
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from weft.core.event import Event, ExecutionStarted, NodeCompleted
 from weft.core.judge import judge
 from weft.core.task import Wake
+from weft.errors import JournalError
 from weft.orchestrator.advance import advance, record
 from weft.orchestrator.inhand import with_running
 
@@ -20,9 +21,17 @@ if TYPE_CHECKING:
 
 async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float) -> int:
     """Read a batch of messages and take it all the way; give its size."""
-    transport = orchestrator.ports.transport
-    deliveries = await transport.read(orchestrator.name, limit=limit, wait_seconds=wait_seconds)
-    await take(deliveries, orchestrator)
+    transport, unfinished = orchestrator.ports.transport, orchestrator.unfinished
+    if unfinished:
+        deliveries = unfinished.pop()
+    else:
+        deliveries = await transport.read(orchestrator.name, limit=limit, wait_seconds=wait_seconds)
+    try:
+        await take(deliveries, orchestrator)
+    except JournalError:
+        # They are still ours, and nobody else looks for them before they are stale.
+        unfinished.append(deliveries)
+        raise
     return len(deliveries)
 
 
@@ -54,7 +63,6 @@ async def drain(orchestrator: Orchestrator, *, limit: int) -> None:
 async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> list[Event]:
     """Make events of messages; what names nothing that exists is put aside."""
     ports, cascades = orchestrator.ports, orchestrator.cascades
-    now = ports.clock.now()
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
     for message in messages:
@@ -70,7 +78,6 @@ async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> lis
         event = judge(
             message,
             plan,
-            now=now,
             draw=ports.draw(),
             max_deliveries=ports.max_deliveries,
             settled=cascades.known(message.execution_id, message.generation),

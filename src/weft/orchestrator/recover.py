@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.core.snapshot import Settlement
 from weft.core.task import Wake
 from weft.core.time import micros
 from weft.store.contract import Answer
@@ -42,21 +43,35 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
 async def recover(ports: Ports, *, grace_seconds: float) -> int:
     """Rebuild every execution that the journal has running and the store does not have; give their number.
 
-    Close what the store has open and the journal does not: whoever cancelled it died before saying so.
+    Close what the store has open and the journal does not: whoever cancelled it died before saying so. And
+    tell the store what it has missed: whoever paused or resumed an execution may have died there, too.
     ``grace_seconds``: an execution that changed so lately may be on its way into the store just now.
     """
     not_updated_since = ports.clock.now() - micros(grace_seconds)
     active = await ports.journal.active(not_updated_since=not_updated_since)
     epochs = await ports.store.epochs([execution.id for execution in active])
+    unchanged = await ports.store.unchanged(not_updated_since)
     rebuilt = 0
     for execution, epoch in zip(active, epochs, strict=True):
         if epoch is None or epoch < execution.epoch:
             rebuilt += await rebuild(execution.id, ports) is Answer.YES
+        elif unchanged.get(execution.id, execution.updated_at) < execution.updated_at:
+            await _tell(execution.id, ports)
     still_active = {execution.id for execution in active}
-    for execution_id in await ports.store.unchanged(not_updated_since):
+    for execution_id in unchanged:
         if execution_id not in still_active:
             await _close_if_terminal(execution_id, ports)
     return rebuilt
+
+
+async def _tell(execution_id: str, ports: Ports) -> None:
+    """Give the store an execution's row as the journal has it, and let an orchestrator go on from there."""
+    row = await ports.journal.execution(execution_id)
+    plan = None if row is None else await ports.journal.plan(row.digest)
+    if row is None or plan is None or row.is_terminal:
+        return
+    await ports.store.apply([Settlement(row, plan, ())])
+    await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
 
 
 async def _close_if_terminal(execution_id: str, ports: Ports) -> None:

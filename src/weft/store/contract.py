@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.event import Running
     from weft.core.plan import Plan
@@ -195,8 +195,11 @@ class StateStore(Protocol):
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
         """Say which life of each execution the store has: None, none."""
 
-    async def unchanged(self, since: int) -> Sequence[str]:
-        """List the executions in the store of which nothing was merged since then."""
+    async def unchanged(self, since: int) -> Mapping[str, int]:
+        """List the executions in the store of which nothing was merged since then, with when it last was.
+
+        That is the time of the journal's last change that the store was told of.
+        """
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         """Let an execution go and leave a mark, even of one that is not known: nothing starts after this."""
@@ -247,8 +250,8 @@ class StateStore(Protocol):
     async def running(self, execution_id: str) -> dict[str, Running]:
         """List the attempts in hand, by node: for the history of an execution that is being stopped."""
 
-    async def look(self, execution_id: str) -> Sight | None:
-        """Show an execution's unsettled nodes."""
+    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
+        """Show an execution's unsettled nodes: all, or those named."""
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         """Count the nodes of each execution that a look shows as queued and as running; None: not here.

@@ -32,7 +32,7 @@ from weft.store.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
@@ -234,8 +234,12 @@ class MemoryStore:
         found = (self._executions.get(execution_id) for execution_id in execution_ids)
         return [None if execution is None else execution.row.epoch for execution in found]
 
-    async def unchanged(self, since: int) -> Sequence[str]:
-        return [name for name, execution in self._executions.items() if execution.row.updated_at <= since]
+    async def unchanged(self, since: int) -> Mapping[str, int]:
+        return {
+            name: execution.row.updated_at
+            for name, execution in self._executions.items()
+            if execution.row.updated_at <= since
+        }
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         known = self._executions.get(execution_id)
@@ -746,10 +750,13 @@ class MemoryStore:
             for execution_id in execution_ids
         ]
 
-    async def look(self, execution_id: str) -> Sight | None:
+    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
         execution = self._executions.get(execution_id)
         if execution is None:
             return None
+        shown = execution.nodes
+        if names is not None:
+            shown = {name: shown[name] for name in names if name in shown}
         nodes = {
             node_id: NodeSight(
                 node.phase,
@@ -761,7 +768,7 @@ class MemoryStore:
                 node.worker,
                 execution.plan.nodes[node_id].resource_tag,
             )
-            for node_id, node in execution.nodes.items()
+            for node_id, node in shown.items()
         }
         paused = execution.row.state is ExecutionState.PAUSED
         return Sight(paused, nodes, len(execution.places), execution.window)

@@ -269,7 +269,7 @@ class JournalContract(ClaimsContract, BatchesContract, ListsContract, WorkflowsC
         assert await journal.record([]) == []
 
     async def test_a_wide_batch_keeps_every_row(self, journal: Journal) -> None:
-        names = [f"n{number}" for number in range(700)]
+        names = [f"n{number}" for number in range(2500)]
         run = await Recording.start(journal, *(node(name) for name in names))
         standings = await journal.record(
             [run.completion(name, output=b'"%s"' % name.encode()) for name in names]
@@ -310,13 +310,13 @@ class JournalContract(ClaimsContract, BatchesContract, ListsContract, WorkflowsC
     ) -> None:
         run = await Recording.start(journal, node("a"))
         due_at = clock.now() + micros(5)
-        assert (await run.failed_once("a", due_at=due_at)).verdict is ACCEPTED
+        assert (await run.failed_once("a", delay_seconds=5)).verdict is ACCEPTED
         row = await run.node("a")
         assert (row.attempt, row.ended, row.answered, row.state) == (2, 1, 1, None)
         assert (row.failures, row.losses, row.retry_at, row.error) == (1, 0, due_at, ERROR)
         event = (await run.events())[-1]
         assert (event.type, event.attempt, event.due_at, event.error) == ("node.retrying", 1, due_at, ERROR)
-        assert (await run.failed_once("a", due_at=due_at)).verdict is KNOWN
+        assert (await run.failed_once("a", delay_seconds=5)).verdict is KNOWN
         assert (await run.completed("a", attempt=2)).verdict is ACCEPTED
         done = await run.node("a")
         assert (done.attempt, done.failures, done.retry_at, done.error) == (2, 1, None, None)
@@ -846,6 +846,44 @@ class JournalContract(ClaimsContract, BatchesContract, ListsContract, WorkflowsC
             seqs += [event.seq for event in page]
         assert seqs == list(range(1, 14))
         assert await journal.events("stranger") == []
+
+    async def test_the_history_of_some_nodes_is_read_in_pages(self, journal: Journal) -> None:
+        run = await Recording.start(journal, *(node(f"n{number}") for number in range(10)))
+        await journal.record([run.completion(f"n{number}") for number in range(9)])
+        await run.lost("n9")
+        await run.completed("n9", attempt=2)
+        about = {"n9", "n2", "n1", "stranger"}
+        seen: list[tuple[str, str | None]] = []
+        after = 0
+        while page := await journal.events(run.id, after=after, limit=3, nodes=about):
+            assert len(page) <= 3
+            seen += [(event.type, event.node) for event in page]
+            after = page[-1].seq
+        assert seen == [
+            ("node.completed", "n1"),
+            ("node.completed", "n2"),
+            ("node.lost", "n9"),
+            ("node.completed", "n9"),
+        ]
+        assert await journal.events(run.id, nodes=()) == []
+
+    async def test_rows_of_some_nodes_are_read_alone(self, journal: Journal) -> None:
+        run = await Recording.start(journal, node("a"), node("b-1"), node("c"), node("d"))
+        await journal.record([run.completion(name) for name in ("a", "b-1", "c")])
+        everything = await journal.nodes(run.id)
+        some = await journal.nodes(run.id, names=["b-1", "d", "stranger", "a"])
+        assert some == {name: everything[name] for name in ("a", "b-1")}
+        assert await journal.nodes(run.id, names=()) == {}
+        assert await journal.nodes("stranger", names=["a"]) == {}
+
+    @pytest.mark.parametrize("size", [0, 4000, 4096, 4097, 300_000])
+    async def test_an_output_comes_back_byte_for_byte(self, journal: Journal, size: int) -> None:
+        text = '{ "a\\"\\\\\\u00e9\\n":\t[1.0, "é漢\U0001f600\u2028\x7f", null],"filled":"%s"}\n'
+        output = (text % ("x" * max(0, size - len(text.encode()) + 2))).encode()
+        run = await Recording.start(journal, node("a"), node("b"))
+        await run.completed("a", output=output)
+        assert (await journal.nodes(run.id))["a"].output == output
+        assert (await journal.nodes(run.id, names=["a"]))["a"].output == output
 
     async def test_executions_are_listed_newest_first(self, journal: Journal, clock: VirtualClock) -> None:
         for execution_id in ("b", "a", "c"):

@@ -247,6 +247,12 @@ class BatchesContract:
         assert [(index, row.id) for index, row in seen] == list(enumerate(ids))
         assert {row.input for _, row in seen} == {b""}
         assert [row.output for _, row in seen] == [None, b'{"a":"done"}', *[None] * 8]
+        large = Recording(journal, ids[2], submission(ids[2]).plan)
+        await large.started()
+        await large.completed("a", output=b'"%s"' % (b"\\u00e9" * 1000))
+        results = dict(await journal.batch_results("batch"))
+        assert results[1].output == b'{"a":"done"}'
+        assert results[2].output == b'{"a":"%s"}' % (b"\\u00e9" * 1000)
         assert await journal.batch_results("stranger") == []
 
     async def test_a_batch_that_comes_again_changes_nothing(self, journal: Journal) -> None:

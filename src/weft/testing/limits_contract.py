@@ -63,6 +63,27 @@ class LimitsContract:
         await stand_in_line(limits, "api", 2)
         assert await released(limits) == []
 
+    async def test_each_in_line_is_told_when_his_token_is_there(
+        self, new_limits: NewLimits, clock: VirtualClock
+    ) -> None:
+        limits = await new_limits({"api": Rate(2, burst=2)})
+        await stand_in_line(limits, "api", 5)
+        now = clock.now()
+        seconds = [(at - now) / MICROSECONDS for at in (await limits.due("api")).values()]
+        assert seconds == [0.0, 0.0, 0.5, 1.0, 1.5]
+        for number in await released(limits):
+            assert await limits.spend("api", ticket(number))
+        due = await limits.due("api")
+        assert [(number, (due[ticket(number)] - now) / MICROSECONDS) for number in (2, 3, 4)] == [
+            (2, 0.5),
+            (3, 1.0),
+            (4, 1.5),
+        ]
+        assert due.keys() == {ticket(2), ticket(3), ticket(4)}
+        clock.advance(0.5)
+        assert await released(limits) == [2], "what was said comes true"
+        assert await limits.due("other") == {}
+
     async def test_a_token_is_spent_by_the_start_and_not_by_the_release(
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:

@@ -123,7 +123,7 @@ class Recording:
         return await self.record(NodeCached(**self._of(node_id, attempt), output=output))
 
     async def failed_once(self, node_id: str, attempt: int = 1, **fields: Any) -> Standing:
-        fields = {"error": ERROR, "due_at": 0, "started_at": 0, **fields}
+        fields = {"error": ERROR, "delay_seconds": 0, "started_at": 0, **fields}
         return await self.record(AttemptFailed(**self._of(node_id, attempt), **fields))
 
     async def lost(self, node_id: str, attempt: int = 1, *, counted: bool = True) -> Standing:

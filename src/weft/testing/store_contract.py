@@ -161,6 +161,16 @@ class StoreContract:
             assert await walk.install(late, fresh=True) is Answer.REFUSED
         assert list(await walk.store.epochs(["x1", "nowhere"])) == [2, None]
 
+    async def test_what_was_not_merged_lately_is_listed_with_its_last_change(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        execution = await walk.journal.execution("x1")
+        assert execution is not None
+        assert await walk.store.unchanged(execution.updated_at - 1) == {}
+        assert await walk.store.unchanged(execution.updated_at) == {"x1": execution.updated_at}
+
     async def test_an_install_takes_up_where_the_rows_are(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a", node("b", "a"), node("c", "b"), "d")
         await walk.begin()
@@ -396,7 +406,7 @@ class StoreContract:
         await walk.record(await walk.lost("a"))
         execution = await walk.execution()
         newer = await walk.row("a")
-        for row in (newer, older, newer):
+        for row in (newer, newer, older):
             await walk.store.apply([Settlement(execution, walk.plan, (row,))])
         (free,) = await free_nodes(walk)
         assert (free.attempt, free.losses) == (3, 2)
@@ -975,6 +985,18 @@ class StoreContract:
         running = sight.nodes["b"]
         assert (running.worker, running.queued_at, running.started_at) == (WORKER, now, now)
         assert (sight.paused, sight.places_taken, sight.places) == (False, 2, 2)
+
+    async def test_a_look_at_one_node_shows_that_alone(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", "b", node("c", "a"))
+        await installed(walk)
+        everything = await walk.store.look("x1")
+        sight = await walk.store.look("x1", names=["b", "c", "stranger"])
+        assert everything is not None
+        assert sight is not None
+        assert everything.nodes.keys() == {"a", "b"}
+        assert sight.nodes == {"b": everything.nodes["b"]}
+        assert (sight.places_taken, sight.places) == (everything.places_taken, everything.places)
+        assert await walk.store.look("stranger", names=["a"]) is None
 
     async def test_a_look_says_until_when_a_timer_runs(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")

@@ -99,6 +99,21 @@ class TransportContract:
         assert numbers(await fetch(transport, queues=["nobody"])) == []
         assert numbers(await fetch(transport)) == [1]
 
+    async def test_a_task_whose_handler_one_lacks_waits_for_another_who_has_it(
+        self, transport: Transport
+    ) -> None:
+        await transport.send([a_task(number, handler=("a", "b")[number % 2]) for number in range(4)])
+        assert numbers(await fetch(transport, handlers=["b"])) == [1, 3]
+        assert numbers(await fetch(transport, handlers=["b"])) == []
+        (seen,) = await transport.queues()
+        assert (seen.depth, seen.oldest_at) == (2, a_task(0).queued_at)
+        # Sent again, as what waits long may be; and others come behind.
+        await transport.send([a_task(0, handler="a"), a_task(4, handler="b"), a_task(5, handler="a")])
+        taken = numbers(await fetch(transport, handlers=["a"]))
+        assert sorted(set(taken)) == [0, 2, 5]
+        assert taken.index(0) < taken.index(2) < taken.index(5)
+        assert numbers(await fetch(transport)) == [4]
+
     async def test_a_task_that_one_consumer_has_no_other_gets(self, transport: Transport) -> None:
         await transport.send([a_task(number) for number in range(300)])
         got: dict[str, list[int]] = {"w1": [], "w2": [], "w3": []}
@@ -312,8 +327,12 @@ async def fetch(
     queues: list[str] | None = None,
     limit: int = 100,
     wait_seconds: float = 0.0,
+    handlers: list[str] | None = None,
 ) -> list[TaskDelivery]:
-    return list(await transport.fetch(consumer, queues=queues, limit=limit, wait_seconds=wait_seconds))
+    taken = await transport.fetch(
+        consumer, queues=queues, limit=limit, wait_seconds=wait_seconds, handlers=handlers
+    )
+    return list(taken)
 
 
 def numbers(deliveries: Any) -> list[int]:

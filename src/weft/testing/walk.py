@@ -220,7 +220,7 @@ class Walk:
         return Result(**{**given, **fields})
 
     def judge(self, result: Result, *, draw: float = 0.0) -> Event:
-        return judge(result, self.plan, now=self.clock.now(), draw=draw, max_deliveries=MAX_DELIVERIES)
+        return judge(result, self.plan, draw=draw, max_deliveries=MAX_DELIVERIES)
 
     async def completed(self, node_id: str, output: Json = None, **fields: Any) -> Event:
         payload = encode({} if output is None else output, max_bytes=MAX_BYTES)

@@ -1,50 +1,138 @@
-"""Workflows drawn from a seed: all rules, both policies, conditions, retries, places, at_most_once."""
+"""Workflows drawn from a seed: all rules, both policies, conditions, retries, places, tags, caches."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from weft.core.definition import TriggerRule
+from weft.core.bounds import DEFAULT_BOUNDS
+from weft.core.definition import TriggerRule, read_definition
+from weft.core.expression import Expression, compile_expression
+from weft.core.plan import Plan, assemble
+from weft.core.template import Template, compile_template
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from random import Random
 
-_RULES = list(TriggerRule)
+_RULES = [str(rule) for rule in TriggerRule]
+_EARLY = [str(TriggerRule.ONE_SUCCESS), str(TriggerRule.ONE_FAILED)]
+# The last one fails: of the input, only `draw` is there.
+_CONDITIONS = ["true", "false", "input.draw > 0.5", "input.missing > 1"]
+# Small graphs reach most of what there is, at a fraction of the steps; some are larger.
+_SIZES = [2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 9, 14]
+# One of these rates is set, the other tag is unlimited.
+TAGS = ("limited", "unlimited")
 
 
-def draw_definition(rng: Random, number: int) -> dict[str, Any]:
-    """Draw a workflow of two to seven nodes. A config names its node's parents, so that data flow shows."""
+def draw_definition(
+    rng: Random, number: int, *, more: Container[str] = (), most_nodes: int | None = None
+) -> dict[str, Any]:
+    """Draw a workflow. A config names its node's parents, so that data flow shows."""
+
+    def is_more(trait: str, otherwise: float, much: float) -> bool:
+        return rng.random() < (much if trait in more else otherwise)
+
     nodes: list[dict[str, Any]] = []
-    for index in range(rng.randint(2, 7)):
-        parents = [node["id"] for node in nodes if rng.random() < 0.45]
+    size = rng.choice(_SIZES)
+    density = rng.choice([0.25, 0.45, 0.7])
+    for index in range(min(size, most_nodes or size)):
+        parents = [node["id"] for node in nodes if rng.random() < density]
+        others = [node["id"] for node in nodes if node["id"] in _ancestors(parents, nodes)]
+        named = [*parents, *(others[:1] if others and rng.random() < 0.3 else [])]
         node: dict[str, Any] = {
             "id": f"n{index}",
             "handler": "work",
             "dependencies": parents,
             "config": {
                 "node": f"n{index}",
-                "parents": {name: f'{{{{ nodes["{name}"].output | default(none) }}}}' for name in parents},
+                "parents": {name: f'{{{{ nodes["{name}"].output | default(none) }}}}' for name in named},
             },
-            "max_retries": rng.choice([0, 0, 1, 2]),
-            "retry": {"base_delay_seconds": rng.choice([0, 1, 4]), "max_delay_seconds": 8, "jitter": 0.5},
+            "max_retries": rng.choice([1, 2, 3] if "timers" in more else [0, 0, 1, 2]),
+            "retry": {
+                "base_delay_seconds": rng.choice([0, 1, 4]),
+                "multiplier": rng.choice([1, 2]),
+                "max_delay_seconds": rng.choice([2, 8]),
+                "jitter": 0.5,
+            },
         }
-        if parents and rng.random() < 0.5:
-            node["trigger_rule"] = str(rng.choice(_RULES))
+        if parents and is_more("early", 0.5, 0.8):
+            node["trigger_rule"] = rng.choice(_EARLY if is_more("early", 0.1, 0.7) else _RULES)
         if rng.random() < 0.15:
-            node["condition"] = rng.choice(["true", "false", "input.draw > 0.5"])
-        if rng.random() < 0.1:
+            node["condition"] = rng.choice(_CONDITIONS)
+        if rng.random() < 0.02:
+            node["config"]["fails"] = "{{ input.missing }}"
+        if is_more("at_most_once", 0.08, 0.4):
             node["delivery"] = "at_most_once"
             node["max_retries"] = 0
+        elif rng.random() < 0.1:
+            node["cache"] = {"ttl_seconds": rng.choice([1, 100])}
+        if is_more("tags", 0.08, 0.5):
+            node["resource_tag"] = rng.choice(TAGS)
+        if rng.random() < 0.15:
+            node["timeout_seconds"] = rng.choice([1, 4])
         if rng.random() < 0.1:
-            node["resource_tag"] = "tag"
+            node["queue"] = "other"
         nodes.append(node)
     definition: dict[str, Any] = {
         "name": f"drawn-{number}",
-        "failure_policy": rng.choice(["fail_fast", "continue"]),
+        "failure_policy": rng.choice(["fail_fast", "continue", "continue"]),
         "nodes": nodes,
     }
-    if rng.random() < 0.4:
+    if is_more("places", 0.25, 0.7):
         definition["max_concurrency"] = rng.randint(1, 3)
     if rng.random() < 0.1:
         definition["timeout_seconds"] = rng.choice([5, 60])
     return definition
+
+
+def _ancestors(parents: list[str], nodes: list[dict[str, Any]]) -> set[str]:
+    """Name the ancestors that are not parents."""
+    by_id = {node["id"]: node for node in nodes}
+    found: set[str] = set()
+    frontier = list(parents)
+    while frontier:
+        for name in by_id[frontier.pop()]["dependencies"]:
+            if name not in found:
+                found.add(name)
+                frontier.append(name)
+    return found.difference(parents)
+
+
+def plan_of(document: dict[str, Any]) -> Plan:
+    """Compile a drawn workflow. Its expressions are few, and compiled once for all seeds of a process."""
+    definition = read_definition(document)
+    return assemble(
+        document,
+        definition,
+        templates={
+            node.id: _template(node.id, tuple(node.config["parents"]), "fails" in node.config)
+            for node in definition.nodes
+        },
+        conditions={
+            node.id: _condition(node.condition) for node in definition.nodes if node.condition is not None
+        },
+        output=None,
+        input_schema=None,
+        bounds=DEFAULT_BOUNDS,
+    )
+
+
+@lru_cache(maxsize=20_000)
+def _template(node_id: str, named: tuple[str, ...], fails: bool) -> Template:
+    config: dict[str, Any] = {
+        "node": node_id,
+        "parents": {name: f'{{{{ nodes["{name}"].output | default(none) }}}}' for name in named},
+    }
+    if fails:
+        config["fails"] = "{{ input.missing }}"
+    template = compile_template(
+        config, max_template_bytes=DEFAULT_BOUNDS.max_template_bytes, secrets_allowed=True
+    )
+    assert isinstance(template, Template)
+    return template
+
+
+@lru_cache(maxsize=100)
+def _condition(source: str) -> Expression:
+    return compile_expression(source)

@@ -6,64 +6,264 @@ was told. That is all that a process can tell of a call to another one.
 
 from __future__ import annotations
 
+import heapq
 import inspect
+import itertools
 from typing import TYPE_CHECKING, Any
 
+from weft.core.time import micros
 from weft.errors import JournalError, OutcomeUnknownError
+from weft.store.contract import Answer, Due
+from weft.store.memory import LIMBO, LINED, QUEUED, MemoryStore
 from weft.testing.simulation.scheduler import Step
+from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
+    from collections.abc import Sequence
 
-    from weft.testing.simulation.profiles import Profile
+    from weft.core.snapshot import Snapshot
+    from weft.core.task import Result, Task
+    from weft.store.contract import Held
+    from weft.testing.simulation.scheduler import Actor
+    from weft.testing.simulation.world import World
+    from weft.transport.contract import Message
 
+# How much more often the favourite call of a seed fails.
+_FAVOURITE = 10
 _COMMITS = frozenset({"submit", "record", "rebuild"})
+
+
+class PortError(Exception):
+    """The store, the transport or the limits did not answer."""
 
 
 class Faulty:
     """One actor's view of a port."""
 
-    def __init__(
-        self,
-        target: Any,
-        name: str,
-        *,
-        rng: Random,
-        profile: Profile,
-        faults_on: Callable[[], bool],
-        is_down: Callable[[], bool],
-        watch: Callable[[str, tuple[Any, ...], Any], None],
-    ) -> None:
+    def __init__(self, world: World, actor: Actor, target: Any, name: str) -> None:
+        self._world = world
+        self._actor = actor
         self._target = target
         self._name = name
-        self._rng = rng
-        self._profile = profile
-        self._faults_on = faults_on
-        self._is_down = is_down
-        self._watch = watch
 
     def __getattr__(self, method: str) -> Any:
         inner = getattr(self._target, method)
         if not inspect.iscoroutinefunction(inner):
             return inner
-        step = f"{self._name}.{method}"
+        # Kept: from now on the attribute is found without asking here.
+        call = self.__dict__[method] = (
+            self._journal(method) if self._name == "journal" else self._other(method)
+        )
+        return call
+
+    def _journal(self, method: str) -> Any:
+        world, actor, target = self._world, self._actor, self._target
+        step, commits = f"journal.{method}", method in _COMMITS
+        before, after = Step(f"{step}:before"), Step(f"{step}:after")
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            await Step(f"{step}:before")
-            if self._name == "journal" and self._is_down():
+            await before
+            if world.journal_is_down():
+                world.hits["journal away"] += 1
                 raise JournalError("the journal is away")
-            if self._name == "journal" and method in _COMMITS and self._faults_on():
-                draw = self._rng.random()
-                if draw < self._profile.commit_fails:
-                    raise JournalError("the commit failed")
-                if draw < self._profile.commit_fails + self._profile.commit_unknown:
-                    result = await inner(*args, **kwargs)
-                    self._watch(step, args, result)
-                    raise OutcomeUnknownError("the answer was lost")
-            result = await inner(*args, **kwargs)
-            self._watch(step, args, result)
-            await Step(f"{step}:after")
+            draw = world.draw_fault() if commits else 1.0
+            if draw < world.amounts["commit_fails"]:
+                world.fault(f"commit failed {step}")
+                raise JournalError("the commit failed")
+            is_unknown = draw < world.amounts["commit_fails"] + world.amounts["commit_unknown"]
+            result = await getattr(target, method)(*args, **kwargs)
+            world.watch(actor, step, args, kwargs, result)
+            if is_unknown:
+                world.fault(f"commit unknown {step}")
+                raise OutcomeUnknownError("the answer was lost")
+            await after
             return result
 
         return call
+
+    def _other(self, method: str) -> Any:
+        world, actor, target = self._world, self._actor, self._target
+        step = f"{self._name}.{method}"
+        before, after = Step(f"{step}:before"), Step(f"{step}:after")
+        chance = world.amounts["port_error"] * (_FAVOURITE if step == world.favourite_error else 1)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await before
+            draw = world.draw_fault() if chance else 1.0
+            if draw < chance / 2:
+                world.fault(f"error before {step}")
+                raise PortError(f"{step} did not happen")
+            result = await getattr(target, method)(*args, **kwargs)
+            world.watch(actor, step, args, kwargs, result)
+            if draw < chance:
+                world.fault(f"error after {step}")
+                raise PortError(f"the answer of {step} was lost")
+            await after
+            return result
+
+        return call
+
+
+class FaultyTransport(InProcessTransport):
+    """Streams that double, lose, delay and reorder messages, and that can be emptied or set back."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(now=lambda: world.scheduler.now)
+        self._world = world
+        self._order = itertools.count()
+        # On their way: (arrives at, order, whether it is a task, what)
+        self.late: list[tuple[int, int, bool, Any]] = []
+
+    @property
+    def has_tasks(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def has_messages(self) -> bool:
+        return bool(self._messages)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether nothing is on its way, and nothing is taken and not acknowledged."""
+        return not (
+            self._waiting
+            or self._messages
+            or self.late
+            or self._tasks_pending.entries
+            or self._messages_pending.entries
+        )
+
+    def put(self, tasks: Sequence[Task]) -> None:
+        arrived = self._carried(tasks, is_task=True)
+        if arrived:
+            self._arrive_tasks(arrived)
+
+    def append(self, messages: Sequence[Message]) -> None:
+        arrived = self._carried(messages, is_task=False)
+        if arrived:
+            self._arrive_messages(arrived)
+
+    def _arrive_tasks(self, tasks: Sequence[Task]) -> None:
+        super().put(tasks)
+        self._world.scheduler.tell("tasks")
+
+    def _arrive_messages(self, messages: Sequence[Message]) -> None:
+        super().append(messages)
+        self._world.scheduler.tell("messages")
+
+    def _carried(self, items: Sequence[Any], *, is_task: bool) -> list[Any]:
+        """Say what arrives now of what is sent."""
+        world = self._world
+        if not world.mangles or not world.faults_on():
+            return list(items)
+        amounts, rng = world.amounts, world.rng
+        arrived = []
+        for item in items:
+            if rng.random() < amounts["dropped"]:
+                world.fault("message dropped")
+                continue
+            for copy in range(2 if rng.random() < amounts["doubled"] else 1):
+                if copy:
+                    world.fault("message doubled")
+                if rng.random() < amounts["delayed"]:
+                    world.fault("message delayed")
+                    self._delay(item, 1 + 11 * rng.random(), is_task=is_task)
+                elif rng.random() < amounts["reordered"]:
+                    world.hits["message reordered"] += 1
+                    self._delay(item, 0.3 * rng.random(), is_task=is_task)
+                else:
+                    arrived.append(item)
+        return arrived
+
+    def _delay(self, item: Any, seconds: float, *, is_task: bool) -> None:
+        at = self._world.scheduler.now + micros(seconds)
+        heapq.heappush(self.late, (at, next(self._order), is_task, item))
+        self._world.scheduler.tell("network")
+
+    def deliver(self) -> float:
+        """Let what is due arrive; give the seconds until more is."""
+        now = self._world.scheduler.now
+        while self.late and self.late[0][0] <= now:
+            _, _, is_task, item = heapq.heappop(self.late)
+            if is_task:
+                self._arrive_tasks([item])
+            else:
+                self._arrive_messages([item])
+        return (self.late[0][0] - now) / 1e6 if self.late else 1e6
+
+    def flush(self) -> None:
+        ids = self._ids
+        self.__init__(self._world)  # type: ignore[misc]
+        self._ids = ids
+
+    def copy(self) -> InProcessTransport:
+        """Take a copy of what lies in the streams now."""
+        copy = InProcessTransport(now=self._now)
+        for lane in self._lanes.values():
+            for level in lane.levels:
+                copy.put([task for _, task in level])
+        copy.append(list(self._messages))
+        copy._tasks_pending.entries = dict(self._tasks_pending.entries)
+        copy._messages_pending.entries = dict(self._messages_pending.entries)
+        return copy
+
+    def set_back(self, copy: InProcessTransport) -> None:
+        """Be again what was copied; what came since is lost, what was acknowledged since is there again."""
+        self._lanes, self._waiting, self._messages = copy._lanes, copy._waiting, copy._messages
+        self._tasks_pending, self._messages_pending = copy._tasks_pending, copy._messages_pending
+        for topic in ("tasks", "messages"):
+            self._world.scheduler.tell(topic)
+
+
+class WatchedStore(MemoryStore):
+    """A store whose sweeps see only what the profile's nets let them see, and which counts rare paths."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        super().__init__(**options)
+        self._world = world
+
+    async def due(self, *, idle_seconds: float) -> Due:
+        hits, nets = self._world.hits, self._world.profile.nets
+        now = self._now()
+        for node in self._leases.values():
+            if node.lease_until <= now and node.phase in (QUEUED, LINED):
+                hits[f"sweep: {node.phase} again"] += 1
+        for since in self._with_free.values():
+            if "free" in nets and since <= now - micros(idle_seconds):
+                hits["sweep: free nodes nobody dispatched"] += 1
+        due = await super().due(idle_seconds=idle_seconds if "free" in nets else 1e6)
+        if due.deadlines:
+            hits["sweep: deadline"] += 1
+        if "lease" not in nets:
+            return Due(due.woken, (), due.deadlines, due.next_at)
+        for expired in due.expired:
+            node = self._executions[expired.execution_id].nodes[expired.node_id]
+            hits[f"sweep: lease of a {node.phase} node ran out"] += 1
+        return due
+
+    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+        is_life = token == self._token
+        answer = await super().install(snapshot, token=token, fresh=fresh)
+        hits = self._world.hits
+        if answer is Answer.YES:
+            hits["install: fresh" if fresh else "install: rebuilt"] += 1
+        else:
+            hits["install: refused by the epoch" if is_life else "install: refused by the token"] += 1
+        return answer
+
+    def _beat(self, item: Held, until: int) -> Answer:
+        execution = self._executions.get(item.execution_id)
+        node = None if execution is None else execution.nodes.get(item.node_id)
+        was_limbo = node is not None and node.phase is LIMBO
+        answer = super()._beat(item, until)
+        if was_limbo and answer is Answer.YES:
+            self._world.hits["limbo: adopted by a heartbeat"] += 1
+        return answer
+
+    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+        for result in results:
+            execution = self._executions.get(result.execution_id)
+            node = None if execution is None else execution.nodes.get(result.node_id)
+            if node is not None and node.phase is LIMBO and node.attempt == result.attempt:
+                self._world.hits["limbo: adopted by a report"] += 1
+        await super().report(results, nonces)

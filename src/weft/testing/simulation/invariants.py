@@ -1,211 +1,593 @@
-"""What must hold, looked at after every effect (the numbers are those of docs/simulation.md)."""
+"""What must hold, looked at after every effect (the numbers are those of docs/proof.md).
+
+What is stored is replayed as it grows: each new event of an execution's history is held against all that
+happened before it, so that a look costs what has changed and not what there is.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import AttemptFailed, AttemptLost, NodeCompleted, NodeFailed
+from weft.core import trace
+from weft.core.definition import TriggerRule
+from weft.core.event import AttemptFailed, AttemptIssued, NodeCompleted, NodeFailed
 from weft.core.ledger import Verdict
 from weft.core.payload import decode
-from weft.core.readiness import READY, readiness
-from weft.core.state import TERMINAL, NodeState
+from weft.core.readiness import EARLY, READY, readiness
+from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
+from weft.core.time import MICROSECONDS, micros
+from weft.core.trace_state import stored_rows
 from weft.store.contract import Answer
+from weft.testing.simulation.pace import SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
 
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow, NodeRow
-    from weft.core.task import Task
-    from weft.journal.memory import MemoryJournal
+    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.core.task import Result, Task
     from weft.store.contract import Started, StartRequest
+    from weft.testing.simulation.caller import Request
+    from weft.testing.simulation.scheduler import Actor
+    from weft.testing.simulation.world import World
+
+_SETTLING = {
+    "node.completed": NodeState.COMPLETED,
+    "node.failed": NodeState.FAILED,
+    "node.skipped": NodeState.SKIPPED,
+    "node.cancelled": NodeState.CANCELLED,
+}
+_ENDING = {f"execution.{state.lower()}": state for state in TERMINAL}
+# Failures that are decided before an attempt, and those of attempts that are lost.
+_UNRUN = frozenset({"condition_error", "template_error"})
+_LOST = frozenset({"lost", "deliveries_exhausted"})
+_TAG_INTERVAL = micros(0.5)
 
 
 class Violation(AssertionError):  # noqa: N818 - it is what it is called
     """An invariant does not hold."""
 
 
+class _Replay:
+    """One execution as its history tells it."""
+
+    __slots__ = ("attempts", "generation", "in_hand", "seq", "state", "states")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.generation = 1
+        self.state: ExecutionState = ExecutionState.PENDING
+        self.states: dict[str, NodeState] = {}
+        # The current attempt of each node that is above its first.
+        self.attempts: dict[str, int] = {}
+        # Started, and not known to have ended: node → attempt
+        self.in_hand: dict[str, int] = {}
+
+
 class Invariants:
     """Watches the journal and the starts of one run."""
 
-    def __init__(self, journal: MemoryJournal) -> None:
-        self._journal = journal
-        # (execution, node, attempt) → how often it was started
-        self.starts: Counter[tuple[str, str, int]] = Counter()
-        # (execution, node, attempt) → what the handler gave
-        self.tokens: dict[tuple[str, str, int], str] = {}
-        # (execution, node, generation) → the settled row
-        self._settled: dict[tuple[str, str, int], NodeRow] = {}
-        self._seq: dict[str, int] = {}
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._journal = world.journal
+        self._replays: dict[str, _Replay] = {}
+        # (execution, node, attempt) → the generation it was started in
+        self._starts: dict[tuple[str, str, int], int] = {}
+        # (execution, node, attempt) → how its handler ended
+        self._results: dict[tuple[str, str, int], Result] = {}
+        # (execution, node) → how often a handler failed, or was lost with its process
+        self._failures: Counter[tuple[str, str]] = Counter()
+        # (execution, node, generation)
         self._accepted: set[tuple[str, str, int]] = set()
-        self._at_most_once: Counter[tuple[str, str, int]] = Counter()
-        # execution → generation whose cancel was answered
+        self._started_in: Counter[tuple[str, str, int]] = Counter()
+        self._reported: set[tuple[str, str, int]] = set()
+        # Attempts that some event of the history ends
+        self._ended: set[tuple[str, str, int]] = set()
+        # execution → generation whose cancel was answered; executions whose pause was
         self._cancelled: dict[str, int] = {}
-        self.verdicts: Counter[str] = Counter()
-        # (execution, node) → the attempt that is current in the journal
-        self._current: dict[tuple[str, str], int] = {}
+        self._paused: set[str] = set()
+        # cache key → the outputs that were accepted with it
+        self._cacheable: set[tuple[str, bytes]] = set()
+        self._spent: set[tuple[str, int, str, int]] = set()
+        self._spent_at: int | None = None
+        self._ancestors: dict[tuple[str, str], frozenset[str]] = {}
+
+    def effect(self, actor: Actor, step: str, args: tuple[Any, ...], result: Any) -> None:
+        """Look at the effect of one step."""
+        match step:
+            case "store.start":
+                self._started(args[0], result)
+            case "journal.record":
+                self._recorded(result)
+            case "journal.submit":
+                for row in result:
+                    self._read_on(row.id)
+            case "store.report":
+                for each in args[0]:
+                    self._report(each)
+            case "limits.spend":
+                self._spend(args[0], args[1], spent=result)
+            case "transport.claim":
+                self._world.hits["reclaim: results"] += bool(result[0])
+                self._world.hits["reclaim: tasks"] += bool(result[1])
 
     # -- starts ------------------------------------------------------------------------------------
 
-    def started(self, requests: Sequence[StartRequest], answers: Sequence[Started]) -> None:
+    def _started(self, requests: Sequence[StartRequest], answers: Sequence[Started]) -> None:
         for request, answer in zip(requests, answers, strict=True):
             if answer.answer is Answer.YES:
                 self._start(request)
+            else:
+                self._world.hits[f"start {answer.answer}"] += 1
 
     def _start(self, request: StartRequest) -> None:
         key = (request.execution_id, request.node_id, request.attempt)
-        self.starts[key] += 1
-        if self.starts[key] > 1:
+        if key in self._starts:
             raise Violation(f"I5 attempt {request.attempt} of {request.node_id} was started twice")
+        self._starts[key] = request.generation
         execution = self._execution(request.execution_id)
         plan = self._plan(execution)
-        if self._cancelled.get(execution.id) == request.generation:
-            raise Violation(f"I9 {request.node_id} was started after the cancel was answered")
         node = plan.nodes[request.node_id]
-        if node.delivery == "at_most_once":
-            once = (execution.id, node.id, request.generation)
-            self._at_most_once[once] += 1
-            if self._at_most_once[once] > 1:
-                raise Violation(f"an at_most_once node was started twice: {node.id}")
+        if self._cancelled.get(execution.id) == request.generation:
+            raise Violation(f"I9 {node.id} was started after the cancel was answered")
+        if execution.id in self._paused:
+            raise Violation(f"I9 {node.id} was started after the pause was answered")
+        once = (execution.id, node.id, request.generation)
+        self._started_in[once] += 1
+        if node.delivery == "at_most_once" and self._started_in[once] > 1:
+            raise Violation(f"an at_most_once node was started twice: {node.id}")
+        ticket = (execution.id, request.generation, node.id, request.attempt)
+        if node.resource_tag == "limited" and ticket not in self._spent:
+            raise Violation(f"{node.id} was started without a token of its tag")
         if execution.generation != request.generation:
             return  # a start that slipped in beside a commit: its result is refused
-        rows = self._rows(execution.id)
-        parents = [
-            rows[name] for name in plan.graph.parents[node.id] if name in rows and rows[name].is_settled
-        ]
-        waiting = len(plan.graph.parents[node.id]) - len(parents)
+        self._check_ready(request, execution, plan)
+        self._check_places(request, execution, plan)
+
+    def _check_ready(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
+        node, rows = plan.nodes[request.node_id], self._rows(execution.id)
+        now = self._world.scheduler.now
+        names = plan.graph.parents[node.id]
+        parents = [rows[name] for name in names if name in rows and rows[name].is_settled]
         if execution.state not in TERMINAL:
-            ready = readiness(node.id, node.trigger_rule, parents, waiting=waiting)
+            ready = readiness(node.id, node.trigger_rule, parents, waiting=len(names) - len(parents))
             if ready is not READY:
                 raise Violation(f"I2 {node.id} was started, but in the journal its rule says {ready}")
+        own = rows.get(node.id)
+        if (
+            own is not None
+            and own.attempt == request.attempt
+            and own.retry_at is not None
+            and now < own.retry_at
+        ):
+            raise Violation(f"I19 attempt {own.attempt} of {node.id} was started before its time")
+        if any(row.finished_at is not None and row.finished_at > now for row in parents):
+            raise Violation(f"I20 {node.id} was started before a parent finished")
+
+    def _check_places(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
+        if execution.state in TERMINAL:
+            return  # it slipped in between the commit that ended the execution and the closing of the store
+        in_hand = self._replay(execution.id).in_hand
+        other = in_hand.get(request.node_id)
+        if other is not None:
+            raise Violation(f"I10 {request.node_id} was started while its attempt {other} is in hand")
+        in_hand[request.node_id] = request.attempt
+        limit = plan.definition.max_concurrency
+        if limit is not None and not self._world.losses and len(in_hand) > limit:
+            raise Violation(f"I10 {len(in_hand)} attempts in hand, {limit} places")
 
     def took(self, task: Task) -> None:
         """Check what a handler is given: the accepted outputs of the parents, all of them, none else."""
         execution = self._execution(task.execution_id)
         if execution.generation != task.generation:
             return
-        rows = self._rows(task.execution_id)
+        plan, rows = self._plan(execution), self._rows(task.execution_id)
+        parents = plan.graph.parents[task.node_id]
+        is_early = plan.nodes[task.node_id].trigger_rule in EARLY
         for name, given in decode(task.config)["parents"].items():
+            # What it saw was fixed when it became free: of others than its parents perhaps nothing yet.
+            if given is None and (is_early or name not in parents):
+                continue
             row = rows.get(name)
-            accepted = decode(row.output) if row and row.state is NodeState.COMPLETED and row.output else None
-            early = self._plan(execution).has_early_rules and given is None
-            if given != accepted and not early:
+            accepted = self._output(row) if row is not None and row.state is NodeState.COMPLETED else None
+            if given != (None if accepted is None else decode(accepted)):
                 raise Violation(f"I7 {task.node_id} was given {given!r} of {name}, accepted is {accepted!r}")
+
+    def ended_attempt(self, result: Result) -> None:
+        """Remember how a handler ended, whether or not anybody hears of it."""
+        self._results[result.execution_id, result.node_id, result.attempt] = result
+        if result.output is None:
+            self._failures[result.execution_id, result.node_id] += 1
+
+    def _report(self, result: Result) -> None:
+        self._reported.add((result.execution_id, result.node_id, result.attempt))
+        replay = self._replay(result.execution_id)
+        if replay.in_hand.get(result.node_id) == result.attempt:
+            del replay.in_hand[result.node_id]
+
+    def _spend(self, tag: str, ticket: Any, *, spent: bool) -> None:
+        if tag != "limited":
+            return
+        if not spent:
+            self._world.hits["tag: no token at the start"] += 1
+            return
+        now = self._world.scheduler.now
+        if self._spent_at is not None and now - self._spent_at < _TAG_INTERVAL:
+            raise Violation("tokens of a tag were spent faster than its rate")
+        self._spent_at = now
+        self._spent.add((ticket.execution_id, ticket.generation, ticket.node_id, ticket.attempt))
+
+    def lost_store(self) -> None:
+        """Take note that the store was lost, and the buckets with it."""
+        self._spent_at = None
 
     # -- the journal -------------------------------------------------------------------------------
 
-    def recorded(self, standings: Sequence[Standing]) -> None:
+    def _recorded(self, standings: Sequence[Standing]) -> None:
+        hits = self._world.hits
         for standing in standings:
-            self.verdicts[standing.verdict] += 1
-            event = standing.event
-            if standing.verdict is not Verdict.ACCEPTED:
-                continue
-            if isinstance(event, NodeCompleted | AttemptFailed | AttemptLost | NodeFailed):
-                current = self._current.get((event.execution_id, event.node_id), 1)
-                if event.attempt != current:
-                    raise Violation(
-                        f"I4 attempt {event.attempt} of {event.node_id} counted while {current} was current"
-                    )
-            if isinstance(event, NodeCompleted):
-                self._accept(event)
-            for row in standing.rows:
-                self._current[event.execution_id, row.node_id] = row.attempt
-        for execution_id in {s.execution.id for s in standings if s.execution is not None}:
-            self.check(execution_id)
+            name = type(standing.event).__name__
+            if standing.verdict is not Verdict.STALE:
+                hits[f"{standing.verdict} {name}"] += 1
+            elif isinstance(standing.event, NodeCompleted | AttemptFailed | NodeFailed | AttemptIssued):
+                hits[f"stale {'issue' if name == 'AttemptIssued' else 'result'}: {_why_stale(standing)}"] += 1
+            if standing.verdict is Verdict.ACCEPTED and isinstance(standing.event, NodeCompleted):
+                self._accept(standing.event)
+        for execution_id in dict.fromkeys(s.execution.id for s in standings if s.execution is not None):
+            self._read_on(execution_id)
 
     def _accept(self, event: NodeCompleted) -> None:
         key = (event.execution_id, event.node_id, event.generation)
         if key in self._accepted:
             raise Violation(f"I3 two results of {event.node_id} were accepted in one generation")
         self._accepted.add(key)
-        token = self.tokens.get((event.execution_id, event.node_id, event.attempt))
-        if event.output is None or decode(event.output) != token:
+        result = self._results.get((event.execution_id, event.node_id, event.attempt))
+        output = event.output if event.blob is None else self._journal._blobs[event.blob]
+        if result is None or output is None or output != result.output:
+            raise Violation(f"I4 {event.node_id} was accepted with {output!r}, its handler gave {result}")
+        if event.cache_key is not None:
+            self._cacheable.add((event.cache_key, output))
+
+    def _read_on(self, execution_id: str) -> None:
+        """Replay what was added to an execution's history, and hold its row against the outcome."""
+        replay = self._replay(execution_id)
+        execution = self._execution(execution_id)
+        events = self._journal._events[execution_id]
+        if replay.seq == len(events):
+            return
+        plan = self._plan(execution)
+        for event in events[replay.seq :]:
+            replay.seq += 1
+            if event.seq != replay.seq:
+                raise Violation(f"I18 event {event.seq} follows {replay.seq - 1}")
+            self._replay_event(event, replay, plan)
+        self._check_row(execution, replay, plan)
+
+    def _replay_event(self, event: History, replay: _Replay, plan: Plan) -> None:
+        _check_times(event)
+        if event.node is None:
+            self._replay_execution_event(event, replay, plan)
+            return
+        node_id, attempt = event.node, event.attempt or 0
+        if attempt:
+            self._ended.add((event.execution, node_id, attempt))
+        if event.type == "result.discarded":
+            return
+        if replay.states.get(node_id) is not None:
+            raise Violation(f"I6 {node_id} was {replay.states[node_id]}, and then {event.type}")
+        if replay.state in TERMINAL:
+            raise Violation(f"I6 {event.type} of {node_id} in an execution that is {replay.state}")
+        current = replay.attempts.get(node_id, 1)
+        is_run = event.started_at is not None and attempt != 0
+        if is_run and attempt != current:
+            raise Violation(f"I4 attempt {attempt} of {node_id} counted while {current} was current")
+        if is_run and (event.execution, node_id, attempt) not in self._starts:
+            raise Violation(f"I12 attempt {attempt} of {node_id} ended and was never started")
+        if replay.in_hand.get(node_id) == attempt:
+            del replay.in_hand[node_id]
+        match event.type:
+            case "node.retrying":
+                self._check_delay(event, plan)
+                replay.attempts[node_id] = current + 1
+            case "node.lost":
+                # One that fails the node is not followed by another attempt: its row says so.
+                row = self._rows(event.execution)[node_id]
+                if row.attempt > current:
+                    replay.attempts[node_id] = current + 1
+            case _:
+                replay.states[node_id] = _SETTLING[event.type]
+                self._check_settled(event, replay, plan)
+
+    def _replay_execution_event(self, event: History, replay: _Replay, plan: Plan) -> None:
+        if event.type in _ENDING:
+            replay.state = _ENDING[event.type]
+            replay.in_hand.clear()
+            self._paused.discard(event.execution)
+            self._check_verdict(event.execution, replay, plan)
+            return
+        if replay.state in TERMINAL and event.type != "execution.retried":
+            raise Violation(f"I6 {event.type} in an execution that is {replay.state}")
+        if event.state is not None:
+            replay.state = ExecutionState(event.state)
+        if event.type == "execution.resumed":
+            self._paused.discard(event.execution)
+        if event.type != "execution.retried":
+            return
+        replay.generation += 1
+        for node_id, row in self._rows(event.execution).items():
+            if row.generation == replay.generation and node_id in replay.states:
+                was = replay.attempts.get(node_id, 1)
+                # Read at the commit that retried, so this is the number it was given.
+                if row.state is None and row.attempt - was not in (0, 1):
+                    raise Violation(f"I5 {node_id} had attempt {was}, and has {row.attempt} after the retry")
+                del replay.states[node_id]
+                replay.attempts[node_id] = row.attempt
+
+    def _check_settled(self, event: History, replay: _Replay, plan: Plan) -> None:
+        node_id = event.node
+        assert node_id is not None
+        key = (event.execution, node_id, event.generation)
+        match event.type:
+            case "node.completed" if event.attempt == 0:
+                row = self._rows(event.execution)[node_id]
+                if not any(output == self._output(row) for _, output in self._cacheable):
+                    raise Violation(f"I4 {node_id} has an output of the cache that nobody put there")
+                self._world.hits["answered from the cache"] += 1
+            case "node.completed" if key not in self._accepted:
+                raise Violation(f"I3 {node_id} completed without an accepted result")
+            case "node.failed":
+                self._check_failure(event)
+            case "node.skipped":
+                self._world.hits[f"skipped: {event.reason}"] += 1
+                if self._started_in[key]:
+                    raise Violation(f"I16 {node_id} was skipped, and was started in this generation")
+                if event.cause is not None and event.cause not in self._behind(plan, node_id):
+                    raise Violation(
+                        f"I16 {node_id} was skipped because of {event.cause}, which is not before it"
+                    )
+            case "node.cancelled":
+                self._world.hits[f"cancelled: {event.reason}"] += 1
+
+    def _check_failure(self, event: History) -> None:
+        """Check that a failure has a cause: a handler's error, an attempt that was started and lost."""
+        assert event.error is not None
+        assert event.node is not None
+        code = event.error["code"]
+        self._world.hits[f"failed: {code}"] += 1
+        if code in _UNRUN:
+            return
+        key = (event.execution, event.node, event.attempt or 0)
+        if code in _LOST:
+            # In limbo nobody knows: an at_most_once attempt that was issued may have run.
+            if key not in self._starts and not self._world.losses and not self._world.profile.rebuilds:
+                raise Violation(f"I15 {event.node} failed as {code}, and was never started")
+            return
+        result = self._results.get(key)
+        if result is None or result.error is None or result.error["code"] != code:
+            raise Violation(f"I15 {event.node} failed with {code}, which its handler did not say")
+
+    def _check_delay(self, event: History, plan: Plan) -> None:
+        assert event.node is not None
+        assert event.due_at is not None
+        policy = plan.nodes[event.node].retry
+        result = self._results[event.execution, event.node, event.attempt or 0]
+        after = micros(result.retry_after_seconds or 0.0)
+        backoff = min(
+            policy.max_delay_seconds, policy.base_delay_seconds * policy.multiplier**result.failures
+        )
+        least = max(after, micros(backoff))
+        most = max(after, micros(backoff * (1 + policy.jitter)))
+        if not least - 1 <= event.due_at - event.at <= most + 1:
+            delay_seconds = (event.due_at - event.at) / MICROSECONDS
             raise Violation(
-                f"I4 {event.node_id} was accepted with {event.output!r}, its handler gave {token!r}"
+                f"I19 attempt {event.attempt} of {event.node} is followed after {delay_seconds} s"
             )
 
-    def check(self, execution_id: str) -> None:
-        """Check what is stored of one execution against itself and against what was stored before."""
-        execution = self._execution(execution_id)
-        plan = self._plan(execution)
+    def _check_verdict(self, execution_id: str, replay: _Replay, plan: Plan) -> None:
+        """Check that the end is what the nodes' states say."""
         rows = self._rows(execution_id)
-        settled = 0
-        for node_id, row in rows.items():
-            self._current[execution_id, node_id] = row.attempt
-            if row.state is None:
-                continue
-            settled += 1
-            key = (execution_id, node_id, execution.generation)
-            before = self._settled.setdefault(key, row)
-            if before.state is not row.state or before.output != row.output:
-                raise Violation(f"I6 {node_id} was {before.state} and became {row.state}")
-            if row.state is NodeState.SKIPPED and row.cause is not None and row.cause not in plan.nodes:
-                raise Violation(f"I16 {node_id} names a cause that is no node: {row.cause}")
-        if execution.unsettled != len(plan.nodes) - settled:
-            raise Violation(
-                f"I11 {execution.unsettled} unsettled on the row, {len(plan.nodes) - settled} by count"
+        left = [node_id for node_id in plan.nodes if node_id not in replay.states]
+        if left:
+            raise Violation(f"I17 {replay.state} with unsettled nodes: {', '.join(left)}")
+        reasons = {row.reason for row in rows.values() if row.state is NodeState.CANCELLED}
+        unhandled = [
+            node_id
+            for node_id, state in replay.states.items()
+            if state is NodeState.FAILED
+            and not any(
+                replay.states[name] is NodeState.COMPLETED
+                for name in plan.graph.dependents[node_id]
+                if plan.nodes[name].trigger_rule is TriggerRule.ONE_FAILED
             )
+        ]
+        if Reason.CANCELLED in reasons:
+            expected = ExecutionState.CANCELLED
+        elif reasons or unhandled:
+            expected = ExecutionState.FAILED
+        else:
+            expected = ExecutionState.COMPLETED
+        if replay.state is not expected:
+            raise Violation(f"I17 {execution_id} is {replay.state}, its nodes say {expected}")
+
+    def _check_row(self, execution: ExecutionRow, replay: _Replay, plan: Plan) -> None:
+        counted = Counter(replay.states.values())
+        unsettled = len(plan.nodes) - len(replay.states)
+        if execution.unsettled != unsettled:
+            raise Violation(f"I11 {execution.unsettled} unsettled on the row, {unsettled} by count")
         if (execution.state in TERMINAL) != (execution.unsettled == 0):
             raise Violation(f"I17 {execution.state} with {execution.unsettled} unsettled nodes")
-        counted = Counter(row.state for row in rows.values())
         if (execution.failed, execution.skipped, execution.cancelled, execution.completed) != (
             counted[NodeState.FAILED],
             counted[NodeState.SKIPPED],
             counted[NodeState.CANCELLED],
             counted[NodeState.COMPLETED],
         ):
-            raise Violation("I17 the numbers of settled nodes on the row are wrong")
-        events = self._journal._events[execution_id]
-        for event in events[self._seq.get(execution_id, 0) :]:
-            expected = self._seq.get(execution_id, 0) + 1
-            if event.seq != expected:
-                raise Violation(f"I18 event {event.seq} follows {expected - 1}")
-            self._seq[execution_id] = event.seq
-            if event.started_at is not None and not (
-                (event.queued_at or 0)
-                <= event.started_at
-                <= (event.finished_at or event.started_at)
-                <= event.at
-            ):
-                raise Violation(f"I20 times out of order in {event}")
+            raise Violation("I11 the numbers of settled nodes on the row are wrong")
+        if (execution.state, execution.generation, execution.seq) != (
+            replay.state,
+            replay.generation,
+            replay.seq,
+        ):
+            raise Violation(f"I18 the row says {execution.state}, its history {replay.state}")
+
+    # -- what was answered -------------------------------------------------------------------------
+
+    def submit_answered(self, request: Request, ids: Sequence[str]) -> None:
+        """Check that what was answered is there, and that the same request has the same answer."""
+        for execution_id in ids:
+            if execution_id not in self._journal._executions:
+                raise Violation(f"I1 {execution_id} was answered and is not in the journal")
+        if request.key is not None and request.answer not in (None, tuple(ids)):
+            raise Violation(f"I22 {request.key} stood for {request.answer}, and now for {tuple(ids)}")
+        request.answer = tuple(ids)
+
+    def retried_twice(self, row: ExecutionRow) -> None:
+        raise Violation(f"I22 the same key retried {row.id} twice")
 
     def cancel_answered(self, execution: ExecutionRow) -> None:
         self._cancelled[execution.id] = execution.generation
 
+    def pause_answered(self, execution: ExecutionRow) -> None:
+        # It may have been resumed, or have ended, before the answer came.
+        if self._execution(execution.id).state is ExecutionState.PAUSED:
+            self._paused.add(execution.id)
+
     # -- at the end --------------------------------------------------------------------------------
 
-    def ended(self, *, is_calm: bool, may_burn: bool) -> None:
-        """Check the whole run. ``may_burn``: the store was lost, which may cost each ready node a number."""
+    def untidy(self) -> str | None:
+        """Say what is still lying about, of all that is terminal."""
+        world = self._world
+        nets, is_calm = world.profile.nets, world.profile.is_calm
+        if "rebuild" in nets or is_calm:
+            for execution_id in world.store._executions:
+                if self._execution(execution_id).state in TERMINAL:
+                    return f"{execution_id} is terminal and still open in the store"
+            if world.store._leases and not any(
+                row.state not in TERMINAL for row in self._journal._executions.values()
+            ):
+                return "leases in the store"
+        if ("reclaim" in nets or is_calm) and not world.transport.is_quiet:
+            return "messages in the streams"
+        if "rebuild" in nets or is_calm:
+            line = world.limits._lines["limited"]
+            if line.waiting or line.released:
+                return "tickets in the line of a tag"
+        return None
+
+    def ended(self) -> None:
+        """Check the whole run."""
+        world = self._world
         for execution in self._journal._executions.values():
-            self.check(execution.id)
-            if execution.state not in TERMINAL:
-                unsettled = {node: self._rows(execution.id).get(node) for node in self._plan(execution).nodes}
-                left = [node for node, row in unsettled.items() if row is None or row.state is None]
+            self._read_on(execution.id)
+            self._check_stored(execution)
+            if execution.state not in TERMINAL and not world.is_safety:
+                left = [
+                    name
+                    for name in self._plan(execution).nodes
+                    if name not in self._replay(execution.id).states
+                ]
                 raise Violation(
                     f"I8 {execution.id} is {execution.state} for ever; unsettled: {', '.join(left)}"
                 )
-            if not may_burn and execution.generation == 1:
+            if not world.profile.rebuilds and execution.generation == 1:
                 self._check_waste(execution)
-            if is_calm:
-                for node_id, row in self._rows(execution.id).items():
-                    if row.losses or row.attempt > 1 + row.failures:
-                        raise Violation(f"I13 needless attempt: {node_id} has attempt {row.attempt}")
+            if world.profile.is_calm:
+                self._check_needless(execution)
+        self._check_work()
+        self._check_submits()
+        if not world.is_safety:
+            self._check_conserved()
+            untidy = self.untidy()
+            if untidy is not None:
+                raise Violation(f"I23 in the end: {untidy}")
 
-    def let_go(self, in_store: Container[str]) -> None:
-        """Check that the store has let go of what is terminal, at the latest by the sweep."""
-        for execution in self._journal._executions.values():
-            if execution.state in TERMINAL and execution.id in in_store:
-                raise Violation(f"I23 {execution.id} is {execution.state} and still open in the store")
+    def _check_stored(self, execution: ExecutionRow) -> None:
+        """Check that the replay of the history is what is stored, node by node."""
+        replay, rows = self._replay(execution.id), self._rows(execution.id)
+        for node_id in self._plan(execution).nodes:
+            row = rows.get(node_id)
+            state, attempt = (None, 1) if row is None else (row.state, row.attempt)
+            if state is not replay.states.get(node_id) or attempt != replay.attempts.get(node_id, 1):
+                raise Violation(f"I18 {node_id} is stored as {state}, {attempt}; its history says otherwise")
+        if self._world.amounts["skew"]:
+            return  # a task is marked as queued by the clock of whoever sent it
+        # And once more by the checker that everybody may use: it shares no code with this.
+        letters = self._journal._letters.get(execution.id, [])
+        wrong = trace.check(
+            self._plan(execution), self._journal._events[execution.id], stored_rows(execution, rows, letters)
+        )
+        if wrong:
+            raise Violation(str(wrong[0]))
 
     def _check_waste(self, execution: ExecutionRow) -> None:
         for node_id, row in self._rows(execution.id).items():
             for attempt in range(1, row.attempt):
-                if not self.starts[execution.id, node_id, attempt]:
+                if (execution.id, node_id, attempt) not in self._starts:
                     raise Violation(f"I15 attempt {attempt} of {node_id} was used up without a start")
 
+    def _check_needless(self, execution: ExecutionRow) -> None:
+        for node_id, row in self._rows(execution.id).items():
+            if row.attempt > self._failures[execution.id, node_id] + execution.generation:
+                raise Violation(f"I13 needless attempt: {node_id} has attempt {row.attempt}")
+
+    def _check_work(self) -> None:
+        """Check that all starts are explained: a node in a generation, a failure, a fault."""
+        world = self._world
+        executions = self._journal._executions.values()
+        nodes = sum(execution.total for execution in executions)
+        explained = sum(execution.total * execution.generation for execution in executions)
+        explained += sum(self._failures.values()) + SLOTS * world.faults + nodes * world.losses
+        if len(self._starts) > explained:
+            raise Violation(f"I14 {len(self._starts)} starts, of which {explained} are explained")
+
+    def _check_conserved(self) -> None:
+        """Check that every result that was reported is accounted for, where no message can be lost."""
+        amounts = self._world.amounts
+        if not self._world.transport.is_quiet:
+            return  # nobody takes over what a process took with it: not every profile has that net
+        if self._world.losses or amounts["dropped"] or amounts["port_error"] or amounts["crash.worker"]:
+            return
+        for key in self._reported - self._ended:
+            if not self._results[key].lost:
+                raise Violation(f"I12 the result of attempt {key[2]} of {key[1]} was reported and is nowhere")
+
+    def _check_submits(self) -> None:
+        tried: set[str] = set()
+        for request in self._world.caller.submits:
+            there = [ids for ids in request.tried if any(id_ in self._journal._executions for id_ in ids)]
+            for ids in there:
+                if not all(id_ in self._journal._executions for id_ in ids):
+                    raise Violation(f"I1 of a batch only a part was stored: {ids}")
+            if request.key is not None and len(there) > 1:
+                raise Violation(f"I22 {request.key} has started {there}")
+            if request.answer is not None and request.answer not in there:
+                raise Violation(f"I1 {request.answer} was answered and is not in the journal")
+            tried.update(id_ for ids in request.tried for id_ in ids)
+        unasked = self._journal._executions.keys() - tried
+        if unasked:
+            raise Violation(f"I1 nobody has asked for {', '.join(sorted(unasked))}")
+
     # -- reading -----------------------------------------------------------------------------------
+
+    def _replay(self, execution_id: str) -> _Replay:
+        replay = self._replays.get(execution_id)
+        if replay is None:
+            replay = self._replays[execution_id] = _Replay()
+        return replay
+
+    def _behind(self, plan: Plan, node_id: str) -> frozenset[str]:
+        """Name all nodes before a node."""
+        found = self._ancestors.get((plan.digest, node_id))
+        if found is None:
+            parents = plan.graph.parents[node_id]
+            found = frozenset(parents).union(*(self._behind(plan, parent) for parent in parents))
+            self._ancestors[plan.digest, node_id] = found
+        return found
+
+    def _output(self, row: NodeRow) -> bytes | None:
+        return row.output if row.blob is None else self._journal._blobs[row.blob]
 
     def _execution(self, execution_id: str) -> ExecutionRow:
         return self._journal._executions[execution_id]
@@ -217,10 +599,21 @@ class Invariants:
         return self._journal._plans[execution.digest]
 
 
-def effect(invariants: Invariants, step: str, args: tuple[Any, ...], result: Any) -> None:
-    """Look at the effect of one step."""
-    match step:
-        case "store.start":
-            invariants.started(args[0], result)
-        case "journal.record":
-            invariants.recorded(result)
+def _check_times(event: History) -> None:
+    if event.started_at is not None and not (
+        (event.queued_at or 0) <= event.started_at <= (event.finished_at or event.started_at) <= event.at
+    ):
+        raise Violation(f"I20 times out of order in {event}")
+
+
+def _why_stale(standing: Standing) -> str:
+    execution, event = standing.execution, standing.event
+    assert execution is not None
+    if event.generation != execution.generation:
+        return "of an older generation"
+    (row,) = standing.rows
+    if isinstance(event, AttemptIssued):
+        return "of an older epoch" if event.attempt == row.attempt else "of a superseded attempt"
+    if event.attempt != row.attempt:  # type: ignore[union-attr]
+        return "of a superseded attempt"
+    return "of a node that was settled without it"

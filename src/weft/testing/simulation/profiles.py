@@ -1,70 +1,154 @@
 """Which faults a run draws from, and which safety nets it does without.
 
 With all nets on, one net repairs the damage another bug did: a lost result is found by the lease. So each
-profile injects few kinds of faults and switches off the nets that are not theirs.
+profile injects few kinds of faults and switches off the nets that are not theirs. How much of each kind is
+drawn by the seed: a little or a lot, and in the profiles with many kinds also nothing (swarm testing: a run
+without crashes reaches other states than one with a few everywhere).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-NETS = frozenset({"lease", "free", "reclaim", "rebuild"})
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from random import Random
 
+NETS = frozenset({"lease", "free", "queued", "reclaim", "rebuild"})
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+# Each kind of fault, with how much a little and a lot of it is.
+KINDS: dict[str, tuple[float, float]] = {
     # Chance per step that the process of this kind dies there.
-    crash: dict[str, float] = field(default_factory=dict)
+    "crash.orchestrator": (0.005, 0.04),
+    "crash.sweeper": (0.005, 0.03),
+    "crash.worker": (0.005, 0.03),
+    "crash.api": (0.03, 0.15),
     # Chance per step that an actor of this kind stands still for longer than a lease.
-    freeze: dict[str, float] = field(default_factory=dict)
-    # Chance per commit: it fails with nothing written, or is written and its answer is lost.
-    commit_fails: float = 0.0
-    commit_unknown: float = 0.0
+    "freeze.orchestrator": (0.003, 0.015),
+    "freeze.sweeper": (0.003, 0.015),
+    "freeze.worker": (0.003, 0.02),
+    "freeze.api": (0.01, 0.05),
+    # Chance per look that a worker stops in good order and hands back what it has.
+    "stop.worker": (0.02, 0.1),
+    # Chance per commit: it fails with nothing written; it is written and its answer is lost.
+    "commit_fails": (0.02, 0.1),
+    "commit_unknown": (0.02, 0.1),
     # How often the journal is away for longer than a lease.
-    outages: int = 0
-    # Chance per message: it comes twice; it is lost.
-    doubled: float = 0.0
-    dropped: float = 0.0
-    # How often everything in the store and the streams is lost.
-    flushes: int = 0
-    # Chance that a handler fails; how many control calls are made.
-    failures: float = 0.15
-    controls: int = 0
+    "outage": (1, 2),
+    # Chance per call of the store, the transport or the limits: it fails, before or after its effect.
+    "port_error": (0.01, 0.04),
+    # Chance per message: it comes twice, is lost, comes late (later than a lease), or after its successors.
+    "doubled": (0.05, 0.3),
+    "dropped": (0.02, 0.1),
+    "delayed": (0.02, 0.1),
+    "reordered": (0.1, 0.5),
+    # Chance per step: store, streams and lines lose everything; or they come back as they were a while ago.
+    "flush": (0.002, 0.01),
+    "rollback": (0.002, 0.01),
+    # Chance per look of a sweeper that it rebuilds an execution that the store has.
+    "mistaken_rebuild": (0.05, 0.3),
+    # By how many seconds the clock of an actor may be off; it jumps once more in the middle of the run.
+    "skew": (0.5, 3.0),
+}
+# At most so many losses of the store in a run: with more of them nothing gets done that could go wrong.
+MOST_LOSSES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    kinds: tuple[str, ...] = ()
     nets: frozenset[str] = NETS
-    # A run in which no worker is at fault has no attempt above what its failures explain.
+    # At most so many control calls are made.
+    controls: int = 0
+    # Whether a kind may also be drawn as absent.
+    is_swarm: bool = False
+    # A run in which no worker is at fault: no attempt above what its failures explain.
     is_calm: bool = False
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
+    # What the workflows have more of: "at_most_once", "early", "timers", "places", "tags".
+    more: frozenset[str] = frozenset()
+    # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
+    has_blobs: bool = True
+    # Whether an attempt that was reported and not recorded is given up after a while. Where no message is
+    # lost that must not be needed: whoever took the result finishes it.
+    gives_up_reports: bool = True
 
+    def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
+        """Draw how much of each kind there is: 0.0, a little, or a lot."""
+        amounts = dict.fromkeys(KINDS, 0.0)
+        for kind in self.kinds:
+            little, much = KINDS[kind]
+            amount = rng.choice((0.0, little, much) if self.is_swarm else (little, much))
+            if kind not in without:
+                amounts[kind] = amount
+        return amounts
+
+
+_CRASHES = ("crash.orchestrator", "crash.sweeper", "crash.worker", "crash.api")
+_FREEZES = ("freeze.orchestrator", "freeze.sweeper", "freeze.worker", "freeze.api")
+_MESSAGES = ("doubled", "dropped", "delayed", "reordered")
 
 PROFILES: dict[str, Profile] = {
     "calm": Profile(is_calm=True, nets=frozenset()),
-    "calm_control": Profile(controls=4, nets=frozenset({"free"})),
-    "orchestrator_crash": Profile(crash={"orchestrator": 0.02}, nets=frozenset({"reclaim", "rebuild"})),
+    "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
+    "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),
+    "limits": Profile(
+        kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"tags", "places"})
+    ),
+    "orchestrator_crash": Profile(
+        kinds=("crash.orchestrator",), nets=frozenset({"reclaim", "rebuild"}), more=frozenset({"tags"})
+    ),
     "sweeper_crash": Profile(
-        crash={"sweeper": 0.02, "worker": 0.004}, nets=frozenset({"lease", "free", "reclaim"})
+        kinds=("crash.sweeper", "crash.worker"),
+        nets=frozenset({"lease", "free", "reclaim"}),
+        more=frozenset({"tags"}),
     ),
-    "worker_crash": Profile(crash={"worker": 0.01}, nets=frozenset({"lease", "reclaim"})),
+    "worker_crash": Profile(kinds=("crash.worker", "stop.worker"), nets=frozenset({"lease", "reclaim"})),
     "api_crash": Profile(
-        crash={"api": 0.15}, controls=3, nets=frozenset({"rebuild", "free", "lease"}), rebuilds=True
+        kinds=("crash.api",), controls=4, nets=frozenset({"rebuild", "free", "lease"}), rebuilds=True
     ),
-    "frozen_worker": Profile(freeze={"worker": 0.01}, nets=frozenset({"lease", "reclaim"})),
-    "frozen_orchestrator": Profile(freeze={"orchestrator": 0.01}, nets=frozenset({"lease", "reclaim"})),
-    "doubled": Profile(doubled=0.3, nets=frozenset({"lease"})),
-    "journal_errors": Profile(commit_fails=0.05, commit_unknown=0.05, rebuilds=True),
+    "slow_api": Profile(kinds=("freeze.api",), controls=3, rebuilds=True),
+    "frozen_worker": Profile(kinds=("freeze.worker",), nets=frozenset({"lease", "reclaim"})),
+    "frozen_orchestrator": Profile(
+        kinds=("freeze.orchestrator", "freeze.sweeper"), nets=frozenset({"lease", "reclaim"})
+    ),
+    "doubled": Profile(kinds=("doubled",), nets=frozenset({"lease"})),
+    "reordered": Profile(kinds=("reordered", "delayed"), nets=frozenset({"lease"})),
+    "dropped": Profile(kinds=("dropped",), rebuilds=True),
+    "port_errors": Profile(kinds=("port_error",), controls=2, rebuilds=True, more=frozenset({"tags"})),
+    "journal_errors": Profile(kinds=("commit_fails", "commit_unknown"), controls=2, rebuilds=True),
+    # A commit that failed, or whose answer was lost, is made again by whoever wanted it.
+    "unknown_commits": Profile(
+        kinds=("commit_fails", "commit_unknown"), rebuilds=True, gives_up_reports=False
+    ),
     # No attempt may be used up because results waited for the journal.
-    "journal_away": Profile(outages=2, nets=frozenset({"lease", "reclaim", "free"}), is_calm=True),
-    "flush": Profile(flushes=2, rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
-    "flush_control": Profile(flushes=2, controls=3, rebuilds=True),
-    "dropped": Profile(dropped=0.05, rebuilds=True),
-    "all": Profile(
-        crash={"orchestrator": 0.01, "sweeper": 0.01, "worker": 0.005, "api": 0.05},
-        freeze={"worker": 0.004, "orchestrator": 0.004},
-        commit_fails=0.02,
-        commit_unknown=0.02,
-        doubled=0.1,
-        flushes=1,
+    "journal_away": Profile(
+        kinds=("outage",), nets=frozenset({"lease", "reclaim", "free"}), is_calm=True, has_blobs=False
+    ),
+    "flush": Profile(kinds=("flush",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
+    "flush_control": Profile(kinds=("flush", "freeze.api"), controls=4, rebuilds=True),
+    "flush_crash": Profile(kinds=("flush", "crash.orchestrator", "crash.sweeper"), rebuilds=True),
+    "flush_timers": Profile(kinds=("flush",), rebuilds=True, more=frozenset({"timers"})),
+    "rollback": Profile(kinds=("rollback",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
+    "rollback_control": Profile(kinds=("rollback", "freeze.orchestrator"), controls=4, rebuilds=True),
+    "mistaken_rebuild": Profile(
+        kinds=("mistaken_rebuild",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})
+    ),
+    "mistaken_timers": Profile(
+        kinds=("mistaken_rebuild", "freeze.sweeper"), rebuilds=True, more=frozenset({"timers"})
+    ),
+    "at_most_once": Profile(
+        kinds=("flush", "mistaken_rebuild", "crash.worker"), rebuilds=True, more=frozenset({"at_most_once"})
+    ),
+    "skew": Profile(kinds=("skew",), controls=2, nets=frozenset({"free", "rebuild"}), is_calm=True),
+    "all": Profile(kinds=tuple(KINDS), controls=4, is_swarm=True, rebuilds=True),
+    "swarm": Profile(
+        kinds=(*_CRASHES, *_FREEZES, *_MESSAGES, "commit_unknown", "flush", "mistaken_rebuild"),
         controls=3,
+        is_swarm=True,
         rebuilds=True,
+        more=frozenset({"early", "at_most_once", "timers", "tags", "places"}),
     ),
 }

@@ -1,4 +1,8 @@
-"""Virtual time and actors: a heap of (time, tie-break, actor), each run to its next step."""
+"""Virtual time and actors: a heap of (time, tie-break, actor), each run to its next step.
+
+An actor with nothing to do does not poll: it waits for a topic, or until a time, whichever is first. Most
+of what a fleet does in a minute is waiting, and none of it is interesting.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,12 @@ if TYPE_CHECKING:
 class Step:
     """Awaited by an actor where others may run, and where its process may die."""
 
-    __slots__ = ("name", "seconds")
+    __slots__ = ("name", "seconds", "topic")
 
-    def __init__(self, name: str, seconds: float = 0.0) -> None:
+    def __init__(self, name: str, seconds: float = 0.0, topic: str | None = None) -> None:
         self.name = name
         self.seconds = seconds
+        self.topic = topic
 
     def __await__(self) -> Generator[Step, None, None]:
         yield self
@@ -29,10 +34,23 @@ class Step:
 class Actor:
     """One process: its life is a coroutine, which a crash drops and a restart makes anew."""
 
-    def __init__(self, name: str, kind: str, live: Callable[[Actor], Coroutine[Step, None, None]]) -> None:
+    __slots__ = ("_coroutine", "_live", "clock", "kind", "lives", "name", "topic", "turn")
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        live: Callable[[Actor], Coroutine[Step, None, None]],
+        clock: SimulatedClock,
+    ) -> None:
         self.name = name
         self.kind = kind
+        self.clock = clock
         self.lives = 0
+        # Which entry of the heap is its own: one that it no longer waits for is passed over.
+        self.turn = 0
+        # What it waits for beside its time.
+        self.topic: str | None = None
         self._live = live
         self._coroutine: Coroutine[Step, None, None] | None = None
 
@@ -63,43 +81,73 @@ class Scheduler:
         self.steps = 0
         self._counter = itertools.count()
         self._heap: list[tuple[int, float, int, Actor]] = []
+        # Who waits for a topic, in the order in which they came.
+        self._waiting: dict[str, dict[Actor, None]] = {}
 
     @property
     def elapsed_seconds(self) -> float:
         return (self.now - self.start) / MICROSECONDS
 
-    def schedule(self, actor: Actor, seconds: float) -> None:
-        at = self.now + round(seconds * MICROSECONDS)
-        heapq.heappush(self._heap, (at, self.rng.random(), next(self._counter), actor))
+    def schedule(self, actor: Actor, seconds: float, *, topic: str | None = None) -> None:
+        """Let the actor go on after so long, or when the topic is told, if that is earlier."""
+        actor.turn = turn = next(self._counter)
+        at = self.now + int(seconds * MICROSECONDS)
+        heapq.heappush(self._heap, (at, self.rng.random(), turn, actor))
+        if topic is not None:
+            self._waiting.setdefault(topic, {})[actor] = None
+            actor.topic = topic
+
+    def tell(self, topic: str) -> None:
+        """Wake all who wait for the topic: they go on in a moment."""
+        waiting = self._waiting.get(topic)
+        if waiting:
+            actors = list(waiting)
+            waiting.clear()
+            for actor in actors:
+                self.schedule(actor, self.rng.random() * 0.01)
 
     def run(
         self,
-        after_step: Callable[[Actor, Step | None], float | None],
+        after_step: Callable[[Actor, Step | None], tuple[float, str | None] | None],
         *,
         until_seconds: float,
         is_over: Callable[[], bool],
     ) -> None:
-        """Run until then or until ``is_over``; ``after_step`` says when an actor goes on (None: never)."""
+        """Run until then or until ``is_over``.
+
+        ``after_step`` says when an actor goes on: after so long, or when a topic is told; None: never.
+        """
         end = self.start + round(until_seconds * MICROSECONDS)
-        while self._heap and self._heap[0][0] <= end:
-            at, _, _, actor = heapq.heappop(self._heap)
-            self.now = max(self.now, at)
+        heap, waiting = self._heap, self._waiting
+        pop = heapq.heappop
+        while heap and heap[0][0] <= end:
+            at, _, turn, actor = pop(heap)
+            if turn != actor.turn:
+                continue  # it was woken before
+            if actor.topic is not None:
+                waiting[actor.topic].pop(actor, None)
+                actor.topic = None
+            self.now = at
             self.steps += 1
-            if self.steps % 256 == 0 and is_over():
+            if self.steps % 64 == 0 and is_over():
                 return
-            delay = after_step(actor, actor.resume())
-            if delay is not None:
-                self.schedule(actor, delay)
+            goes_on = after_step(actor, actor.resume())
+            if goes_on is not None:
+                self.schedule(actor, goes_on[0], topic=goes_on[1])
 
 
 class SimulatedClock:
-    """The clock of the simulation; sleeping is a step like any other."""
+    """The clock of one actor: that of the simulation, and how far it is off. Sleeping is a step."""
+
+    __slots__ = ("_scheduler", "offset")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        # In microseconds.
+        self.offset = 0
 
     def now(self) -> int:
-        return self._scheduler.now
+        return self._scheduler.now + self.offset
 
     async def sleep(self, seconds: float) -> None:
         await Step("sleep", seconds)

@@ -1,0 +1,200 @@
+"""What the processes do: the real movers, in the loops that the services run them in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from weft.core.payload import encode
+from weft.core.task import Result, Task
+from weft.core.time import MICROSECONDS, micros
+from weft.errors import JournalError
+from weft.orchestrator.collect import collect
+from weft.orchestrator.reap import reclaim, sweep
+from weft.orchestrator.recover import rebuild, recover
+from weft.orchestrator.service import Orchestrator
+from weft.testing.simulation import pace
+from weft.testing.simulation.faults import PortError
+from weft.testing.simulation.scheduler import Step
+from weft.worker.lease import renew
+from weft.worker.service import begin
+
+if TYPE_CHECKING:
+    from weft.ports import Ports
+    from weft.store.contract import Held
+    from weft.testing.simulation.scheduler import Actor
+    from weft.testing.simulation.world import World
+
+
+async def orchestrate(world: World, actor: Actor) -> None:
+    orchestrator = Orchestrator(world.ports(actor), name=actor.name)
+    while True:
+        try:
+            await collect(orchestrator, limit=world.batch, wait_seconds=0)
+        except (JournalError, PortError):
+            await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
+        if not world.transport.has_messages:
+            await Step("idle", 30.0, "messages")
+
+
+async def sweeps(world: World, actor: Actor) -> None:
+    orchestrator = Orchestrator(world.ports(actor), name=actor.name)
+    ports, nets = orchestrator.ports, world.profile.nets
+    look_back_at = 0
+    while True:
+        wait_seconds = pace.SWEEP_SECONDS
+        try:
+            next_at = await sweep(orchestrator)
+            if next_at is not None:
+                until = (next_at - world.scheduler.now) / MICROSECONDS
+                wait_seconds = min(wait_seconds, max(until, pace.SHORTEST_SWEEP_SECONDS))
+            if world.scheduler.now >= look_back_at:
+                look_back_at = world.scheduler.now + micros(pace.LOOK_BACK_SECONDS)
+                await _look_back(world, orchestrator, nets)
+            await _rebuild_by_mistake(world, ports)
+        except (JournalError, PortError):
+            world.hits["sweep met an error"] += 1
+        await Step("idle", wait_seconds, "timers")
+
+
+async def _look_back(world: World, orchestrator: Orchestrator, nets: frozenset[str]) -> None:
+    if "reclaim" in nets:
+        await reclaim(orchestrator)
+    if "rebuild" in nets:
+        rebuilt = await recover(orchestrator.ports, grace_seconds=pace.GRACE_SECONDS)
+        if rebuilt:
+            world.hits["sweep: executions the store does not have"] += rebuilt
+
+
+async def _rebuild_by_mistake(world: World, ports: Ports) -> None:
+    """Rebuild what the store has: a look at the store that failed, or was out of date, leads to that."""
+    if world.draw_fault() >= world.amounts["mistaken_rebuild"]:
+        return
+    active = [row.id for row in world.journal._executions.values() if not row.is_terminal]
+    if active:
+        world.fault("mistaken rebuild")
+        world.losses += 1
+        await rebuild(world.rng.choice(active), ports)
+
+
+async def carry(world: World, actor: Actor) -> None:
+    """Bring the messages that are late."""
+    while True:
+        await Step("idle", world.transport.deliver(), "network")
+
+
+class _InHand:
+    """An attempt that a worker has started."""
+
+    __slots__ = ("ends_at", "held", "is_large", "result", "task")
+
+    def __init__(self, task: Task, held: Held, ends_at: int, *, is_large: bool) -> None:
+        self.task = task
+        self.held = held
+        self.ends_at = ends_at
+        self.is_large = is_large
+        # Once its handler has ended; kept until it is reported.
+        self.result: Result | None = None
+
+
+async def work(world: World, actor: Actor) -> None:
+    """Take tasks, start them, run them, keep their leases, and report how they ended."""
+    ports = world.ports(actor)
+    name = f"{actor.name}.{actor.lives}"
+    hand: list[_InHand] = []
+    beat_at = world.scheduler.now + micros(pace.HEARTBEAT_SECONDS)
+    while True:
+        try:
+            if len(hand) < pace.SLOTS:
+                deliveries = await ports.transport.fetch(
+                    name, queues=None, limit=pace.SLOTS - len(hand), wait_seconds=0
+                )
+                for task, held in await begin(deliveries, ports, worker=name):
+                    world.invariants.took(task)
+                    seconds = min(world.rng.choice(pace.WORK_SECONDS), task.timeout_seconds)
+                    ends_at = world.scheduler.now + micros(seconds)
+                    is_large = world.profile.has_blobs and world.rng.random() < 0.2
+                    hand.append(_InHand(task, held, ends_at, is_large=is_large))
+            await _report(world, ports, hand)
+            if world.scheduler.now >= beat_at:
+                beat_at = world.scheduler.now + micros(pace.HEARTBEAT_SECONDS)
+                lost = {held.nonce for held in await renew([item.held for item in hand], ports.store)}
+                hand[:] = [item for item in hand if item.held.nonce not in lost]
+            if world.amounts["stop.worker"] and world.draw_fault() < world.amounts["stop.worker"]:
+                world.fault("a worker stops in good order")
+                await _report(world, ports, hand)
+                await ports.store.hand_back([item.held for item in hand])
+                return
+        except PortError:
+            await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
+        ends = [item.ends_at for item in hand]
+        is_free = len(hand) < pace.SLOTS
+        if is_free and world.transport.has_tasks:
+            continue
+        wake_at = min([*ends, beat_at]) if hand else None
+        wait_seconds = 30.0 if wake_at is None else max(0.0, (wake_at - world.scheduler.now) / MICROSECONDS)
+        await Step("idle", wait_seconds, "tasks" if is_free else None)
+
+
+async def _report(world: World, ports: Ports, hand: list[_InHand]) -> None:
+    """Publish what has ended. What cannot be put into the journal is let go: its lease runs out."""
+    now = world.scheduler.now
+    for item in [item for item in hand if item.ends_at <= now and item.result is None]:
+        result = _result(world, ports, item)
+        if item.is_large and result.output is not None:
+            try:
+                blob = await ports.journal.put_blob(result.output)
+            except JournalError:
+                world.fault("a large output could not be stored")
+                hand.remove(item)
+                continue
+            result = replace(result, output=None, blob=blob, output_bytes=len(result.output))
+        item.result = result
+    done = [item for item in hand if item.result is not None]
+    if done:
+        results = [item.result for item in done if item.result is not None]
+        await ports.store.report(results, [item.held.nonce for item in done])
+        hand[:] = [item for item in hand if item not in done]
+
+
+def _result(world: World, ports: Ports, item: _InHand) -> Result:
+    """End an attempt: with an output, an error, too late, or lost with the process that ran it."""
+    task, held, rng = item.task, item.held, world.rng
+    took_seconds = (item.ends_at - held.started_at) / MICROSECONDS
+    output = retry_after_seconds = None
+    error: dict[str, Any] | None = None
+    is_lost, is_charged = False, True
+    if task.timeout_seconds <= pace.SHORT_TIMEOUT_SECONDS and took_seconds >= task.timeout_seconds:
+        error = {"code": "timeout", "message": "drawn", "retryable": True}
+    elif rng.random() < world.failures:
+        error = {"code": "handler_error", "message": "drawn", "retryable": rng.random() < 0.8}
+        if rng.random() < 0.2:
+            error["details"] = {"type": "RetryAfter"}
+            retry_after_seconds = rng.choice([1.0, 6.0])
+    elif rng.random() < world.failures / 4:
+        is_lost, is_charged = True, rng.random() < 0.5
+    else:
+        token = f"{task.node_id}/{task.generation}/{task.attempt}/{world.new_id()}"
+        output = encode(token, max_bytes=1000)
+    result = Result(
+        execution_id=task.execution_id,
+        generation=task.generation,
+        node_id=task.node_id,
+        attempt=task.attempt,
+        digest=task.digest,
+        failures=task.failures,
+        losses=task.losses,
+        worker=held.worker,
+        queued_at=task.queued_at,
+        started_at=held.started_at,
+        finished_at=ports.clock.now(),
+        output=output,
+        error=error,
+        retry_after_seconds=retry_after_seconds,
+        cache_key=task.cache_key if output is not None else None,
+        lost=is_lost,
+        charged=is_charged,
+    )
+    world.invariants.ended_attempt(result)
+    return result

@@ -1,0 +1,208 @@
+"""The caller: submits executions, one or a batch, and bothers them with control calls.
+
+Its script is drawn before the run and outlives its process: a client whose call was not answered makes it
+again, with the same idempotency key if it has one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.core.payload import encode
+from weft.core.state import ExecutionState
+from weft.errors import ClaimedError, JournalError, NotAllowedError
+from weft.journal.contract import Claim, NewBatch, Submission
+from weft.orchestrator import control
+from weft.orchestrator.submit import submit
+from weft.testing.simulation.drawing import draw_definition, plan_of
+from weft.testing.simulation.faults import PortError
+from weft.testing.simulation.scheduler import Step
+
+if TYPE_CHECKING:
+    from weft.core.plan import Plan
+    from weft.ports import Ports
+    from weft.testing.simulation.scheduler import Actor
+    from weft.testing.simulation.world import World
+
+_CONTROLS = (
+    "cancel",
+    "cancel",
+    "pause",
+    "pause",
+    "resume",
+    "retry",
+    "retry",
+    "retry_nodes",
+    "retry_once",
+    "cancel_all",
+)
+
+
+class Request:
+    """One call a client wants answered."""
+
+    __slots__ = ("answer", "count", "draw", "key", "kind", "plan", "tried", "wait_seconds")
+
+    def __init__(self, kind: str, *, wait_seconds: float = 0.0) -> None:
+        self.kind = kind
+        self.wait_seconds = wait_seconds
+        self.plan: Plan | None = None
+        self.draw = 0.0
+        self.count = 1
+        self.key: str | None = None
+        # What the calls that were made could have started, each the ids of one call, and what was answered.
+        self.tried: list[tuple[str, ...]] = []
+        self.answer: tuple[str, ...] | None = None
+
+
+class Caller:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.is_done = False
+        # Calls that came through, for which all that follows from them must hold.
+        self.submits: list[Request] = []
+        self._script = self._draw()
+        self._keys = 0
+
+    def _draw(self) -> list[Request]:
+        world = self._world
+        rng, cut = world.drawing, world.cut
+        script: list[Request] = []
+        plans: list[Plan] = []
+        count = rng.choice([1, 1, 2, 2, 3])
+        for number in range(count):
+            request = Request("submit", wait_seconds=rng.choice([0.0, 0.0, rng.random()]))
+            if plans and rng.random() < 0.3:
+                request.plan = rng.choice(plans)
+            else:
+                document = draw_definition(rng, number, more=world.profile.more, most_nodes=cut.most_nodes)
+                request.plan = plan_of(document)
+                plans.append(request.plan)
+            request.draw = rng.random()
+            request.count = rng.choice([1, 1, 1, 2]) if count < 3 else 1
+            if rng.random() < 0.4:
+                request.key = f"key-{number}"
+            if number >= (cut.most_executions or count):
+                break
+            script.append(request)
+            self.submits.append(request)
+            if request.key is not None and rng.random() < 0.5:
+                script.append(request)  # the same request again: it starts nothing
+        controls = [
+            Request(rng.choice(_CONTROLS), wait_seconds=rng.random() * rng.choice([0.1, 3.0, 10.0]))
+            for _ in range(rng.randint(min(1, world.profile.controls), world.profile.controls))
+        ]
+        return script + controls[: cut.most_controls]
+
+    async def live(self, actor: Actor) -> None:
+        """Make the calls of the script; a process that was started again goes on with the one it was at."""
+        ports = self._world.ports(actor)
+        while self._script:
+            request = self._script[0]
+            await Step("sleep", request.wait_seconds)
+            try:
+                await self._call(request, ports)
+            except (JournalError, PortError):
+                # The client makes it again, or gives up.
+                if self._world.rng.random() < 0.7:
+                    continue
+            except NotAllowedError:
+                self._world.hits["control call refused"] += 1
+            if self._script and self._script[0] is request:
+                self._script.pop(0)
+        self.is_done = True
+        # Nobody is left paused: liveness is promised to what runs.
+        while True:
+            await Step("sleep", 4.0)
+            for row in list(self._world.journal._executions.values()):
+                if row.state is ExecutionState.PAUSED:
+                    try:
+                        await control.resume(row.id, ports)
+                    except (JournalError, PortError, NotAllowedError):
+                        continue
+
+    async def _call(self, request: Request, ports: Ports) -> None:
+        world = self._world
+        if request.kind == "submit":
+            await self._submit(request, ports)
+            return
+        rows = list(world.journal._executions.values())
+        if not rows:
+            return
+        row = world.rng.choice(rows)
+        match request.kind:
+            case "cancel":
+                world.invariants.cancel_answered(await control.cancel(row.id, ports))
+            case "cancel_all":
+                await control.cancel_all(rows, ports)
+                for each in rows:
+                    current = world.journal._executions[each.id]
+                    if current.state is ExecutionState.CANCELLED:
+                        world.invariants.cancel_answered(current)
+            case "pause":
+                world.invariants.pause_answered(await control.pause(row.id, ports))
+            case "resume":
+                await control.resume(row.id, ports)
+            case "retry":
+                await control.retry(row.id, ports)
+            case "retry_nodes":
+                ids = world.journal._plans[row.digest].graph.ids
+                await control.retry(row.id, ports, nodes=tuple(world.rng.sample(ids, min(2, len(ids)))))
+            case "retry_once":
+                await self._retry_once(row.id, ports)
+        world.hits[f"control call {request.kind}"] += 1
+
+    async def _submit(self, request: Request, ports: Ports) -> None:
+        """Start executions as the API does: the key's claim is looked up, then taken with the commit."""
+        world = self._world
+        is_batch = request.count > 1
+        claim = None
+        ids = tuple(world.new_id() for _ in range(request.count))
+        batch_id = world.new_id() if is_batch else None
+        if request.key is not None:
+            known = await ports.journal.claim(request.key)
+            if known is not None:
+                world.hits["claim: known"] += 1
+                self._answered(request, known.resource)
+                return
+            resource = f"batch/{batch_id}" if is_batch else f"execution/{ids[0]}"
+            claim = Claim(key=request.key, request_digest="digest", resource=resource)
+        assert request.plan is not None
+        submissions = [
+            Submission(
+                id=each,
+                plan=request.plan,
+                document=b"{}",
+                input=encode({"draw": request.draw}, max_bytes=1000),
+                priority=("low", "normal", "high")[int(request.draw * 3)],
+            )
+            for each in ids
+        ]
+        batch = NewBatch(id=batch_id, workflow="drawn", version=1) if batch_id is not None else None
+        request.tried.append(ids)
+        try:
+            await submit(submissions, ports, claim=claim, batch=batch)
+        except ClaimedError as error:
+            world.hits["claim: taken meanwhile"] += 1
+            self._answered(request, error.resource)
+            return
+        self._answered(request, f"batch/{batch_id}" if is_batch else f"execution/{ids[0]}")
+
+    def _answered(self, request: Request, resource: str) -> None:
+        kind, _, identity = resource.partition("/")
+        ids = (identity,) if kind == "execution" else self._world.journal._batches[identity].executions
+        self._world.invariants.submit_answered(request, ids)
+
+    async def _retry_once(self, execution_id: str, ports: Ports) -> None:
+        """Retry with a key, twice: the second call must not open another generation."""
+        self._keys += 1
+        claim = Claim(
+            key=f"retry-{self._keys}", request_digest="digest", resource=f"execution/{execution_id}"
+        )
+        row = await control.retry(execution_id, ports, claim=claim)
+        try:
+            await control.retry(execution_id, ports, claim=claim)
+        except ClaimedError:
+            self._world.hits["claim: of a retry"] += 1
+            return
+        self._world.invariants.retried_twice(row)

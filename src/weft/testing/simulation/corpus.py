@@ -1,0 +1,25 @@
+"""Seeds that once broke an invariant: they run first.
+
+A seed means a run only as long as nothing that is drawn changes. Where the drawing changes, a seed that shows
+the same is looked for with the bug planted again, and takes the place of the old one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Past(NamedTuple):
+    profile: str
+    seed: int
+    # What was wrong.
+    bug: str
+
+
+CORPUS: tuple[Past, ...] = (
+    Past("sweeper_crash", 0, "a released node whose sweeper died stood in no line, and waited for ever"),
+    Past("api_crash", 194, "a resume whose process died after its commit was never told to the store"),
+    Past("api_crash", 230, "the same, of a larger workflow"),
+    Past("swarm", 230, "the same, of an execution that was paused before it was taken up"),
+    Past("skew", 3, "a retry's delay counted from the clock of whoever judged the failure"),
+)

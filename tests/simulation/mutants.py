@@ -1,0 +1,503 @@
+"""Bugs planted into the real code, one at a time, by changing a line of it.
+
+Each is a mistake that is easily made, and that a net may well hide: so each names the profile of the
+simulation that shows it, and within how many seeds. ``planted`` changes the code of the one function in
+place, so whoever has imported it runs the mutant, and puts it back afterwards. A line that is no longer there
+is an error: the mutant then has to be written anew, or it proves nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from weft.core.snapshot import Settlement
+from weft.orchestrator.advance import record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FunctionType
+
+    from weft.core.event import Event
+    from weft.core.ledger import Standing
+    from weft.orchestrator.service import Orchestrator
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    # Where: module:function, or module:class.function.
+    function: str
+    old: str
+    new: str
+    # Which profile shows it, within its first so many seeds.
+    profile: str
+    seeds: int
+    # What is wrong with it, for the table.
+    bug: str
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """Let the mutant's function be wrong for a while."""
+    function = _function(mutant.function)
+    right = function.__code__
+    function.__code__ = _mutated(mutant, function).__code__
+    try:
+        yield
+    finally:
+        function.__code__ = right
+
+
+def _function(path: str) -> FunctionType:
+    module, _, name = path.partition(":")
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = inspect.getattr_static(found, part)
+    plain: FunctionType = getattr(found, "__func__", found)
+    return plain
+
+
+def _mutated(mutant: Mutant, function: FunctionType) -> FunctionType:
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(mutant.old) != 1:
+        raise LookupError(
+            f"{mutant.name}: {mutant.function} has {mutant.old!r} {source.count(mutant.old)} times, not once"
+        )
+    # In its own file and scope: names are looked up where the original looks them up.
+    scope = dict(function.__globals__)
+    code = compile(
+        "from __future__ import annotations\n" + source.replace(mutant.old, mutant.new),
+        f"<{mutant.name}>",
+        "exec",
+    )
+    exec(code, scope)
+    made = scope[function.__name__]
+    plain: FunctionType = getattr(made, "__func__", made)
+    return plain
+
+
+async def applied_before_recorded(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
+    """What ``advance`` must not do: tell the store what is not yet committed."""
+    journal: Any = orchestrator.ports.journal
+    ledger = journal._ledger()
+    expected = [ledger.record(event) for event in events]
+    await orchestrator.ports.store.apply(
+        [
+            Settlement(standing.execution, standing.plan, standing.rows)
+            for standing in expected
+            if standing.execution is not None and standing.plan is not None and standing.rows
+        ]
+    )
+    return await record(events, orchestrator)
+
+
+_LEDGER = "weft.core.ledger:Ledger"
+_STORE = "weft.store.memory:MemoryStore"
+_ORCHESTRATOR = "weft.orchestrator"
+
+MUTANTS = (
+    # -- the order of steps ------------------------------------------------------------------------
+    Mutant(
+        "ack_before_commit",
+        f"{_ORCHESTRATOR}.collect:take",
+        "    if not deliveries:\n        return\n",
+        "    if not deliveries:\n        return\n"
+        "    await orchestrator.ports.transport.ack(orchestrator.name, [d.id for d in deliveries])\n",
+        "orchestrator_crash",
+        60,
+        "results are acknowledged before they are recorded",
+    ),
+    Mutant(
+        "apply_before_commit",
+        f"{_ORCHESTRATOR}.advance:advance",
+        "standings = await record(events, orchestrator)",
+        "from tests.simulation.mutants import applied_before_recorded as early\n"
+        "        standings = await early(events, orchestrator)",
+        "orchestrator_crash",
+        60,
+        "the store is told of results that are not yet committed, and dependents are dispatched on them",
+    ),
+    Mutant(
+        "known_not_applied",
+        f"{_ORCHESTRATOR}.advance:apply",
+        "standing.verdict is Verdict.UNKNOWN",
+        "standing.verdict is not Verdict.ACCEPTED",
+        "orchestrator_crash",
+        60,
+        "a result that was recorded before a crash is not applied when it comes again",
+    ),
+    Mutant(
+        "finish_apart",
+        f"{_LEDGER}._finish_if_settled",
+        "if execution.unsettled > 0 or execution.state in TERMINAL:",
+        "if True:",
+        "calm",
+        60,
+        "the commit that settles the last node does not end the execution",
+    ),
+    Mutant(
+        "unknown_commit_is_success",
+        f"{_ORCHESTRATOR}.advance:_commit",
+        "        return await ports.journal.record(events)\n    except",
+        "        return await ports.journal.record(events)\n"
+        "    except __import__('weft.errors').errors.OutcomeUnknownError:\n        return []\n    except",
+        "unknown_commits",
+        60,
+        "a commit whose answer was lost is taken for done, and nothing is applied",
+    ),
+    Mutant(
+        "failed_commit_is_success",
+        f"{_ORCHESTRATOR}.advance:_commit",
+        "        return await ports.journal.record(events)\n    except",
+        "        return await ports.journal.record(events)\n"
+        "    except __import__('weft.errors').errors.OutcomeUnknownError:\n        raise\n"
+        "    except __import__('weft.errors').errors.JournalError:\n        return []\n    except",
+        "unknown_commits",
+        60,
+        "a commit that failed is taken for done, and its results are acknowledged",
+    ),
+    Mutant(
+        "unknown_commit_is_refusal",
+        f"{_ORCHESTRATOR}.advance:_commit",
+        "except UnstorableError as refusal",
+        "except __import__('weft.errors').errors.JournalError as refusal",
+        "journal_errors",
+        60,
+        "a commit that failed, or whose answer was lost, is taken for one that can never be stored",
+    ),
+    # -- the fence ---------------------------------------------------------------------------------
+    Mutant(
+        "no_attempt_fence",
+        f"{_LEDGER}._fence",
+        "if event.attempt != row.attempt:",
+        "if False:",
+        "worker_crash",
+        60,
+        "a result of any attempt counts",
+    ),
+    Mutant(
+        "fence_lets_older_attempts_pass",
+        f"{_LEDGER}._fence",
+        "if event.attempt != row.attempt:",
+        "if event.attempt > row.attempt:",
+        "frozen_worker",
+        60,
+        "the fence compares with <= instead of ==",
+    ),
+    Mutant(
+        "settled_nodes_are_overwritten",
+        f"{_LEDGER}._fence",
+        "if row.state is not None:",
+        "if False:",
+        "doubled",
+        60,
+        "a second result of a settled node counts",
+    ),
+    Mutant(
+        "loss_without_fence",
+        f"{_LEDGER}._fence",
+        "if event.attempt != row.attempt:",
+        "if event.attempt != row.attempt and not isinstance(event, AttemptLost):",
+        "worker_crash",
+        60,
+        "the reaper gives out another attempt without comparing the number that it lost",
+    ),
+    Mutant(
+        "skip_counts_twice",
+        f"{_LEDGER}._skip",
+        "if row.state is None:",
+        "if row.state is None or row.state is NodeState.SKIPPED:",
+        "sweeper_crash",
+        100,
+        "a node that two failures skip is counted twice",
+    ),
+    # -- attempts and generations ------------------------------------------------------------------
+    Mutant(
+        "retry_resets_attempts",
+        f"{_LEDGER}._retry",
+        "attempt = old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt",
+        "attempt = 1",
+        "calm_control",
+        60,
+        "a retry of the execution numbers attempts from 1 again",
+    ),
+    Mutant(
+        "retry_reuses_the_attempt",
+        f"{_LEDGER}._retry",
+        "old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt",
+        "old.attempt",
+        "calm_control",
+        60,
+        "a retry gives out a number that may have been handed out before",
+    ),
+    Mutant(
+        "retry_keeps_what_ran_on_failures",
+        "weft.core.generation:plan_retry",
+        "or plan.nodes[dependent].trigger_rule in _RAN_ON_FAILURES",
+        "or False",
+        "api_crash",
+        300,
+        "a retry keeps the outcome of a node that ran because of a failure which is taken back",
+    ),
+    Mutant(
+        "failures_are_not_counted",
+        f"{_LEDGER}._failed_once",
+        "failures=row.failures + 1",
+        "failures=row.failures",
+        "calm",
+        60,
+        "a node is tried again for ever",
+    ),
+    Mutant(
+        "retry_time_is_not_recorded",
+        f"{_LEDGER}._failed_once",
+        "retry_at=due_at",
+        "retry_at=None",
+        "calm",
+        60,
+        "the time of a retry is in no row, so nobody waits for it",
+    ),
+    Mutant(
+        "retry_time_in_memory_only",
+        f"{_LEDGER}._failed_once",
+        "self._put(execution, again)",
+        "self._put(execution, replace(again, retry_at=None))",
+        "flush_timers",
+        1500,
+        "the store waits for a retry, and forgets the time when it is rebuilt",
+    ),
+    Mutant(
+        "retry_after_is_ignored",
+        "weft.core.retry:delay_seconds",
+        "max(backoff, retry_after_seconds or 0.0)",
+        "backoff",
+        "calm",
+        60,
+        "a service that asks for time is called again at once",
+    ),
+    Mutant(
+        "at_most_once_is_not_issued",
+        f"{_ORCHESTRATOR}.dispatch:_issue",
+        "if not unissued:",
+        "if True:",
+        "at_most_once",
+        60,
+        "an at_most_once attempt is handed out without a record of it",
+    ),
+    # -- rules and verdicts ------------------------------------------------------------------------
+    Mutant(
+        "handled_failures_are_fatal",
+        f"{_LEDGER}._may_be_handled",
+        "in (None, NodeState.COMPLETED)",
+        "in ()",
+        "early",
+        150,
+        "fail_fast stops at a failure whose handler can still run",
+    ),
+    Mutant(
+        "fail_fast_goes_on",
+        f"{_LEDGER}._stop_if_fatal",
+        "if fatal:",
+        "if False:",
+        "calm",
+        60,
+        "a failure that nothing handles does not stop a fail_fast execution",
+    ),
+    Mutant(
+        "verdict_ignores_failures",
+        f"{_LEDGER}._finish_if_settled",
+        "if failures:",
+        "if False:",
+        "calm",
+        60,
+        "an execution with a failure that nothing handled is COMPLETED",
+    ),
+    Mutant(
+        "letters_stay_open",
+        f"{_LEDGER}._mark_handled",
+        "if self._row(execution, parent).state is NodeState.FAILED:",
+        "if False:",
+        "calm",
+        60,
+        "the dead letter of a failure that was handled stays open",
+    ),
+    Mutant(
+        "skip_is_not_propagated",
+        f"{_ORCHESTRATOR}.dispatch:_carry_out",
+        "events.append(await with_running(skipped, node.plan, ports))",
+        "pass",
+        "calm",
+        60,
+        "a node that is to be skipped is forgotten",
+    ),
+    Mutant(
+        "all_success_ignores_skips",
+        "weft.core.readiness:readiness",
+        "if rule is TriggerRule.ALL_SUCCESS and skipped is not None:",
+        "if False:",
+        "flush_control",
+        400,
+        "all_success runs behind a skipped parent",
+    ),
+    # -- the store ---------------------------------------------------------------------------------
+    Mutant(
+        "counter_fan_in",
+        f"{_STORE}._free_behind",
+        "child.awaited.discard(node_id)",
+        "child.awaited and child.awaited.pop()",
+        "flush",
+        60,
+        "a join counts its parents instead of naming them",
+    ),
+    Mutant(
+        "view_is_not_fixed",
+        f"{_STORE}._make_free",
+        "node.seen = frozenset(name for name in wanted if name in outcomes)",
+        "pass",
+        "early",
+        60,
+        "a node of an early rule sees whatever has settled by the time it is decided",
+    ),
+    Mutant(
+        "start_of_any_attempt",
+        f"{_STORE}._find",
+        "or node.attempt != attempt",
+        "",
+        "swarm",
+        300,
+        "the store does not compare the attempt: not at a start, a heartbeat, or a report",
+    ),
+    Mutant(
+        "start_twice",
+        f"{_STORE}._start",
+        "if node.phase is not QUEUED:",
+        "if node.phase not in (QUEUED, RUNNING):",
+        "doubled",
+        60,
+        "a task that comes twice is started twice",
+    ),
+    Mutant(
+        "report_keeps_the_lease",
+        f"{_STORE}.report",
+        "node.phase, node.since, node.lease_until = REPORTED, now, now + self._reported",
+        "pass",
+        "journal_away",
+        60,
+        "an attempt whose result waits for the journal is taken for lost",
+    ),
+    Mutant(
+        "pause_not_checked_at_start",
+        f"{_STORE}._start",
+        "if not execution.is_open:",
+        "if False:",
+        "slow_api",
+        300,
+        "a task that was queued before the pause is started after it",
+    ),
+    Mutant(
+        "no_limbo",
+        f"{_STORE}.install",
+        "if not fresh:",
+        "if False:",
+        "flush",
+        60,
+        "after a rebuild, what may be running somewhere is started once more under the same number",
+    ),
+    Mutant(
+        "reaper_of_running_only",
+        f"{_STORE}.due",
+        "expired.append(self._expired(execution_id, node_id, node))",
+        "node.phase is RUNNING and expired.append(self._expired(execution_id, node_id, node))",
+        "flush",
+        60,
+        "what was in flight when the store was lost is never given up",
+    ),
+    # -- nets --------------------------------------------------------------------------------------
+    Mutant(
+        "no_sweep_of_leases",
+        f"{_ORCHESTRATOR}.reap:sweep",
+        "for expired in due.expired",
+        "for expired in ()",
+        "worker_crash",
+        60,
+        "nobody looks for attempts whose worker has died",
+    ),
+    Mutant(
+        "no_reclaim",
+        f"{_ORCHESTRATOR}.reap:reclaim",
+        "await take(messages, orchestrator)",
+        "pass",
+        "orchestrator_crash",
+        60,
+        "results that an orchestrator took and did not finish stay taken",
+    ),
+    Mutant(
+        "no_rebuild",
+        f"{_ORCHESTRATOR}.recover:recover",
+        "if epoch is None or epoch < execution.epoch:",
+        "if False:",
+        "flush",
+        60,
+        "nobody looks for executions that the store has lost",
+    ),
+    Mutant(
+        "release_is_final",
+        "weft.limits.memory:_Line.take_back",
+        "late = [ticket for ticket, until in self.released.items() if until <= now]",
+        "late: list[Ticket] = []",
+        "sweeper_crash",
+        60,
+        "a node that was let go from its line, and whose sweeper died, waits for ever",
+    ),
+    # -- control -----------------------------------------------------------------------------------
+    Mutant(
+        "cancel_does_not_close",
+        f"{_ORCHESTRATOR}.control:cancel",
+        "await ports.store.close(execution_id, generation=execution.generation, epoch=execution.epoch)",
+        "pass",
+        "calm_control",
+        60,
+        "a cancel is answered before the store knows, and attempts start after it",
+    ),
+    Mutant(
+        "pause_is_not_told",
+        f"{_ORCHESTRATOR}.control:pause",
+        "await _tell(standing, ports)",
+        "pass",
+        "calm_control",
+        200,
+        "a pause is answered before the store knows, and attempts start after it",
+    ),
+    Mutant(
+        "retry_is_not_fresh",
+        f"{_ORCHESTRATOR}.control:retry",
+        "fresh=True",
+        "fresh=False",
+        "calm_control",
+        60,
+        "what a retry opens waits as if it could be running already",
+    ),
+    Mutant(
+        "key_is_not_kept",
+        "weft.journal.memory:MemoryJournal._commit",
+        "self._claims[claim.namespace, claim.key] = claim",
+        "pass",
+        "api_crash",
+        60,
+        "a call that is made again with its key starts a second execution",
+    ),
+    Mutant(
+        "token_is_not_spent",
+        "weft.limits.memory:MemoryLimits.spend",
+        "line.bucket.spend(now)",
+        "pass",
+        "limits",
+        60,
+        "a start of a limited tag takes no token",
+    ),
+)

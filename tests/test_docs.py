@@ -38,7 +38,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 DEFINITION_PAGE = DOCS / "definition.md"
 ERRORS_PAGE = DOCS / "errors.md"
-SIMULATION_PAGE = DOCS / "simulation.md"
+SIMULATION_PAGE = DOCS / "proof.md"
 SOURCE = ROOT / "src" / "weft"
 
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")

@@ -253,6 +253,7 @@ class Engine:
             await asyncio.wait((stopping,), timeout=_DRAIN_SECONDS)
         await stopping
         await self.orchestrator.drain()
+        await self.orchestrator.withdraw()
         await self._caller.close()
         await self._outbound.close()
 
@@ -393,12 +394,15 @@ class Engine:
             self._listen(standings)
         if self.metrics is not None:
             self.metrics.hear(standings)
+        feed = self.ports.feed
+        if feed is not None and not feed.has_listeners():
+            feed = None
         for standing in standings:
             execution = standing.execution
             if execution is None:
                 continue
-            if standing.history and self.ports.feed is not None:
-                self.ports.feed.tell(standing.history, namespace=execution.namespace)
+            if feed is not None and standing.history:
+                feed.tell(standing.history, namespace=execution.namespace)
             progress = self._progress.get(execution.id)
             if progress is not None:
                 progress.see(standing.rows)

@@ -42,7 +42,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.pointer or '/'}: {self.message}"
+        # The whole of a document has the empty pointer.
+        return f"{self.pointer}: {self.message}" if self.pointer else self.message
 
 
 class WeftError(Exception):

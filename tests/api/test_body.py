@@ -223,8 +223,11 @@ async def test_while_a_long_document_is_read_others_are_served(server: Server) -
             longest = max(longest, loop.time() - before)
 
     ticking = asyncio.create_task(tick())
+    began = asyncio.get_running_loop().time()
     verdict = await validate(server, io.BytesIO(body), JSON)
+    elapsed = asyncio.get_running_loop().time() - began
     done.set()
     await ticking
     assert (verdict.status, verdict.json["valid"]) == (200, False)
-    assert longest < 0.5
+    # In proportion: on a busy machine everything takes longer, but nobody is held up for most of it.
+    assert longest < max(0.5, elapsed / 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -132,3 +132,30 @@ async def test_every_answer_tells_browsers_to_keep_to_this_server(server: Server
 
 def test_every_code_has_a_status_and_a_title() -> None:
     assert all(400 <= status < 600 and title for status, title in CODES.values())
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"labels": {"Team": "x"}}, "must match ^[a-z0-9][a-z0-9._/-]{0,62}$"),
+        ({"labels": {"team": "x" * 256}}, "must have at most 255 characters"),
+        ({"labels": {f"l{n}": "" for n in range(33)}}, "must have at most 32 of them"),
+        ({"inputs": []}, "must have at least 1 of them"),
+    ],
+)
+async def test_a_bad_field_is_told_in_plain_words(server: Server, body: Any, message: str) -> None:
+    refused = await server.post("/v1/batches", json={"workflow": "w", "inputs": [{}], **body})
+    assert is_problem(refused, 422, "invalid_request")
+    assert [problem["message"] for problem in refused.json["problems"]] == [message]
+
+
+async def test_a_bad_number_in_a_query_is_told_in_plain_words(server: Server) -> None:
+    refused = await server.get("/v1/executions?version=x")
+    assert refused.json["problems"] == [
+        {"pointer": "/version", "message": "must be an integer, not the string 'x'"}
+    ]
+
+
+async def test_what_is_missing_from_the_body_itself_is_told_without_a_pointer(server: Server) -> None:
+    refused = await server.post("/v1/executions", json={})
+    assert refused.json["detail"] == "the request has 1 problem: definition is missing"

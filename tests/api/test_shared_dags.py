@@ -96,12 +96,12 @@ def not_at_the_end(what: str, said: Any) -> Any:
 @pytest.mark.parametrize(
     ("lie", "word"),
     [
-        (without_an_event, "numbers have gaps"),
-        (with_another_output, "dataflow"),
-        (with_another_time, "other times"),
-        (settled_twice, "settles twice"),
-        (with_other_counts, "counts"),
-        (not_at_the_end, "ends with"),
+        (without_an_event, "I18 event 4: it follows event 2"),
+        (with_another_output, "I7 stored: b: its output is stored as"),
+        (with_another_time, "a: its started_at is stored as"),
+        (settled_twice, "b: two results were accepted in generation 1"),
+        (with_other_counts, "I11 stored: its counts add up to 4 of 3 nodes"),
+        (not_at_the_end, "I18 stored: its state is stored as COMPLETED, its history says RUNNING"),
     ],
 )
 async def test_a_wrong_answer_is_seen(lie: Callable[[str, Any], Any], word: str, serve: Serve) -> None:

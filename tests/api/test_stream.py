@@ -463,12 +463,21 @@ async def test_one_who_cannot_follow_everything_is_told_how_much_was_missed(play
 # --- The order of what is recorded and what is live.
 
 
-def recorded(seq: int, node_id: str = "a") -> History:
-    return History(seq=seq, at=0, type="node.completed", execution="x", generation=1, node=node_id, attempt=1)
+def recorded(seq: int, node_id: str = "a", *, finished_at: int = 0) -> History:
+    return History(
+        seq=seq,
+        at=finished_at + 5,
+        type="node.completed",
+        execution="x",
+        generation=1,
+        node=node_id,
+        attempt=1,
+        finished_at=finished_at,
+    )
 
 
-def live(node_id: str, type_: str = "node.started") -> History:
-    return History(seq=0, at=0, type=type_, execution="x", generation=1, node=node_id, attempt=1)
+def live(node_id: str, *, at: int = 0) -> History:
+    return History(seq=0, at=at, type="node.started", execution="x", generation=1, node=node_id, attempt=1)
 
 
 def test_live_events_keep_their_place_among_the_recorded_ones() -> None:
@@ -482,9 +491,40 @@ def test_a_live_event_of_an_attempt_whose_end_was_told_before_is_left_out() -> N
     assert streams.interleave(heard, [], 3) == [live("b")]
 
 
+def test_a_start_comes_behind_the_ends_that_made_room_for_it_though_they_were_recorded_later() -> None:
+    """Or a worker of one slot would seem to run two at once: a result is recorded after the next start."""
+    second = live("b", at=30)
+    ends = [recorded(3, "a", finished_at=30), recorded(4, "b", finished_at=40)]
+    assert streams.interleave([second, *ends], ends, 2) == [ends[0], second, ends[1]]
+    assert streams.interleave([second], ends, 2) == [ends[0], second, ends[1]], "heard or not"
+
+
+def test_a_start_comes_before_its_own_end_or_not_at_all() -> None:
+    end = recorded(3, "a", finished_at=20)
+    assert streams.interleave([live("a", at=20)], [end], 2) == [live("a", at=20), end]
+    late = live("a", at=10)
+    assert streams.interleave([live("b", at=20), late], [end], 2) == [end, live("b", at=20)]
+
+
 def test_what_is_heard_out_of_order_is_told_in_order() -> None:
     found = [recorded(4), recorded(5), recorded(6)]
     assert streams.interleave([recorded(6), recorded(4)], found, 3) == found
+
+
+async def test_no_more_nodes_seem_to_run_than_there_are_slots(serve: Serve) -> None:
+    async with serve(data=None, worker_concurrency=8) as server:
+        naps = [{"id": f"n{i}", "handler": "sleep", "config": {"seconds": 0.03}} for i in range(200)]
+        started = await server.post("/v1/executions", json={"definition": {"nodes": naps}})
+        running: set[str] = set()
+        most = 0
+        async with watch(server, events_of(started.json["id"])) as stream:
+            for told in await stream.rest():
+                if told.type == "node.started":
+                    running.add(told.data["node"])
+                elif told.type == "node.completed":
+                    running.discard(told.data["node"])
+                most = max(most, len(running))
+        assert 1 <= most <= 8
 
 
 # --- Resuming.

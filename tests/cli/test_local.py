@@ -58,7 +58,7 @@ def test_every_problem_of_every_file_is_listed_with_its_pointer(
     assert "valid" in shown.out
     assert f"{bad}: /nodes/0/handler: " in shown.err
     assert f"{bad}: /nodes/1/dependencies/0: " in shown.err
-    assert "missing.yaml: no such file" in shown.err
+    assert "weft: missing.yaml: no such file" in shown.err.splitlines()
 
 
 def test_as_json_each_file_is_one_line(good: str, bad: str, capsys: pytest.CaptureFixture[str]) -> None:

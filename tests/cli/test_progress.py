@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
@@ -82,7 +83,7 @@ def test_of_many_failures_the_first_are_shown_as_they_happen_and_the_rest_counte
     lines = stream.getvalue().splitlines()
     assert len(lines) == 21
     assert lines[19].startswith("FAILED     b4")
-    assert "515 failed, 2 running, 7 retried" in lines[20]
+    assert "515 failed, 7 retried, 2 running" in lines[20]
 
 
 def test_quiet_shows_nothing_and_a_pipe_gets_plain_lines() -> None:
@@ -102,9 +103,22 @@ def test_a_terminal_gets_a_bar_with_counts_pace_and_some_of_what_runs() -> None:
     progress.show(snapshot(2.0, COMPLETED=900, FAILED=3, RUNNING=64, PENDING=9033, retried=7))
     progress.close()
     drawn = stream.getvalue()
-    assert "903/10,000, 3 failed, 64 running, 7 retried, 2.0 s, 452/s, about 20 s left" in drawn
-    assert "node_0, node_1, node_2, node_3, node_4, node_5 and 58 more" in drawn
+    assert "903/10,000, 2.0 s, 452/s, about 20 s left" in drawn
+    running = "node_0, node_1, node_2, node_3, node_4, node_5 and 58 more"
+    assert f"3 failed, 7 retried, 64 running: {running}" in drawn
     assert "node_6" not in drawn
+
+
+def test_on_a_terminal_of_80_columns_the_bar_stays_two_lines_whatever_there_is_to_count() -> None:
+    stream = Terminal()
+    progress = LiveProgress(100_000, Console(file=stream, force_terminal=True, width=80, no_color=True))
+    some = dict.fromkeys(("FAILED", "SKIPPED", "CANCELLED", "COMPLETED", "QUEUED"), 12_345)
+    progress.show(snapshot(4000.0, **some, RUNNING=64, retried=12_345))
+    bar, below = re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "", stream.getvalue()).strip().splitlines()
+    progress.close()
+    assert bar.endswith("49,380/100,000, 1 h 6 min, 12/s, about 1 h 8 min left")
+    assert below.startswith("12,345 failed, 12,345 skipped, 12,345 cancelled, ")
+    assert max(len(bar), len(below)) <= 80
 
 
 def test_on_a_terminal_a_settled_node_stays_above_the_bar() -> None:

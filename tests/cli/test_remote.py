@@ -176,7 +176,7 @@ def test_an_id_may_be_given_by_its_first_characters(shell: Shell, fresh: str) ->
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("0000", 3), ("ffff", 3), ("zzzz", 3), (NO_ID, 3), (NO_ID[:20], 3), ("019", 2), ("", 2)],
+    [("0000", 3), ("ffff", 3), ("zzzz", 3), (NO_ID, 3), (NO_ID[:20], 3), ("x", 3), ("019", 2), ("", 2)],
 )
 @pytest.mark.parametrize("command", ["show", "watch", "cancel", "pause", "resume", "retry"])
 def test_an_id_that_names_nothing(command: str, text: str, code: int, shell: Shell) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
+import subprocess
+import sys
 import zlib
 from base64 import b64decode
 from datetime import UTC, datetime, timedelta
@@ -629,3 +631,17 @@ def test_a_config_that_does_not_fit_is_named_by_its_fields(config: Any, pointers
 )
 def test_templates_pass_wherever_they_stand(config: Any) -> None:
     assert problems(HTTP_CALL, config) == {}
+
+
+def test_preloading_loads_aiohttp_beside_the_caller() -> None:
+    program = """
+import sys, threading
+from weft.handlers.outbound import Outbound
+assert "aiohttp" not in sys.modules, "it is loaded without need"
+Outbound.preload()
+(thread,) = [thread for thread in threading.enumerate() if thread.name == "weft-preload"]
+assert thread.daemon
+thread.join(60)
+assert "aiohttp" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

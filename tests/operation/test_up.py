@@ -118,9 +118,10 @@ def test_an_open_door_without_keys_is_refused(host: str, tmp_path: Path) -> None
             {"WEFT_DATABASE_URL": "postgresql://u:hunter2@h/x", "WEFT_REDIS_URL": "redis://h"},
             "later release",
         ),
+        ({"WEFT_TRANSPORT": "celery", "WEFT_CELERY_BROKER_URL": "redis://:hunter2@h"}, "WEFT_TRANSPORT"),
         ({"WEFT_WORKER_GRACE": "soon"}, "WEFT_WORKER_GRACE needs seconds"),
         ({"WEFT_IMPORTS": "no_such_module"}, "'no_such_module' cannot be imported"),
-        ({"WEFT_PYTHON_ALLOW": "what?"}, "must be 'module:name'"),
+        ({"WEFT_PYTHON_ALLOW": "what?"}, "WEFT_PYTHON_ALLOW needs module:name"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused(
@@ -131,6 +132,16 @@ def test_a_setting_that_cannot_be_used_is_refused(
     assert said in ended.stderr
     assert "hunter2" not in ended.stderr
     assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "99999"])
+def test_a_number_that_is_no_port_is_refused_and_no_other_port_is_taken_for_it(
+    port: str, tmp_path: Path
+) -> None:
+    ended = refused(tmp_path, "--port", port)
+    assert ended.returncode == 2
+    assert ended.stderr == f"weft: --port needs a number from 0 to 65535, not {port}\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,6 +182,39 @@ async def test_modules_and_functions_of_the_settings_are_there(tmp_path: Path) -
         assert shown["output"]["two"] == 2
         # Users' code runs in a child process, never in the server's own.
         assert shown["output"]["own"] != server.process.pid
+
+
+async def test_work_whose_handler_is_gone_waits_for_a_process_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import weft\n\n@weft.handler('mine')\ndef mine(config, context):\n    return 'ran'\n"
+    )
+    data, settings = tmp_path / "data", {"WEFT_IMPORTS": "mine"}
+    definition = {
+        "nodes": [
+            {"id": "nap", "handler": "sleep", "config": {"seconds": 0.5}},
+            {"id": "own", "handler": "mine", "dependencies": ["nap"]},
+            {"id": "lane", "handler": "mine", "dependencies": ["nap"], "queue": "echo"},
+            {"id": "other", "handler": "echo", "dependencies": ["nap"]},
+        ]
+    }
+    async with serving(data, settings=settings) as (server, api):
+        execution_id = await api.start(definition)
+        await server.kill()
+    async with serving(data) as (_, api):
+        path = f"/v1/executions/{execution_id}"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await api.get(f"{path}/nodes/other"))["state"] != "COMPLETED":
+                pass
+        for node in ("own", "lane"):
+            explained = await api.get(f"{path}/nodes/{node}/explain")
+            assert explained["state"] == "QUEUED"
+            assert [reason["code"] for reason in explained["reasons"]] == ["no_worker"]
+        depths = {queue["name"]: queue["depth"] for queue in (await api.get("/v1/queues"))["items"]}
+        assert (depths["mine"], depths["echo"]) == (1, 1)
+    async with serving(data, settings=settings) as (_, api):
+        shown = await api.terminal(execution_id)
+        assert shown["output"] == {"own": "ran", "lane": "ran", "other": {}}
+        assert not any(event["type"] == "node.retrying" for event in await api.history(execution_id))
 
 
 async def test_a_copy_made_while_the_server_runs_can_be_gone_on_from(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 import weft
 from weft import DefinitionError, InputError, NonRetryable, RetryAfter, Workflow, execute, run
 from weft.errors import DocumentError
+from weft.sdk.run import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -670,3 +671,16 @@ def test_a_graph_too_large_for_a_picture_is_told_in_words() -> None:
     assert flow._repr_svg_() is None
     assert "nodes: 501" in flow._repr_html_()
     assert "<img" not in run(flow)._repr_html_()
+
+
+def test_what_a_run_gives_is_not_written_out() -> None:
+    class Large:
+        def __repr__(self) -> str:
+            raise AssertionError("as text it may be a hundred megabytes")
+
+    large = Large()
+
+    async def main() -> Large:
+        return large
+
+    assert run_to_end(main()) is large

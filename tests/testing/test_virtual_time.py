@@ -67,7 +67,7 @@ def test_a_sleep_takes_exactly_its_time_and_none_of_ours() -> None:
 
     began = time.monotonic()
     assert run(main()) == [0.1, 60, 7200.000001, YEAR_SECONDS, 0.000001]
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def test_timers_fire_in_the_order_of_their_times() -> None:

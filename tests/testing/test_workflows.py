@@ -46,7 +46,7 @@ def document(*nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def in_no_time() -> Iterator[None]:
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def report() -> Workflow:

@@ -566,6 +566,14 @@ class TestSecrets:
         assert "WEFT_SECRET_OTHER" in by_id(shown)["a"]["error"]["message"]
         assert stage.started() == []
 
+    @pytest.mark.parametrize("handler", ["echo", "output"])
+    async def test_a_secret_that_is_missing_fails_a_node_that_would_only_repeat_it(
+        self, engine: Engine, stage: Stage, handler: str
+    ) -> None:
+        shown = await stage.run(workflow(node("a", handler=handler, config="x {{ secrets.OTHER }}")))
+        assert by_id(shown)["a"]["error"]["code"] == "bad_config"
+        assert "WEFT_SECRET_OTHER" in by_id(shown)["a"]["error"]["message"]
+
     async def test_a_secret_counts_for_the_cache_by_its_name(
         self, engine: Engine, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:

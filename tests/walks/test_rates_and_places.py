@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,6 +137,13 @@ class TestResourceTags:
             }
             for name in ("second", "third"):
                 assert await stage.reasons(execution_id, name) == ["rate_limited"]
+            shown = by_id(await engine.describe(execution_id))
+            # Each of them knows its turn, counted from the start that took the only token.
+            turns = [datetime.fromisoformat(shown[name]["due_at"]) for name in ("second", "third")]
+            since = datetime.fromisoformat(shown["first"]["started_at"])
+            assert [round((turn - since).total_seconds() * ONE.rate_per_second) for turn in turns] == [1, 2]
+            (reason,) = (await engine.explain(execution_id, "third"))["reasons"]
+            assert reason["until"] == shown["third"]["due_at"]
             await engine.cancel(execution_id)
 
     async def test_who_leaves_the_line_holds_nobody_up(self, stage: Stage) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.tracecheck import DrawnNode, check, merkle, seen_outputs
 from tests.walks.replay import FILES, Replay, read, registry, structural, with_rules
 
+from weft.cli.trace import read_journal
 from weft.core.validation import check as check_definition
 from weft.embedded import Engine
 from weft.settings import Settings
@@ -30,6 +31,7 @@ async def run(replay: Replay, data: Path | None) -> dict[str, Any]:
     async with Engine(registry=handlers, settings=settings, data=data) as engine:
         execution_id = await engine.submit(checked.plan, document=replay.document)
         await engine.wait(execution_id)
+        assert (await read_journal(engine.ports.journal, execution_id)).check() == []
         return await engine.describe(execution_id)
 
 

@@ -2,18 +2,22 @@
 
 Whatever is over a bound is refused at once with 503 ``overloaded`` and ``Retry-After``, and nothing of it is
 stored. A server that says no keeps what it has promised; one that takes everything ends by losing it.
+
+Room that comes free would go to whoever asks most often. So a caller who was turned away has a turn: until it
+comes again, those who came later find its room taken.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.api.problem import ProblemError
+from weft.core.time import micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from starlette.requests import HTTPConnection
 
@@ -27,6 +31,8 @@ MAX_WAITING = 10_000
 MAX_HELD_BYTES = 256 * 2**20
 
 RETRY_AFTER_SECONDS = 1
+# A caller that has not come again by then has given up its turn.
+TURN_SECONDS = 5
 
 _PLACE = "weft.place"
 
@@ -39,6 +45,42 @@ class OverloadedError(ProblemError):
 
 
 @dataclass(slots=True)
+class _Turn:
+    nodes: int
+    until: int
+
+
+class Line:
+    """Callers that were turned away, the one who has waited longest first."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, _Turn] = {}
+
+    def ahead_of(self, caller: str, *, now: int) -> int:
+        """Give how many nodes those want whose turn comes before this caller's."""
+        ahead = 0
+        for name, turn in list(self._turns.items()):
+            if name == caller:
+                break
+            if turn.until < now:
+                del self._turns[name]
+            else:
+                ahead += turn.nodes
+        return ahead
+
+    def join(self, caller: str, nodes: int, *, now: int) -> None:
+        """Take a turn, or keep the place that an earlier refusal gave."""
+        turn = _Turn(nodes, now + micros(TURN_SECONDS))
+        is_kept = caller in self._turns and self._turns[caller].until >= now
+        if not is_kept:
+            self._turns.pop(caller, None)
+        self._turns[caller] = turn
+
+    def leave(self, caller: str) -> None:
+        self._turns.pop(caller, None)
+
+
+@dataclass(slots=True)
 class Load:
     """How much the requests of one API have in hand."""
 
@@ -46,6 +88,9 @@ class Load:
     waiting: int = 0
     streams: int = 0
     held_bytes: int = 0
+    # Nodes that were let in and are not in the store yet.
+    coming: int = 0
+    line: Line = field(default_factory=Line, compare=False)
 
 
 class Place:
@@ -111,11 +156,12 @@ def waiting(request: HTTPConnection) -> Iterator[None]:
         place.stop_waiting()
 
 
-async def admit(service: Service, nodes: int) -> None:
-    """Return if executions with so many nodes in all may be submitted now, else raise the problem to answer.
+@asynccontextmanager
+async def admitted(service: Service, nodes: int, *, caller: str) -> AsyncIterator[None]:
+    """Let executions with so many nodes in all be submitted in this block, or raise the problem to answer.
 
     A server with nothing to do takes up anything, or a bound set too low would refuse one large execution
-    for ever. The count is of a moment ago: calls side by side may pass it together, each by its own nodes.
+    for ever.
     """
     if service.stopping.is_set():
         raise ProblemError(
@@ -124,9 +170,20 @@ async def admit(service: Service, nodes: int) -> None:
             "this server is stopping",
             headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
         )
-    backlog = await service.ports.store.backlog()
-    if backlog and backlog + nodes > service.settings.max_backlog:
+    load, now = service.load, service.ports.clock.now()
+    # With those on their way into the store: calls side by side must not pass the bound together.
+    backlog = await service.ports.store.backlog() + load.coming
+    ahead = load.line.ahead_of(caller, now=now)
+    if backlog + ahead and backlog + ahead + nodes > service.settings.max_backlog:
+        load.line.join(caller, nodes, now=now)
+        others = f", {ahead:,} more are for callers who have waited longer" if ahead else ""
         raise OverloadedError(
-            f"{backlog:,} nodes are waiting or running, and {nodes:,} more would pass the limit of "
+            f"{backlog:,} nodes are waiting or running{others}, and {nodes:,} more would pass the limit of "
             f"{service.settings.max_backlog:,} (WEFT_MAX_BACKLOG); try again when some have settled"
         )
+    load.line.leave(caller)
+    load.coming += nodes
+    try:
+        yield
+    finally:
+        load.coming -= nodes

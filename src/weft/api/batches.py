@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from fastapi import APIRouter, Query, Request, Response
 
 from weft.api import schema
-from weft.api.admission import admit
+from weft.api.admission import admitted
 from weft.api.answer import answer, cursor_of, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model
@@ -55,10 +55,11 @@ async def start_batch(request: Request) -> Response:
             submissions = await service.aside(make_batch, batch_id, source, body.inputs, manner, ports)
         except InputError as error:
             raise InputError(moved(error.problems, "/inputs")) from None
-        await admit(service, len(submissions) * len(source.plan.nodes))
         assert source.version is not None
         batch = NewBatch(id=batch_id, workflow=body.workflow, version=source.version, namespace=namespace)
-        await submit(submissions, ports, claim=claim, batch=batch)
+        nodes = len(submissions) * len(source.plan.nodes)
+        async with admitted(service, nodes, caller=caller_of(request).name):
+            await submit(submissions, ports, claim=claim, batch=batch)
 
     key = await service.aside(read_key, request, body)
     known = await once(key, f"batch/{batch_id}", ports, start)

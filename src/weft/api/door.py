@@ -27,6 +27,7 @@ from weft.api.problem import ProblemError, internal_response, problem_response
 from weft.telemetry import OTHER
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from starlette.responses import Response
@@ -46,6 +47,7 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _NO_STORE = (b"cache-control", b"no-store")
+_CLOSE = (b"connection", b"close")
 # Whatever else is sent as a method is not worth a time series.
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 
@@ -72,7 +74,7 @@ class Door:
         if head:
             # Whatever a GET would answer, without its content.
             scope = {**scope, "method": "GET"}
-        answers = _Answers(self._counting(scope, send), head=head)
+        answers = _Answers(self._counting(scope, send), head=head, stopping=self._service.stopping)
         place: Place | None = None
         try:
             scope["weft.caller"], open_route = await self._let_in(scope)
@@ -156,8 +158,9 @@ class _AnsweredError(Exception):
 class _Answers:
     """Sends an answer on, with what every answer has."""
 
-    def __init__(self, send: Send, *, head: bool) -> None:
+    def __init__(self, send: Send, *, head: bool, stopping: asyncio.Event) -> None:
         self._send = send
+        self._stopping = stopping
         self.head = head
         self.started = False
 
@@ -168,6 +171,9 @@ class _Answers:
             headers += _HEADERS
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append(_NO_STORE)
+            if self._stopping.is_set():
+                # A caller who kept the connection would be cut off when the process ends.
+                headers.append(_CLOSE)
             await self._send({**message, "headers": headers})
             if self.head:
                 await self._send({"type": "http.response.body"})

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from weft.api import schema
-from weft.api.admission import admit, waiting
+from weft.api.admission import admitted, waiting
 from weft.api.answer import answer, cursor_of, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model
@@ -134,8 +134,10 @@ async def _start(
             payload = read_input(body.input, source.plan, ports.bounds)
         if not isinstance(payload, bytes):
             raise InputError(moved(payload, "/input"))
-        await admit(service, len(source.plan.nodes))
-        (row,) = await submit([make_submission(execution_id, source, payload, manner)], ports, claim=claim)
+        async with admitted(service, len(source.plan.nodes), caller=caller_of(request).name):
+            (row,) = await submit(
+                [make_submission(execution_id, source, payload, manner)], ports, claim=claim
+            )
         return row
 
     started = await once(read_key(request, body), f"execution/{execution_id}", ports, start)

@@ -246,6 +246,16 @@ def fault_of(fault: Mapping[str, Any], fields: Collection[str] = ()) -> Problem:
             return Problem(pointer(path), _unknown(str(path[-1]), known))
         case "value_error":
             return Problem(pointer(path), str(context["error"]))
+        case "int_parsing":
+            return Problem(pointer(path), f"must be an integer, not {kind(given)}")
+        case "string_pattern_mismatch":
+            return Problem(pointer(path), f"must match {context['pattern']}")
+        case "string_too_long":
+            return Problem(pointer(path), f"must have at most {context['max_length']} characters")
+        case "too_short":
+            return Problem(pointer(path), f"must have at least {context['min_length']} of them")
+        case "too_long":
+            return Problem(pointer(path), f"must have at most {context['max_length']} of them")
         case type_ if type_ in _WORDS:
             return Problem(pointer(path), f"must be {_WORDS[type_]}, not {kind(given)}")
         case _:

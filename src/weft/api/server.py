@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from weft.api.connection import Connection
 from weft.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _KEEP_ALIVE_SECONDS = 75
 # What is under way when the process is asked to stop may take so long to answer.
 _LAST_ANSWERS_SECONDS = 5
+_LAST_PORT = 65535
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -28,6 +30,9 @@ def bind(host: str, port: int) -> socket.socket:
 
     It comes before anything else: a start that cannot succeed should touch nothing.
     """
+    if not 0 <= port <= _LAST_PORT:
+        # The resolver would take the last 16 bits of it for a port.
+        raise SettingsError(f"--port needs a number from 0 to {_LAST_PORT}, not {port}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -55,7 +60,7 @@ async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
     """Answer requests while the block runs; at its end, those under way are answered first."""
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -250,11 +250,11 @@ class EventStream(Response, ABC):
         async with asyncio.timeout(SLOWEST_SECONDS):
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def hear(self, subscription: Subscription) -> Sequence[History]:
+    async def hear(self, subscription: Subscription, *, at_once: bool = False) -> Sequence[History]:
         """Wait for something to be told, or for the time to look by oneself; comment when it is time to."""
         await self._clock.sleep(PACE_SECONDS)
         comment_seconds = (self._comment_at - self._clock.now()) / MICROSECONDS
-        wait_seconds = max(0.0, min(LOOK_SECONDS, comment_seconds))
+        wait_seconds = 0.0 if at_once else max(0.0, min(LOOK_SECONDS, comment_seconds))
         heard = await subscription.hear(wait_seconds=wait_seconds)
         if self._clock.now() >= self._comment_at:
             self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
@@ -271,6 +271,8 @@ class ExecutionStream(EventStream):
         self._after = after
         # Whether the last thing that is known of it is its end: a retry takes that back.
         self._ended = row.is_terminal
+        # Live events that are told with the next write, see ``_in_order``.
+        self._fresh: list[History] = []
 
     def subscribe(self) -> Subscription:
         return self._service.feed.subscribe(execution_id=self._id)
@@ -279,10 +281,10 @@ class ExecutionStream(EventStream):
         heard: Sequence[History] = ()
         while not await self._told_all(heard):
             look_at = self._clock.now() + micros(LOOK_SECONDS)
-            heard = await self.hear(subscription)
+            heard = await self.hear(subscription, at_once=bool(self._fresh))
             while self._has_all(heard, subscription) and self._clock.now() < look_at:
-                await self.write(interleave(heard, (), self._after), numbered=True)
-                heard = await self.hear(subscription)
+                await self.write(self._in_order(heard, ()), numbered=True)
+                heard = await self.hear(subscription, at_once=bool(self._fresh))
 
     def _has_all(self, heard: Sequence[History], subscription: Subscription) -> bool:
         """Say whether nothing that was told is a reason to read the journal."""
@@ -295,7 +297,7 @@ class ExecutionStream(EventStream):
             recorded = await journal.events(self._id, after=self._after, limit=PAGE_EVENTS)
             behind = len(recorded) == PAGE_EVENTS
             # For one who is so far behind, what was told live is old news.
-            events = recorded if behind else interleave(heard, recorded, self._after)
+            events = recorded if behind else self._in_order(heard, recorded)
             await self.write(events, numbered=True)
             for event in recorded:
                 self._after = event.seq
@@ -305,6 +307,22 @@ class ExecutionStream(EventStream):
                     self._ended = False
             if not behind:
                 return self._ended
+
+    def _in_order(self, heard: Sequence[History], recorded: Sequence[History]) -> list[History]:
+        """Put live events among the recorded ones; those of the last moment wait for the next write.
+
+        The ends that came before them may not be recorded yet. Where its own end is, there is nothing to
+        wait for.
+        """
+        fresh_from = self._clock.now() - micros(PACE_SECONDS)
+        ended = {(event.node, event.attempt) for event in recorded}
+        ripe: list[History] = []
+        fresh: list[History] = []
+        for event in (*self._fresh, *heard):
+            waits = not event.seq and event.at > fresh_from and (event.node, event.attempt) not in ended
+            (fresh if waits else ripe).append(event)
+        self._fresh = fresh
+        return interleave(ripe, recorded, self._after)
 
 
 class NamespaceStream(EventStream):
@@ -327,7 +345,10 @@ class NamespaceStream(EventStream):
 
 
 def interleave(heard: Sequence[History], recorded: Sequence[History], after: int) -> list[History]:
-    """Put live events among the recorded ones, as they were told.
+    """Put live events among the recorded ones, where they belong by their times or the order of telling.
+
+    By their times, because an end is recorded a little after it happened, and by then the next attempt has
+    started in its slot: more would seem to run than can.
 
     ``after``: up to this number all was told before. A live event of an attempt whose end is among that comes
     too late: it would show the attempt as running for ever.
@@ -336,14 +357,21 @@ def interleave(heard: Sequence[History], recorded: Sequence[History], after: int
     waiting = deque(recorded)
     merged: list[History] = []
     for event in heard:
-        if not event.seq:
-            if (event.node, event.attempt) not in ended:
-                merged.append(event)
-            continue
-        while waiting and waiting[0].seq <= event.seq:
-            merged.append(waiting.popleft())
+        while waiting and (_was_over(waiting[0], event) if not event.seq else waiting[0].seq <= event.seq):
+            end = waiting.popleft()
+            ended.add((end.node, end.attempt))
+            merged.append(end)
+        if not event.seq and (event.node, event.attempt) not in ended:
+            merged.append(event)
     merged.extend(waiting)
     return merged
+
+
+def _was_over(recorded: History, live: History) -> bool:
+    """Say whether what was recorded had happened when a live event did, and is not the end of its attempt."""
+    happened_at = recorded.at if recorded.finished_at is None else recorded.finished_at
+    is_own = (recorded.node, recorded.attempt) == (live.node, live.attempt)
+    return happened_at <= live.at and not is_own
 
 
 def _framed(event: History, *, numbered: bool) -> bytes:

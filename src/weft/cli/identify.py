@@ -60,11 +60,13 @@ async def _unique(
     prefix = text.strip().lower()
     if _WHOLE.fullmatch(prefix):
         return prefix
-    if len(prefix) < SHORTEST_PREFIX:
-        raise WeftError(f"{text!r} is too short for an id: give at least {SHORTEST_PREFIX} characters of it")
     digits = prefix.replace("-", "")
+    if not re.fullmatch(r"[0-9a-f]{0,32}", digits):
+        raise NotFoundError(f"there is no {kind} {text!r}")
+    if len(digits) < SHORTEST_PREFIX:
+        raise WeftError(f"{text!r} is too short for an id: give at least {SHORTEST_PREFIX} characters of it")
     found: list[str] = []
-    if re.fullmatch(r"[0-9a-f]{1,32}", digits) and (stretch := _stretch(digits)) is not None:
+    if (stretch := _stretch(digits)) is not None:
         async for item in made_in(*stretch):
             if item["id"].replace("-", "").startswith(digits):
                 found.append(item["id"])

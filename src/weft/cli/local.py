@@ -17,7 +17,7 @@ from weft.errors import DefinitionError, DocumentError, InputError, Problem, Set
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
 
     from weft.cli.follow import Followed
     from weft.core.plan import Plan
@@ -46,6 +46,8 @@ def run(
     quiet: Annotated[bool, Parameter(help="show no progress")] = False,
 ) -> int:
     """Run one definition in this process, and print its output."""
+    from weft.sdk.run import run_to_end
+
     settings = _settings(concurrency=concurrency)
     registry = load_registry(settings)
     loaded, checked = _check(file, registry, settings, named=False)
@@ -57,7 +59,10 @@ def run(
     _check_input(checked.plan, value)
     # What a user's function prints is for people; stdout is for the output alone.
     with redirect_stdout(sys.stderr):
-        followed = _run_loop(_follow(settings, registry, loaded, checked.plan, value, data=data, quiet=quiet))
+        followed = run_to_end(
+            _follow(settings, registry, loaded, checked.plan, value, data=data, quiet=quiet),
+            new_loop=loop_factory(),
+        )
     return _finish(followed, as_json=as_json, quiet=quiet)
 
 
@@ -76,7 +81,7 @@ def validate(
             _, checked = _check(file, registry, settings, named=True)
             problems, warnings, layers = checked.problems, checked.warnings, checked.layers
         except DocumentError as error:
-            problems, warnings, layers = [Problem("", str(error))], [], []
+            problems, warnings, layers = [Problem("", str(error).removeprefix(f"{file}: "))], [], []
         if problems:
             code = USAGE
         if as_json:
@@ -209,13 +214,6 @@ async def _follow(
             say(f"going on with execution {execution_id}, which was not finished")
         progress = open_progress(total, stream=sys.stderr, quiet=quiet, environ=os.environ)
         return await follow(engine, execution_id, total=total, progress=progress)
-
-
-def _run_loop(main: Coroutine[Any, Any, Followed]) -> Followed:
-    import asyncio
-
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(main)
 
 
 def loop_factory() -> Callable[[], AbstractEventLoop] | None:

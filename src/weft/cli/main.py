@@ -98,7 +98,7 @@ def _call(given: Sequence[str], *, debug: bool) -> int:
         _explain(f"{error}\ntry: weft --help", error, debug=debug)
         return USAGE
     except WeftError as error:
-        _explain(str(error), error, debug=debug)
+        _explain(_message_of(error), error, debug=debug)
         return _code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -136,6 +136,14 @@ def parser() -> App:
         parent = groups[first] if second else whole
         parent.command(command.function, name=second or first, help=command.summary)
     return whole
+
+
+def _message_of(error: WeftError) -> str:
+    from weft.errors import ApiError
+
+    if isinstance(error, ApiError) and error.status == 401:
+        return f"{error}; a command takes it from WEFT_API_KEY"
+    return str(error)
 
 
 def _code_of(error: WeftError) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 SMALL = 30
 MAX_FAILURES = 20
@@ -125,7 +126,8 @@ class PlainProgress:
         if snapshot.elapsed_seconds >= self._due:
             self._due = snapshot.elapsed_seconds + PLAIN_INTERVAL_SECONDS
             settled = f"{snapshot.settled_count:,} of {self._total:,} {self._noun} settled"
-            self._write(settled + _tail(snapshot, pace, self._total))
+            words = [settled, *_count_words(snapshot), *_pace_words(snapshot, pace, self._total)]
+            self._write(", ".join(words))
 
     def close(self) -> None:
         self._stream.flush()
@@ -172,15 +174,23 @@ class LiveProgress:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
-        from rich.text import Text
 
         pace = self._pace.per_second(snapshot)
+        settled = f"{snapshot.settled_count:,}/{self._total:,}"
         line = Table.grid(padding=(0, 1))
         line.add_row(
             ProgressBar(total=self._total, completed=snapshot.settled_count, width=24),
-            Text(f"{snapshot.settled_count:,}/{self._total:,}{_tail(snapshot, pace, self._total)}"),
+            _one_line(", ".join([settled, *_pace_words(snapshot, pace, self._total)])),
         )
-        return Group(line, Text(_names(snapshot), style="dim", no_wrap=True, overflow="ellipsis"))
+        counts, names = ", ".join(_count_words(snapshot)), _names(snapshot)
+        return Group(line, _one_line(f"{counts}: {names}" if names else counts, style="dim"))
+
+
+def _one_line(text: str, *, style: str = "") -> Text:
+    # A line that wraps moves all that is below it, ten times a second.
+    from rich.text import Text
+
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _describe(node: SettledNode) -> str:
@@ -188,29 +198,23 @@ def _describe(node: SettledNode) -> str:
     return f"{node.id}{took}{f'  {shorten(node.message)}' if node.message else ''}"
 
 
-def _tail(snapshot: Snapshot, pace: float, total: int) -> str:
-    """Say what differs from a smooth run, how fast it goes, and how long it still takes."""
-    counts = snapshot.counts
-    parts = [
-        f"{counts[state]:,} {state.value.lower()}"
-        for state in (
-            NodeState.FAILED,
-            NodeState.SKIPPED,
-            NodeState.CANCELLED,
-            NodeState.RUNNING,
-            NodeState.QUEUED,
-        )
-        if counts.get(state)
-    ]
-    if snapshot.retried:
-        parts.append(f"{snapshot.retried:,} retried")
-    parts.append(seconds_text(snapshot.elapsed_seconds))
+def _count_words(snapshot: Snapshot) -> list[str]:
+    """Say what differs from a smooth run, and last how many run."""
+    counts = {state.value.lower(): count for state, count in snapshot.counts.items()}
+    counts["retried"] = snapshot.retried
+    shown = ("failed", "skipped", "cancelled", "retried", "queued", "running")
+    return [f"{counts[word]:,} {word}" for word in shown if counts.get(word)]
+
+
+def _pace_words(snapshot: Snapshot, pace: float, total: int) -> list[str]:
+    """Say how long it has taken, how fast it goes, and how long it still takes."""
+    words = [seconds_text(snapshot.elapsed_seconds)]
     # A handful of nodes has no steady pace to foretell anything from.
     if total > SMALL and pace > 0:
-        parts.append(f"{pace:,.0f}/s" if pace >= 10 else f"{pace:.1f}/s")
+        words.append(f"{pace:,.0f}/s" if pace >= 10 else f"{pace:.1f}/s")
         if left := total - snapshot.settled_count:
-            parts.append(f"about {seconds_text(left / pace)} left")
-    return "".join(f", {part}" for part in parts)
+            words.append(f"about {seconds_text(left / pace)} left")
+    return words
 
 
 def _names(snapshot: Snapshot) -> str:

@@ -291,7 +291,8 @@ def _print_state(execution: Mapping[str, Any]) -> None:
 
 def _print_plan(plan: Mapping[str, Any]) -> None:
     run, keep = plan["run"], plan["reuse"]
-    print_text(f"generation {plan['generation']} would run {len(run):,} nodes and keep {len(keep):,}\n")
+    nodes = "node" if len(run) == 1 else "nodes"
+    print_text(f"generation {plan['generation']} would run {len(run):,} {nodes} and keep {len(keep):,}\n")
     rows = [[name, "run"] for name in run] + [[name, "keep"] for name in keep]
     print_text(table(["NODE", ""], rows[:MAX_SHOWN_NODES]))
     _say_left_out(len(rows), "--json")

@@ -76,6 +76,9 @@ class Feed(Protocol):
     def tell(self, events: Sequence[History], *, namespace: str) -> None:
         """Tell events to those who listen. It does not wait, and may be called on every path."""
 
+    def has_listeners(self) -> bool:
+        """Say whether anybody listens for anything: if not, a batch need not be looked through."""
+
     def wanted(self, execution_id: str) -> bool:
         """Say whether anybody may listen for this execution: if not, live events need not be made."""
 

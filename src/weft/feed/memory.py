@@ -24,7 +24,7 @@ class MemoryFeed:
         self._of_namespace: dict[str, set[MemorySubscription]] = {}
 
     def tell(self, events: Sequence[History], *, namespace: str) -> None:
-        if not self._of_execution and not self._of_namespace:
+        if not self.has_listeners():
             return
         everything = self._of_namespace.get(namespace, ())
         for event in events:
@@ -32,6 +32,9 @@ class MemoryFeed:
                 subscription.put(event)
             for subscription in everything:
                 subscription.put(event)
+
+    def has_listeners(self) -> bool:
+        return bool(self._of_execution or self._of_namespace)
 
     def wanted(self, execution_id: str) -> bool:
         if self._of_namespace:

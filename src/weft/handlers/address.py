@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -81,6 +82,7 @@ def is_public(address: Address) -> bool:
     return not any(address in network for network in _NOT_PUBLIC_4)
 
 
+@lru_cache(maxsize=1024)
 def read_host(host: str) -> Address | str:
     """Give the address that a URL's host spells out in any way, or else the name that it is.
 

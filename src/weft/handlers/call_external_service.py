@@ -47,8 +47,6 @@ CONFIG_SCHEMA = {
     "additionalProperties": False,
 }
 
-_DEFAULT_SUCCESS = ("2xx",)
-
 
 async def call_external_service(config: Json, context: NativeContext) -> Json:
     # Loaded at the first call: aiohttp takes longer than all of weft.
@@ -63,9 +61,9 @@ async def call_external_service(config: Json, context: NativeContext) -> Json:
         body=config.get("body"),
         idempotency_key=context.idempotency_key,
     )
-    received = await exchange(
-        request, context.outbound, is_success=success_of(config.get("success_status", _DEFAULT_SUCCESS))
-    )
+    wanted = config.get("success_status")
+    is_success = is_2xx if wanted is None else success_of(wanted)
+    received = await exchange(request, context.outbound, is_success=is_success)
     body, is_base64 = received.value()
     output = {
         "status": received.status,
@@ -76,7 +74,11 @@ async def call_external_service(config: Json, context: NativeContext) -> Json:
     return {**output, "body_encoding": "base64"} if is_base64 else output
 
 
-def success_of(wanted: list[int | str] | tuple[str, ...]) -> Callable[[int], bool]:
+def is_2xx(status: int) -> bool:
+    return status // 100 == 2
+
+
+def success_of(wanted: list[int | str]) -> Callable[[int], bool]:
     """Give the test for a status by a list of codes and classes such as ``2xx``."""
     codes = {item for item in wanted if isinstance(item, int)}
     classes = {int(item[0]) for item in wanted if isinstance(item, str)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from weft.handlers.address import Guard
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Outbound:
-    """One per worker. Nothing is opened, and aiohttp is not even loaded, before the first call.
+    """One per worker. Nothing is opened before the first call, nor aiohttp loaded, unless ``preload`` asks.
 
     There are two sessions, because a connection must not be shared between them: one for what workflows
     name, which the guard watches, and one for what the operator named, which may be on the inside.
@@ -34,6 +36,14 @@ class Outbound:
         self._keep_alive = keep_alive
         self._guarded: ClientSession | None = None
         self._trusted: ClientSession | None = None
+
+    @staticmethod
+    def preload() -> None:
+        """Load what calls need, in a thread: on the loop it would hold up everybody for half a second."""
+        # A daemon: a process that is asked to stop does not wait for it.
+        Thread(
+            target=import_module, args=("weft.handlers.exchange",), name="weft-preload", daemon=True
+        ).start()
 
     def guarded(self) -> ClientSession:
         if self._guarded is None:

@@ -106,9 +106,8 @@ class Registry:
         schema = self._schema(handler)
         if schema is not None:
             schema.require(config)
-        return Invocation(
-            name, is_coroutine_function(handler.function), partial(handler.function, config, context)
-        )
+        is_coroutine = handler.kind is HandlerKind.NATIVE or is_coroutine_function(handler.function)
+        return Invocation(name, is_coroutine, partial(handler.function, config, context))
 
     def add(self, handler: Handler) -> None:
         """Register a handler. Its name must be free, unless the same function is defined once more."""
@@ -145,7 +144,7 @@ class Registry:
         """Let ``python`` call ``module:name``, or with ``module:*`` each function that the module offers."""
         for pattern in patterns:
             if not _ALLOWED.match(pattern):
-                raise SettingsError(f"{pattern!r} must be 'module:name' or 'module:*'")
+                raise SettingsError(f"WEFT_PYTHON_ALLOW needs module:name or module:*, not {pattern!r}")
             self._allowed.add(pattern)
 
     def resolve(self, reference: str) -> python.PythonFunction:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.event import Event
     from weft.core.ledger import Standing
@@ -182,11 +182,23 @@ class Journal(Protocol):
     async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
         """Read one execution."""
 
-    async def nodes(self, execution_id: str) -> Mapping[str, NodeRow]:
-        """Read the rows of an execution's nodes; a node without a row is not listed."""
+    async def nodes(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        """Read the rows of an execution's nodes, all or those named; a node without a row is not listed.
 
-    async def events(self, execution_id: str, *, after: int = 0, limit: int = 500) -> Sequence[History]:
-        """Read the history after event number ``after``."""
+        They are those of one commit.
+        """
+
+    async def events(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        nodes: Collection[str] | None = None,
+    ) -> Sequence[History]:
+        """Read the history after event number ``after``; ``nodes``: only what is about one of these."""
 
     async def executions(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from heapq import nlargest
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,7 +36,7 @@ from weft.journal.contract import (
 from weft.journal.memory_workflows import MemoryWorkflows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.event import Event
 
@@ -205,11 +206,24 @@ class MemoryJournal(MemoryWorkflows):
         row = self._executions.get(execution_id)
         return row if row is not None and namespace in (None, row.namespace) else None
 
-    async def nodes(self, execution_id: str) -> Mapping[str, NodeRow]:
-        return dict(self._nodes.get(execution_id, {}))
+    async def nodes(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        rows = self._nodes.get(execution_id, {})
+        return dict(rows) if names is None else {name: rows[name] for name in names if name in rows}
 
-    async def events(self, execution_id: str, *, after: int = 0, limit: int = 500) -> Sequence[History]:
-        return self._events.get(execution_id, [])[after : after + limit]
+    async def events(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        nodes: Collection[str] | None = None,
+    ) -> Sequence[History]:
+        history = self._events.get(execution_id, [])
+        if nodes is None:
+            return history[after : after + limit]
+        return list(islice((event for event in history[after:] if event.node in nodes), limit))
 
     async def executions(
         self,

@@ -60,7 +60,7 @@ from weft.journal.sqlite_schema import open_for_reading, open_for_writing
 from weft.journal.sqlite_threads import Reader, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
     from sqlite3 import Connection
 
@@ -345,11 +345,20 @@ class SqliteJournal:
         found = await self._reader.run(queries.execution, execution_id)
         return found[1] if found is not None and namespace in (None, found[1].namespace) else None
 
-    async def nodes(self, execution_id: str) -> Mapping[str, NodeRow]:
-        return await self._reader.run(queries.nodes_of, execution_id)
+    async def nodes(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        return await self._reader.run(queries.nodes_of, execution_id, names)
 
-    async def events(self, execution_id: str, *, after: int = 0, limit: int = 500) -> Sequence[History]:
-        return await self._reader.run(queries.events, execution_id, after, limit)
+    async def events(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        nodes: Collection[str] | None = None,
+    ) -> Sequence[History]:
+        return await self._reader.run(queries.events, execution_id, after, limit, nodes)
 
     async def executions(
         self,

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
 
 _EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
-_NODES = f"SELECT {rows.NODE_COLUMNS} FROM nodes WHERE execution = ?"  # noqa: S608
+# SQLite joins rows to one: with a row each, every one of them would wait for Python's lock.
+_NODES = (
+    "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
+    f" (SELECT json_array({rows.NODE_COLUMNS}) AS line FROM nodes WHERE execution = ? AND node_id > ?{{}}"
+    " ORDER BY node_id LIMIT ?)"
+)
+_ALL_NODES = _NODES.format("")
+_NAMED_NODES = _NODES.format(" AND node_id IN (SELECT value FROM json_each(?))")
+# So many are joined: it bounds what is in memory twice.
+_JOINED_NODES = 2000
 _LETTERS = f"SELECT {rows.LETTER_COLUMNS} FROM dead_letters JOIN executions ON number = execution"  # noqa: S608
 _NUMBERED = ("executions", "purging")
 _IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
@@ -45,27 +54,47 @@ def active(connection: Connection, not_updated_since: int) -> list[ActiveExecuti
 
 def nodes(connection: Connection, number: int, names: Iterable[str] | None = None) -> dict[str, NodeRow]:
     """Read the rows of an execution's nodes: of those named, or of all."""
-    if names is None:
-        found = connection.execute(_NODES, (number,)).fetchall()
-    else:
-        sought = (
-            connection.execute(f"{_NODES} AND node_id = ?", (number, name)).fetchone() for name in names
-        )
-        found = [values for values in sought if values is not None]
-    return {values[0]: rows.read_node(values) for values in found}
+    found: dict[str, NodeRow] = {}
+    sql = _ALL_NODES if names is None else _NAMED_NODES
+    named = [] if names is None else [rows.write_json(list(names))]
+    last = ""
+    while True:
+        (joined,) = connection.execute(sql, (number, last, *named, _JOINED_NODES)).fetchone()
+        page = rows.read_joined(joined)
+        for values in page:
+            output = _output(connection, number, values[0]) if values[-1] else None
+            found[values[0]] = rows.read_node(values, output)
+        if len(page) < _JOINED_NODES:
+            return found
+        last = max(values[0] for values in page)
 
 
-def nodes_of(connection: Connection, execution_id: str) -> dict[str, NodeRow]:
-    number = connection.execute("SELECT number FROM executions WHERE id = ?", (execution_id,)).fetchone()
-    return {} if number is None else nodes(connection, number[0])
+def _output(connection: Connection, number: int, node_id: str) -> bytes | None:
+    sql = "SELECT output FROM nodes WHERE execution = ? AND node_id = ?"
+    output: bytes | None = connection.execute(sql, (number, node_id)).fetchone()[0]
+    return output
 
 
-def events(connection: Connection, execution_id: str, after: int, limit: int) -> list[History]:
-    # SQLite joins them to one row: with a row each, every one of them would wait for Python's lock.
+def nodes_of(connection: Connection, execution_id: str, names: Iterable[str] | None) -> dict[str, NodeRow]:
+    connection.execute("BEGIN")  # all of it as of one commit
+    try:
+        number = connection.execute("SELECT number FROM executions WHERE id = ?", (execution_id,)).fetchone()
+        return {} if number is None else nodes(connection, number[0], names)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def events(
+    connection: Connection, execution_id: str, after: int, limit: int, nodes: Iterable[str] | None
+) -> list[History]:
+    chosen, named = "", []
+    if nodes is not None:
+        chosen = " AND json_extract(CAST(body AS TEXT), '$.node') IN (SELECT value FROM json_each(?))"
+        named = [rows.write_json(list(nodes))]
     (joined,) = connection.execute(
-        "SELECT CAST(group_concat(body, ',') AS BLOB) FROM (SELECT body FROM events WHERE execution ="
-        " (SELECT number FROM executions WHERE id = ?) AND seq > ? ORDER BY seq LIMIT ?)",
-        (execution_id, after, limit),
+        "SELECT CAST(group_concat(body, ',') AS BLOB) FROM (SELECT body FROM events WHERE execution ="  # noqa: S608
+        f" (SELECT number FROM executions WHERE id = ?) AND seq > ?{chosen} ORDER BY seq LIMIT ?)",
+        (execution_id, after, *named, limit),
     ).fetchone()
     return rows.read_events(joined)
 
@@ -116,12 +145,21 @@ def batch(connection: Connection, batch_id: str, namespace: str) -> Batch | None
 def batch_results(
     connection: Connection, batch_id: str, after: int, limit: int
 ) -> list[tuple[int, ExecutionRow]]:
-    found = connection.execute(
-        f"SELECT {rows.RESULT_COLUMNS}, batch_index FROM executions JOIN progress ON execution = number"  # noqa: S608
-        " WHERE batch = ? AND batch_index > ? ORDER BY batch_index LIMIT ?",
+    (joined,) = connection.execute(
+        "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
+        f" (SELECT json_array({rows.RESULT_COLUMNS}) AS line FROM executions"
+        " JOIN progress ON execution = number"
+        " WHERE batch = ? AND batch_index > ? ORDER BY batch_index LIMIT ?)",
         (batch_id, after, limit),
-    )
-    return [(values[-1], rows.read_execution(values)) for values in found.fetchall()]
+    ).fetchone()
+    found = []
+    for *values, index, is_large in rows.read_joined(joined):
+        output = None
+        if is_large:
+            sql = "SELECT output FROM progress WHERE execution = ?"
+            (output,) = connection.execute(sql, values[:1]).fetchone()
+        found.append((index, rows.read_result(values, output)))
+    return sorted(found, key=lambda result: result[0])
 
 
 def census(connection: Connection) -> Census:

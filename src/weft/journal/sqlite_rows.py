@@ -86,11 +86,19 @@ _EXECUTION_COLUMNS = (
 )
 EXECUTION_COLUMNS = _EXECUTION_COLUMNS.format(input="input", output="output")
 # The same width, without reading what may be large.
-RESULT_COLUMNS = _EXECUTION_COLUMNS.format(input="x''", output="output")
 LISTED_COLUMNS = _EXECUTION_COLUMNS.format(input="NULL", output="NULL")
+# A larger output is read by itself: joined with others it would be in memory several times.
+_JOINED_OUTPUT_BYTES = 4096
+# An output is JSON text, so it is the same bytes again when it has been part of a longer one.
+_JOINED_OUTPUT = f"CASE WHEN length(output) <= {_JOINED_OUTPUT_BYTES} THEN CAST(output AS TEXT) END"
+_IS_LARGE = f"length(output) > {_JOINED_OUTPUT_BYTES}"
+RESULT_COLUMNS = (
+    _EXECUTION_COLUMNS.format(input="NULL", output=_JOINED_OUTPUT) + f", batch_index, {_IS_LARGE}"
+)
 NODE_COLUMNS = (
-    "node_id, attempt, ended, answered, state, generation, output, blob, output_bytes, worker, queued_at,"
-    " started_at, finished_at, seq, reason, cause, error, failures, losses, retry_at, issued, cached"
+    f"node_id, attempt, ended, answered, state, generation, {_JOINED_OUTPUT}, blob, output_bytes, worker,"
+    " queued_at, started_at, finished_at, seq, reason, cause, error, failures, losses, retry_at, issued,"
+    f" cached, {_IS_LARGE}"
 )
 LETTER_COLUMNS = (
     "dead_letters.id, executions.id, dead_letters.workflow, node_id, generation, attempt, handler, queue,"
@@ -109,7 +117,7 @@ def execution_values(number: int, row: ExecutionRow, index: int | None) -> Value
         row.workflow,
         row.version,
         row.digest,
-        _json(row.labels),
+        write_json(row.labels),
         row.priority,
         row.batch,
         index,
@@ -139,7 +147,7 @@ def progress_values(number: int, row: ExecutionRow) -> Values:
         row.skipped,
         row.cancelled,
         row.seq,
-        None if row.error is None else _json(row.error),
+        None if row.error is None else write_json(row.error),
         row.started_at,
         row.finished_at,
         row.deadline_at,
@@ -205,7 +213,7 @@ def node_values(number: int, row: NodeRow) -> Values:
         row.seq,
         _plain(row.reason),
         row.cause,
-        None if row.error is None else _json(row.error),
+        None if row.error is None else write_json(row.error),
         row.failures,
         row.losses,
         row.retry_at,
@@ -229,7 +237,7 @@ def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
         letter.attempt,
         letter.handler,
         letter.queue,
-        _json(letter.error),
+        write_json(letter.error),
         letter.state,
         letter.created_at,
         letter.error.get("code"),
@@ -268,8 +276,10 @@ def read_execution(values: Values) -> ExecutionRow:
     )
 
 
-def read_node(values: Values) -> NodeRow:
-    """Read NODE_COLUMNS back."""
+def read_node(values: list[Any], output: bytes | None) -> NodeRow:
+    """Read NODE_COLUMNS back; ``output`` is one that was read by itself."""
+    if values[6] is not None:
+        output = values[6].encode()
     return NodeRow(
         node_id=values[0],
         attempt=values[1],
@@ -277,7 +287,7 @@ def read_node(values: Values) -> NodeRow:
         answered=values[3],
         state=_NODE_STATES[values[4]],
         generation=values[5],
-        output=values[6],
+        output=output,
         blob=values[7],
         output_bytes=values[8],
         worker=values[9],
@@ -307,6 +317,12 @@ def read_listed(values: list[Any]) -> ExecutionRow:
     return read_execution(tuple(values))
 
 
+def read_result(values: list[Any], output: bytes | None) -> ExecutionRow:
+    """Read RESULT_COLUMNS back, but for the last two; ``output`` is one that was read by itself."""
+    values[21] = output if values[21] is None else values[21].encode()
+    return read_listed(values)
+
+
 def read_events(joined: bytes | None) -> list[History]:
     """Read the bodies of events, joined by commas in whatever order."""
     if joined is None:
@@ -331,7 +347,7 @@ def read_letter(values: Values | list[Any]) -> DeadLetter:
     )
 
 
-def _json(value: Any) -> str:
+def write_json(value: Any) -> str:
     return _encode(value).decode()
 
 

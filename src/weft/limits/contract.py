@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -57,6 +57,12 @@ class Limits(Protocol):
 
     async def leave(self, tag: str, ticket: Ticket) -> None:
         """Give up a place in the line, or a release that will not be used."""
+
+    async def due(self, tag: str) -> Mapping[Ticket, int]:
+        """Say of each who waits in the line when his token is there, if all before him start in time.
+
+        It is for those who look from outside: nothing is decided by it.
+        """
 
     async def hit(self, key: str, *, limit: int, window_seconds: float) -> float:
         """Count a call against a sliding window: 0.0 where it is allowed, else the seconds to wait."""

@@ -113,6 +113,16 @@ class MemoryLimits:
             line.waiting.pop(ticket, None)
             line.released.pop(ticket, None)
 
+    async def due(self, tag: str) -> Mapping[Ticket, int]:
+        line = self._lines.get(tag)
+        if line is None:
+            return {}
+        now, before = self._now(), len(line.released)
+        return {
+            ticket: line.bucket.next_token_at(now, taken=before + place)
+            for place, ticket in enumerate(line.waiting)
+        }
+
     async def hit(self, key: str, *, limit: int, window_seconds: float) -> float:
         now = self._now()
         window = self._windows.get(key)

@@ -75,7 +75,7 @@ async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequenc
     ports.committed(len(events), ports.clock.now() - began_at)
     orchestrator.cascades.learn(standings)
     ports.announce(standings)
-    if any(_sets_a_timer(standing) for standing in standings):
+    if _set_a_timer(standings):
         ports.timers_changed()
     return standings
 
@@ -96,14 +96,19 @@ async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[Standing]:
         return await ports.journal.record([unstorable(event, plan, reason=str(refusal))])
 
 
-def _sets_a_timer(standing: Standing) -> bool:
-    match standing.event:
-        case AttemptFailed():
+def _set_a_timer(standings: Sequence[Standing]) -> bool:
+    """Say whether any of these made a timer: for another attempt, or for a deadline."""
+    for standing in standings:
+        event, execution = standing.event, standing.execution
+        if isinstance(event, AttemptFailed):
             return True
-        case ExecutionStarted():
-            return standing.execution is not None and standing.execution.deadline_at is not None
-        case _:
-            return False
+        if (
+            isinstance(event, ExecutionStarted)
+            and execution is not None
+            and execution.deadline_at is not None
+        ):
+            return True
+    return False
 
 
 async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Sequence[FreeNode]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft.core.ledger import Standing
 
 _MOST_EXECUTIONS = 256
+_SKIPPING = (NodeFailed, NodeSkipped)
 
 
 class Cascades:
@@ -31,7 +32,7 @@ class Cascades:
         """Remember the skips that are committed; forget executions that are over."""
         for standing in standings:
             event, execution = standing.event, standing.execution
-            if not isinstance(event, NodeFailed | NodeSkipped) or standing.verdict is not Verdict.ACCEPTED:
+            if not isinstance(event, _SKIPPING) or standing.verdict is not Verdict.ACCEPTED:
                 continue
             assert execution is not None
             key = (event.execution_id, event.generation)

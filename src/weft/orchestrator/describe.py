@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from weft.core.explain import Position, explain
 from weft.core.expression import Scope
-from weft.core.output import execution_facts, node_value
+from weft.core.output import ExecutionFacts, node_value
 from weft.core.payload import decode
-from weft.core.readiness import READY, WAIT, readiness
+from weft.core.readiness import READY, WAIT, Readiness, readiness
 from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
 from weft.core.state import NodeState
 from weft.errors import EvaluationError, NotFoundError
+from weft.limits.contract import Ticket
 from weft.orchestrator.summary import Show, execution_fields, time_of
 from weft.store.contract import WorkerState
 
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 
 # So many nodes are shown before others have a turn on the loop.
 _SHOWN_AT_ONCE = 1000
+# So many events are read in one step.
+_READ_AT_ONCE = 500
 # A larger output is shown only where one node is asked for.
 SHOWN_OUTPUT_BYTES = 256 * 1024
 
@@ -105,8 +111,7 @@ async def describe_node(
     execution_id: str, node_id: str, ports: Ports, *, namespace: str | None = None, show: Show = decode
 ) -> dict[str, Any]:
     """Give one node with its config, all its attempts and its whole output."""
-    execution, plan, rows, sight = await _read(execution_id, ports, namespace)
-    _require_node(execution, plan, node_id)
+    execution, plan, rows, sight = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id)
     node = _node(node_id, row, plan, sight, show)
     if row is not None and row.blob is not None:
@@ -132,8 +137,10 @@ async def describe_dead_letters(letters: Sequence[DeadLetter], ports: Ports) -> 
             execution, plan = await _find(execution_id, ports)
         except NotFoundError:
             continue  # removed meanwhile, with its letters
-        rows = await ports.journal.nodes(execution_id)
-        attempts = await attempts_of(execution_id, {letter.node_id for letter in own}, ports)
+        failed = {letter.node_id for letter in own}
+        names = failed.union(*(plan.wanted[node_id] for node_id in failed))
+        rows = await ports.journal.nodes(execution_id, names=names)
+        attempts = await attempts_of(execution_id, failed, ports)
         for letter in own:
             config = await _config(letter.node_id, execution, plan, rows, ports, generation=letter.generation)
             shown[letter.id] = _letter(letter, config, attempts[letter.node_id])
@@ -172,17 +179,20 @@ async def attempts_of(
     """Read the attempts of nodes from the history: the end of each is an event."""
     found: dict[str, dict[int, dict[str, Any]]] = {node_id: {} for node_id in node_ids}
     after = 0
-    while page := await ports.journal.events(execution_id, after=after):
+    while page := await ports.journal.events(execution_id, after=after, limit=_READ_AT_ONCE, nodes=found):
         for event in page:
             outcome = _ENDS.get(event.type)
-            if outcome is None or not event.attempt or event.node not in found:
+            if outcome is None or not event.attempt:
                 continue
+            assert event.node is not None
             attempts = found[event.node]
             if outcome == "failed" and attempts.get(event.attempt, {}).get("outcome") == "lost":
                 continue  # a node that failed because this attempt was lost
             if outcome == "cancelled" and event.started_at is None:
                 continue  # no attempt was in hand
             attempts[event.attempt] = _attempt(event, outcome)
+        if len(page) < _READ_AT_ONCE:
+            break
         after = page[-1].seq
     return {node_id: [attempts[number] for number in sorted(attempts)] for node_id, attempts in found.items()}
 
@@ -196,8 +206,7 @@ async def explain_node(
     workers: Sequence[WorkerSight] | None,
 ) -> dict[str, Any]:
     """Say why a node is not running. ``workers``: those that are known (None: one serves whatever comes)."""
-    execution, plan, rows, sight = await _read(execution_id, ports, namespace)
-    _require_node(execution, plan, node_id)
+    execution, plan, rows, sight = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id) or NodeRow(node_id=node_id)
     position = None
     if sight is not None:
@@ -241,23 +250,44 @@ def _takes(worker: WorkerSight, node: Node) -> bool:
 
 
 async def _read(
-    execution_id: str, ports: Ports, namespace: str | None
+    execution_id: str, ports: Ports, namespace: str | None, *, node_id: str | None = None
 ) -> tuple[ExecutionRow, Plan, Mapping[str, NodeRow], Sight | None]:
     """Read all that is shown of an execution, so that the parts fit together.
 
     They are read one after the other while the execution goes on. The store comes first: a node that
     leaves it meanwhile has a row by then, so nothing is shown further back than it was before.
+
+    ``node_id``: only that node, and those whose outcomes it sees; the others may be a hundred thousand.
     """
     while True:
-        sight = await ports.store.look(execution_id)
+        sight = await ports.store.look(execution_id, names=None if node_id is None else [node_id])
         execution, plan = await _find(execution_id, ports, namespace)
-        rows = await ports.journal.nodes(execution_id)
+        names: Collection[str] = plan.nodes
+        if node_id is not None:
+            _require_node(execution, plan, node_id)
+            names = {node_id, *plan.wanted[node_id]}
+        rows = await ports.journal.nodes(execution_id, names=None if node_id is None else names)
         now, _ = await _find(execution_id, ports)
         if now.generation != execution.generation:
             continue  # the rows may be of either
-        if now.is_terminal and sum(row.is_settled for row in rows.values()) == len(plan.nodes):
+        if now.is_terminal and sum(row.is_settled for row in rows.values()) == len(names):
             return now, plan, rows, None
-        return execution, plan, rows, sight
+        return execution, plan, rows, sight and await _with_rates(sight, execution, ports)
+
+
+async def _with_rates(sight: Sight, execution: ExecutionRow, ports: Ports) -> Sight:
+    """Add to the nodes in a line for their rate limit when their turn comes."""
+    lined = {name: node for name, node in sight.nodes.items() if node.phase == "lined"}
+    if not lined:
+        return sight
+    due: dict[Ticket, int] = {}
+    for tag in {node.resource_tag for node in lined.values() if node.resource_tag is not None}:
+        due |= await ports.limits.due(tag)
+    timed = {
+        name: replace(node, due_at=due.get(Ticket(execution.id, execution.generation, name, node.attempt)))
+        for name, node in lined.items()
+    }
+    return replace(sight, nodes=sight.nodes | timed)
 
 
 def _require_node(execution: ExecutionRow, plan: Plan, node_id: str) -> None:
@@ -289,7 +319,7 @@ async def _config(
     blobs = await ports.journal.blobs([row.blob for row in named.values() if row.blob is not None])
     scope = Scope(
         input=decode(execution.input),
-        execution={**execution_facts(execution), "generation": generation},
+        execution={**ExecutionFacts(execution), "generation": generation},
         nodes={name: node_value(row, blobs.__getitem__) for name, row in named.items()},
     )
     try:
@@ -304,18 +334,21 @@ def _seen(
     """Give the outcomes that were fixed when the node became free; None: it was not, or was skipped."""
     settled = [row for name in plan.wanted[node_id] if (row := rows.get(name)) is not None and row.is_settled]
     # What an earlier generation left was there at once, the others came in the order of their events.
-    seen = {row.node_id: row for row in settled if row.generation < generation}
+    before = {row.node_id: row for row in settled if row.generation < generation}
     others = sorted((row for row in settled if row.generation == generation), key=lambda row: row.seq)
     node, parents = plan.nodes[node_id], plan.graph.parents[node_id]
-    while True:
-        known = [seen[parent] for parent in parents if parent in seen]
-        ready = readiness(node_id, node.trigger_rule, known, waiting=len(parents) - len(known))
-        if ready is READY:
-            return seen
-        if ready is not WAIT or not others:
-            return None
-        row = others.pop(0)
-        seen[row.node_id] = row
+
+    def seen(count: int) -> dict[str, NodeRow]:
+        return before | {row.node_id: row for row in others[:count]}
+
+    def decided(count: int) -> Readiness:
+        rows = seen(count)
+        known = [rows[parent] for parent in parents if parent in rows]
+        return readiness(node_id, node.trigger_rule, known, waiting=len(parents) - len(known))
+
+    # What is decided stays so. To go through them one by one would take a join of ten thousand minutes.
+    count = bisect_left(range(len(others)), True, key=lambda count: decided(count) is not WAIT)
+    return seen(count) if decided(count) is READY else None
 
 
 async def _find(execution_id: str, ports: Ports, namespace: str | None = None) -> tuple[ExecutionRow, Plan]:

@@ -220,7 +220,7 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
             )
         )
     answers = await ports.store.queue(tasks)
-    if ports.feed is not None:
+    if ports.feed is not None and ports.feed.has_listeners():
         for (task, _), answer in zip(tasks, answers, strict=True):
             if answer is Answer.YES and ports.feed.wanted(task.execution_id):
                 ports.feed.tell([node_queued(task)], namespace=task.namespace)

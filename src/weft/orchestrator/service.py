@@ -15,12 +15,14 @@ from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
 from weft.orchestrator.upkeep import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
+from weft.orchestrator.withdraw import withdraw
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from weft.core.task import Result
     from weft.ports import Ports
+    from weft.transport.contract import MessageDelivery
 
 log = logging.getLogger("weft.orchestrator")
 
@@ -52,6 +54,8 @@ class Orchestrator:
         self._retention_seconds = retention_seconds
         self.payloads = Payloads()
         self.cascades = Cascades()
+        # Batches that were read while the journal was away.
+        self.unfinished: list[Sequence[MessageDelivery]] = []
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._swept_at = 0
@@ -99,6 +103,10 @@ class Orchestrator:
     async def drain(self) -> None:
         """After stop: record what workers have reported since, so that it is not done again."""
         await self._guarded(lambda: drain(self, limit=BATCH))
+
+    async def withdraw(self) -> None:
+        """When no worker is left: take back what was marked as handed out and never started."""
+        await self._guarded(lambda: withdraw(self))
 
     async def _collecting(self) -> None:
         while True:

@@ -144,7 +144,15 @@ def run_to_end(main: Coroutine[Any, Any, _Result], *, new_loop: NewLoop | None =
     else:
         return _run_in_thread(main, new_loop)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(main)
+        return runner.run(_boxed(main))()
+
+
+async def _boxed(main: Coroutine[Any, Any, _Result]) -> Callable[[], _Result]:
+    """Give a result in a box. The runner puts the handler of Ctrl-C back by looking it up among the signals,
+    and the error of that lookup holds the ``repr`` of the task and of all that it returned, twice.
+    """
+    result = await main
+    return lambda: result
 
 
 def _run_in_thread(main: Coroutine[Any, Any, _Result], new_loop: NewLoop | None) -> _Result:

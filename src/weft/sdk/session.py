@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec import structs
+
 from weft.core.payload import Json, decode
 from weft.core.state import NodeState
 from weft.core.validation import check
@@ -123,7 +125,7 @@ class _Run:
         try:
             if callable(condition):
                 return bool(condition(self.context(step_id)))
-            return self.expressions[step_id].resolve(replace(scope, input=self.given), budget)
+            return self.expressions[step_id].resolve(structs.replace(scope, input=self.given), budget)
         except EvaluationError:
             raise
         except Exception as error:

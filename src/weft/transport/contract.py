@@ -14,7 +14,7 @@ import msgspec
 from weft.core.task import Result, Task, Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Container, Sequence
 
 Message: TypeAlias = Result | Wake
 
@@ -45,9 +45,18 @@ class Transport(Protocol):
         """Put tasks on their queues."""
 
     async def fetch(
-        self, consumer: str, *, queues: Collection[str] | None, limit: int, wait_seconds: float
+        self,
+        consumer: str,
+        *,
+        queues: Collection[str] | None,
+        limit: int,
+        wait_seconds: float,
+        handlers: Container[str] | None = None,
     ) -> Sequence[TaskDelivery]:
-        """Take up to ``limit`` tasks of these queues (None: of all), waiting a while for the first."""
+        """Take up to ``limit`` tasks of these queues (None: of all), waiting a while for the first.
+
+        ``handlers``: those that the consumer has (None: all). A task of any other waits for one who has it.
+        """
 
     async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
         """Say that these tasks need no further delivery."""

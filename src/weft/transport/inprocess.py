@@ -11,7 +11,7 @@ from weft.core.time import micros
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Container, Sequence
 
 # Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
 _OLDEST_EVERY = 8
@@ -39,27 +39,54 @@ class _Lane:
 
     def __init__(self) -> None:
         self.levels: tuple[deque[tuple[int, Task]], ...] = tuple(deque() for _ in PRIORITIES)
+        # By handler: tasks that nobody who has asked so far can run. One that is sent again stands once.
+        self.aside: dict[str, dict[tuple[str, int, str, int], tuple[int, Task]]] = {}
         self.came = 0
         self.taken = 0
 
     def __len__(self) -> int:
         return sum(len(level) for level in self.levels)
 
+    @property
+    def depth(self) -> int:
+        return len(self) + sum(map(len, self.aside.values()))
+
     def put(self, task: Task) -> None:
         self.came += 1
         self.levels[task.priority].append((self.came, task))
 
-    def take(self) -> Task:
+    def take(self, handlers: Container[str] | None) -> Task | None:
+        """Give the task whose turn it is, of these handlers; None: there is none of them."""
+        while len(self):
+            came, task = self._next()
+            if handlers is None or task.handler in handlers:
+                return task
+            key = (task.execution_id, task.generation, task.node_id, task.attempt)
+            self.aside.setdefault(task.handler, {}).setdefault(key, (came, task))
+        return None
+
+    def bring_back(self, handlers: Container[str] | None) -> None:
+        """Put what was set aside into its places again, if it is of these handlers."""
+        served = [name for name in self.aside if handlers is None or name in handlers]
+        back = sorted((entry for name in served for entry in self.aside.pop(name).values()), reverse=True)
+        for entry in back:
+            # Whatever was set aside came before all that is there.
+            self.levels[entry[1].priority].appendleft(entry)
+
+    def _next(self) -> tuple[int, Task]:
         self.taken += 1
-        waiting = [level for level in self.levels if level]
         if self.taken % _OLDEST_EVERY == 0:
-            level = min(waiting, key=lambda level: level[0][0])
-        else:
-            level = waiting[-1]
-        return level.popleft()[1]
+            level = min((level for level in self.levels if level), key=lambda level: level[0][0])
+            return level.popleft()
+        for level in reversed(self.levels):
+            if level:
+                return level.popleft()
+        raise IndexError("nothing waits here")
 
     def oldest_at(self) -> int | None:
-        return min((level[0][1].queued_at for level in self.levels if level), default=None)
+        waiting = [level[0][1].queued_at for level in self.levels if level]
+        aside = [task.queued_at for tasks in self.aside.values() for _, task in tasks.values()]
+        return min((*waiting, *aside), default=None)
 
 
 class InProcessTransport:
@@ -71,6 +98,8 @@ class InProcessTransport:
         self._lanes: dict[str, _Lane] = {}
         # Queues with something in them, in the order in which they are served next.
         self._waiting: dict[str, None] = {}
+        # Queues in which something was set aside.
+        self._aside: set[str] = set()
         self._messages: deque[Message] = deque()
         self._tasks_pending: _Pending[TaskDelivery] = _Pending()
         self._messages_pending: _Pending[MessageDelivery] = _Pending()
@@ -92,35 +121,59 @@ class InProcessTransport:
         self.put(tasks)
 
     async def fetch(
-        self, consumer: str, *, queues: Collection[str] | None, limit: int, wait_seconds: float
+        self,
+        consumer: str,
+        *,
+        queues: Collection[str] | None,
+        limit: int,
+        wait_seconds: float,
+        handlers: Container[str] | None = None,
     ) -> Sequence[TaskDelivery]:
-        taken = self._take(consumer, queues, limit)
+        taken = self._take(consumer, queues, limit, handlers)
         if not taken and wait_seconds > 0:
             until = asyncio.get_running_loop().time() + wait_seconds
             # Another may be quicker, or the task be of a queue that is not wanted here: then it waits on.
             while not taken and await self._woken("tasks", until):
-                taken = self._take(consumer, queues, limit)
+                taken = self._take(consumer, queues, limit, handlers)
         return taken
 
-    def _take(self, consumer: str, queues: Collection[str] | None, limit: int) -> list[TaskDelivery]:
+    def _take(
+        self, consumer: str, queues: Collection[str] | None, limit: int, handlers: Container[str] | None
+    ) -> list[TaskDelivery]:
         now = self._now()
         taken: list[TaskDelivery] = []
+        if self._aside:
+            self._bring_back(handlers)
         names = [name for name in self._waiting if queues is None or name in queues]
         while names and len(taken) < limit:
             share = max(1, (limit - len(taken)) // len(names))
             for name in names[: limit - len(taken)]:
                 lane = self._lanes[name]
                 for _ in range(min(share, len(lane), limit - len(taken))):
+                    task = lane.take(handlers)
+                    if task is None:
+                        break
                     self._ids += 1
-                    delivery = TaskDelivery(self._ids, lane.take())
+                    delivery = TaskDelivery(self._ids, task)
                     self._tasks_pending.entries[delivery.id] = (consumer, now, delivery)
                     taken.append(delivery)
                 # Served: the others come first the next time.
                 del self._waiting[name]
                 if len(lane):
                     self._waiting[name] = None
+                if lane.aside:
+                    self._aside.add(name)
             names = [name for name in names if name in self._waiting]
         return taken
+
+    def _bring_back(self, handlers: Container[str] | None) -> None:
+        for name in list(self._aside):
+            lane = self._lanes[name]
+            lane.bring_back(handlers)
+            if not lane.aside:
+                self._aside.remove(name)
+            if len(lane):
+                self._waiting[name] = None
 
     async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
         for identity in ids:
@@ -173,7 +226,7 @@ class InProcessTransport:
         return [
             QueueSight(
                 name,
-                len(lane),
+                lane.depth,
                 in_flight.get(name, 0),
                 lane.oldest_at(),
             )

@@ -11,7 +11,8 @@ them may have done it: none is charged, and each runs alone the next time, where
 The timeout of a call does not count either then: a neighbour may have held up the loop until it passed.
 
 Plain functions may have ``processes`` children, and coroutines as many again, so that neither kind keeps
-the other waiting. An idle child serves both, and no more than ``processes`` idle ones are kept.
+the other waiting. An idle child serves both, and no more than ``processes`` idle ones are kept. A child that
+says it is worn takes no more calls, and goes when its last has ended; another is started in its place.
 """
 
 from __future__ import annotations
@@ -155,8 +156,8 @@ class ChildPool:
     def has_room(self, child: _Child) -> None:
         """A call has ended: the next may start, and a child that is one too many may go."""
         self._serve_line()
-        staying = sum(not other.is_leaving for other in self._children)
-        if not child.calls and staying > self._processes:
+        staying = sum(other.takes_calls for other in self._children)
+        if not child.calls and (child.is_worn or staying > self._processes):
             child.dismiss()
 
     def has_gone(self, child: _Child) -> None:
@@ -192,7 +193,7 @@ class ChildPool:
         least: _Child | None = None
         used = 0
         for child in self._children:
-            if child.is_leaving:
+            if not child.takes_calls:
                 continue
             if not child.calls:
                 idle = child
@@ -219,6 +220,8 @@ class _Child:
         self.calls: dict[int, _Running] = {}
         # It takes no more calls.
         self.is_leaving = False
+        # It holds more than it should, and is to be replaced.
+        self.is_worn = False
         self.gone = asyncio.Event()
         self._pool = pool
         self._loop = asyncio.get_running_loop()
@@ -238,6 +241,10 @@ class _Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def takes_calls(self) -> bool:
+        return not self.is_leaving and not self.is_worn
 
     def is_shared(self) -> bool:
         return all(self._pool.may_share(running) for running in self.calls.values())
@@ -313,6 +320,7 @@ class _Child:
                 self._pool.learn(message.name, message.is_coroutine)
             case wire.Ended():
                 running_or_none = self.calls.pop(message.number, None)
+                self.is_worn = self.is_worn or message.is_worn
                 if running_or_none is not None:
                     running_or_none.end(_outcome(running_or_none, message))
                     self._pool.has_room(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,7 +11,7 @@ from weft.core.payload import decode, encode
 from weft.core.task import Result
 from weft.core.template import with_secrets
 from weft.errors import HandlerError
-from weft.handlers.contract import HandlerKind, NativeContext
+from weft.handlers.contract import HandlerKind, NativeContext, deadline_after
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
 from weft.handlers.secrets import hidden, lookup
 from weft.worker.call import AttemptLost, Call, Caller
@@ -36,12 +35,22 @@ class Runner:
         """Name the handlers whose tasks it can run."""
         return self._registry.names()
 
+    def __contains__(self, handler: object) -> bool:
+        """Say whether it can run tasks of a handler: what it cannot run is left for others."""
+        return isinstance(handler, str) and self._registry.knows(handler)
+
     def instant(self, task: Task) -> bool:
         """Say whether the task is done the moment it is asked for, without a wait."""
         return self._registry.kind(task.handler) is HandlerKind.INSTANT
 
     def run_instant(self, task: Task, started_at: int) -> Result:
         """Run a task that cannot block: its output is its config, byte for byte, with secrets hidden."""
+        if task.secrets:
+            try:
+                _secrets(task)
+            except HandlerError as error:
+                # It would not be seen, but nobody should take it for granted.
+                return self._result(task, started_at, classify(error))
         return self._result(task, started_at, Completed(task.config))
 
     async def run(self, task: Task, started_at: int) -> Result:
@@ -65,9 +74,8 @@ class Runner:
 
     def _without_secrets(self, outcome: Outcome, task: Task) -> Outcome:
         """Hide the secrets that a handler was given, wherever it repeats them."""
-        names = {part.name for slot in task.secrets for part in slot.parts if not isinstance(part, str)}
         try:
-            values = [lookup(name) for name in sorted(names)]
+            values = _secrets(task)
         except HandlerError:
             return outcome  # it was never given one
         if isinstance(outcome, Completed):
@@ -93,15 +101,12 @@ class Runner:
                     alone=task.losses > 0 or task.attempt > 1 + task.failures,
                 )
             )
-        deadline = datetime.fromtimestamp(self._ports.clock.now() / 1_000_000, UTC) + timedelta(
-            seconds=task.timeout_seconds
-        )
         context = NativeContext(
             execution_id=task.execution_id,
             node_id=task.node_id,
             generation=task.generation,
             attempt=task.attempt,
-            deadline=deadline,
+            deadline=deadline_after(self._ports.clock.now(), task.timeout_seconds),
             way_out=self._ports.outbound,
         )
         invocation = self._registry.bind(task.handler, config, context)
@@ -139,3 +144,9 @@ class Runner:
             lost=outcome is None,
             charged=charged,
         )
+
+
+def _secrets(task: Task) -> list[str]:
+    """Give the secrets that a task names; one that is not there raises BadConfig."""
+    names = {part.name for slot in task.secrets for part in slot.parts if not isinstance(part, str)}
+    return [lookup(name) for name in sorted(names)]

@@ -153,7 +153,11 @@ class Worker:
                 await self._slot_freed.wait()
             try:
                 deliveries = await self._ports.transport.fetch(
-                    self.name, queues=self.queues, limit=self.free_slots, wait_seconds=_FETCH_SECONDS
+                    self.name,
+                    queues=self.queues,
+                    limit=self.free_slots,
+                    wait_seconds=_FETCH_SECONDS,
+                    handlers=self._runner,
                 )
                 await self.take(deliveries)
             except Exception:
@@ -242,6 +246,7 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
     ]
     started = await ports.store.start(requests)
     await ports.transport.ack_tasks(worker, [delivery.id for delivery in deliveries])
+    feed = ports.feed if ports.feed is not None and ports.feed.has_listeners() else None
     ours = []
     for task, request, start in zip(tasks, requests, started, strict=True):
         if start.answer is Answer.YES:
@@ -256,8 +261,8 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
                 start.at,
             )
             ours.append((task, held))
-            if ports.feed is not None and ports.feed.wanted(task.execution_id):
-                ports.feed.tell([node_started(task, worker=worker, at=start.at)], namespace=task.namespace)
+            if feed is not None and feed.wanted(task.execution_id):
+                feed.tell([node_started(task, worker=worker, at=start.at)], namespace=task.namespace)
         elif start.answer is Answer.UNKNOWN:
             # The store has lost it: ask for a rebuild.
             wake = Wake(task.execution_id, task.generation, task.digest)

@@ -68,6 +68,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     output: bytes | None = None
     error: bytes | None = None
     retry_after_seconds: float | None = None
+    # The child holds so much that it should run no more calls.
+    is_worn: bool = False
 
 
 class Alive(msgspec.Struct, frozen=True, tag=True):

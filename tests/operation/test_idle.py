@@ -1,0 +1,29 @@
+"""A server with nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tests.operation.serving import serving
+from tests.operation.usage import cpu_seconds, memory, written_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def nap(seconds: float) -> dict[str, Any]:
+    return {"nodes": [{"id": "nap", "handler": "sleep", "config": {"seconds": seconds}}]}
+
+
+async def test_an_idle_server_is_small_asks_for_little_and_writes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as (server, api):
+        await api.terminal(await api.start(nap(0)))
+        pid = server.process.pid
+        # The first seconds belong to what has just been done.
+        await asyncio.sleep(1)
+        cpu, written = cpu_seconds(pid), written_bytes(pid)
+        await asyncio.sleep(6)
+        assert written_bytes(pid) == written
+        assert cpu_seconds(pid) - cpu < 0.06
+        assert memory(pid) < 120 * 2**20

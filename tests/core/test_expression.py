@@ -567,7 +567,7 @@ def test_a_value_of_the_wrong_kind_is_an_error_that_says_so(source: str, message
         ("nodes['a']", 'nodes["a"] is followed by one of: .error, .output, .reason, .state'),
         ("nodes.a.status", "nodes.a is followed by one of"),
         ("nodes|length", "nodes is followed by the id of a node"),
-        ("execution.started_at", "execution has no 'started_at'; it has: created_at, generation, id"),
+        ("execution.started_at", "execution has no 'started_at'; it has: id, workflow, version"),
         ("secrets.KEY", "only in the config of a node"),
         ("secrets|length", "only in the config of a node"),
     ],

@@ -142,7 +142,7 @@ class Story:
         assert await self.walk.store.look(execution.id) is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(workflows(), st.data())
 async def test_every_node_settles_once_and_the_execution_with_the_last(
     document: Json, data: st.DataObject
@@ -154,7 +154,7 @@ async def test_every_node_settles_once_and_the_execution_with_the_last(
     assert execution.unsettled == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(workflows(), st.data())
 async def test_an_event_again_changes_nothing(document: Json, data: st.DataObject) -> None:
     story = Story(document, data)

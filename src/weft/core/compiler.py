@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 64
 
 TESTS = ("defined", "none", "undefined")
-EXECUTION_FIELDS = ("created_at", "generation", "id", "labels", "version", "workflow")
+EXECUTION_FIELDS = ("id", "workflow", "version", "generation", "labels", "created_at")
 NODE_FIELDS = ("error", "output", "reason", "state")
 
 # What may be undefined, so that an operand of it has to be asked. Operators and literals never are.

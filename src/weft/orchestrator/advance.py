@@ -119,6 +119,10 @@ async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Se
         execution, plan = standing.execution, standing.plan
         if execution is None or plan is None or standing.verdict is Verdict.UNKNOWN:
             continue
+        if standing.event.generation != execution.generation:
+            # Nothing of it is in the row. And a retry that has committed may not be in the store yet: taken
+            # for lost there, it would be rebuilt, and all of it be in limbo for a lease.
+            continue
         entry = merged.get(execution.id)
         if entry is None:
             merged[execution.id] = (execution, plan, list(standing.rows))

@@ -22,4 +22,5 @@ CORPUS: tuple[Past, ...] = (
     Past("api_crash", 230, "the same, of a larger workflow"),
     Past("swarm", 230, "the same, of an execution that was paused before it was taken up"),
     Past("skew", 3, "a retry's delay counted from the clock of whoever judged the failure"),
+    Past("calm_control", 101296, "a stale result between a retry's commit and its install began a rebuild"),
 )

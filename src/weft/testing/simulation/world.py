@@ -251,7 +251,9 @@ class World:
             return False
         now = self.scheduler.now
         self._over_at = self._over_at or now
-        return not self.invariants.untidy() or now > self._over_at + micros(TIDY_SECONDS)
+        # Tidying up is promised for when the faults have ended: until then whoever does it may die each time.
+        calm_at = max(self._over_at, self._faults_end)
+        return not self.invariants.untidy() or now > calm_at + micros(TIDY_SECONDS)
 
     def _after_step(self, actor: Actor, step: Step | None) -> tuple[float, str | None] | None:
         """Say when the actor goes on: after a moment, after a freeze, or after its restart."""

@@ -9,11 +9,12 @@ import platform
 import sys
 
 from bench import server
+from bench.fleet import fleet
 from bench.scale import scale
 from bench.startup import startup
 from bench.workloads import WORKLOADS
 
-PARTS = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS}
+PARTS = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet}
 
 
 def main() -> int:

@@ -37,10 +37,10 @@ class Server:
 
     def memory_mb(self) -> float:
         """Give the memory of the process and its children."""
-        return sum(_resident_bytes(pid) for pid in (self.pid, *_children(self.pid))) / 1e6
+        return sum(resident_bytes(pid) for pid in (self.pid, *children(self.pid))) / 1e6
 
     def cpu_seconds(self) -> float:
-        return sum(_cpu_seconds(pid) for pid in (self.pid, *_children(self.pid)))
+        return sum(cpu_seconds(pid) for pid in (self.pid, *children(self.pid)))
 
     def written_bytes(self) -> int:
         lines = Path(f"/proc/{self.pid}/io").read_text().splitlines()
@@ -52,7 +52,7 @@ def running(**settings: str) -> Iterator[Server]:
     """Run ``weft up`` on a folder of its own, as a user would."""
     # Beside the sources and not in /tmp, which may be a file system in memory.
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=Path(__file__).parent))
-    port = _free_port()
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     environment |= {f"WEFT_{name}": value for name, value in settings.items()}
     process = subprocess.Popen(
@@ -63,7 +63,7 @@ def running(**settings: str) -> Iterator[Server]:
     )
     try:
         server = Server(f"http://127.0.0.1:{port}", process.pid)
-        run_loop(_wait_until_ready(server.url, process))
+        run_loop(wait_until_ready(server.url, process))
         yield server
     finally:
         process.send_signal(signal.SIGTERM)
@@ -83,14 +83,14 @@ def rest() -> Iterator[Figure]:
             target=at_least(1500),
         )
     with running() as server:
-        accepted, _ = run_loop(_submit_batches(server.url, graphs.chain(1), sizes=[5000] * 3))
+        accepted, _ = run_loop(run_batches(server.url, graphs.chain(1), sizes=[5000] * 3))
         yield Figure(
             workload="rest", what="batch submits", value=accepted, unit="exec/s", target=at_least(5000)
         )
     document = graphs.diamond()
     within = max(run(document, executions=5000).nodes_per_second for _ in range(2))
     with running() as server:
-        _, nodes = run_loop(_submit_batches(server.url, document, sizes=[5000, 5000]))
+        _, nodes = run_loop(run_batches(server.url, document, sizes=[5000, 5000]))
     yield Figure(workload="rest", what="W3 by batches, 5,000 executions", value=nodes, unit="nodes/s")
     yield Figure(workload="rest", what="W3 within one process", value=within, unit="nodes/s")
     yield Figure(
@@ -154,7 +154,7 @@ async def _submit_singly(url: str, count: int) -> float:
         return count / (time.perf_counter() - begun)
 
 
-async def _submit_batches(url: str, document: dict[str, Any], *, sizes: list[int]) -> tuple[float, float]:
+async def run_batches(url: str, document: dict[str, Any], *, sizes: list[int]) -> tuple[float, float]:
     """Run batches one after the other; give the best rate of accepted executions, and of nodes run."""
     async with aiohttp.ClientSession(url) as session:
         await _deploy(session, document)
@@ -199,7 +199,7 @@ def _callers(url: str, count: int) -> dict[str, Any]:
 # --- The process.
 
 
-async def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+async def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     async with aiohttp.ClientSession(url) as session, asyncio.timeout(_READY_SECONDS):
         while True:
             assert process.poll() is None, "weft up has ended; run it by hand to see why"
@@ -212,22 +212,22 @@ async def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
             await asyncio.sleep(0.05)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task")
     return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

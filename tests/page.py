@@ -11,6 +11,8 @@ A fence says how it is meant by the words behind its language:
 - ``$ weft up`` starts a server, on a port that is free, with the settings before it. The rest of the page
   finds it at ``WEFT_URL``; the next ``weft up`` takes its place. With ``exit=N`` it does not come up.
 - ``server``: where a page shows no ``weft up``, such a block has one started before it.
+- ``fleet``: from such a block on the settings name a Redis and a PostgreSQL of the page's own. There
+  ``$ weft api``, ``orchestrator`` and ``worker`` stay beside each other to the end of the page.
 - ``sh``: each line ``weft …`` is run; a server is seen ready, and stopped.
 - ``title="name"``: the block is also a file of that name, for the commands of the same page; a second block
   of that name takes its place from there on.
@@ -30,10 +32,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from weft.testing.postgres_server import PostgresServer
+from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,8 +60,8 @@ GAP = re.compile(r"(?<=\S) {2,}")
 LEFT_OUT = "…"
 
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
-SERVER = re.compile(r"^([A-Z_]+=('[^']*'|\S+) )*weft up\b")
-READY = re.compile(r"weft is ready at (?P<url>\S+)")
+SERVER = re.compile(r"^([A-Z_]+=('[^']*'|\S+) )*weft (?P<role>up|api|orchestrator|worker)\b(?!.*--help)")
+READY = re.compile(r"^weft( \w+)? is ready( at (?P<url>\S+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,8 @@ class Reader:
         }
         self._environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self._environment['PATH']}"
         self._server: _Server | None = None
+        self._fleet = ExitStack()
+        self._has_fleet = False
         self._printed = ""
 
     def read(self, page: Path) -> None:
@@ -148,6 +155,7 @@ class Reader:
                 self._do(block)
         finally:
             self._stop_server()
+            self._fleet.close()
 
     def _write(self, block: Block) -> None:
         title = block.mark("title")
@@ -158,6 +166,8 @@ class Reader:
         self._write(block)
         if "server" in block.marks and self._server is None:
             self._start_server("weft up")
+        if "fleet" in block.marks and not self._has_fleet:
+            self._start_fleet()
         match block.language:
             case "python":
                 self._run_script(block)
@@ -185,8 +195,9 @@ class Reader:
     def _type(self, command: Command, block: Block) -> None:
         line = re.sub(r"^\./dev run\s*(#.*)?$", "weft run examples/quickstart.yaml", command.line)
         line = re.sub(r"^\./dev run ", "weft ", line)
-        if SERVER.match(line) and block.mark("exit") is None:
-            printed = self._start_server(line)
+        server = SERVER.match(line)
+        if server and block.mark("exit") is None:
+            printed = self._start_server(line) if server["role"] == "up" else self._start_role(line)
         elif ASSIGNMENT.match(line) or line.startswith(("weft ", "pytest ")):
             # What is assigned is for the commands behind it as well.
             kept = self._folder / ".environment"
@@ -220,6 +231,20 @@ class Reader:
         self._environment["WEFT_URL"] = self._server.url
         return printed
 
+    def _start_fleet(self) -> None:
+        self._has_fleet = True
+        redis = self._fleet.enter_context(RedisServer())
+        postgres = self._fleet.enter_context(PostgresServer())
+        self._environment |= {"WEFT_REDIS_URL": redis.url, "WEFT_DATABASE_URL": postgres.url}
+
+    def _start_role(self, line: str) -> str:
+        server = _Server(line, self._folder, self._environment)
+        self._fleet.callback(server.stop)
+        printed = server.wait()
+        if server.url:
+            self._environment["WEFT_URL"] = server.url
+        return printed
+
     def _stop_server(self) -> None:
         if self._server is not None:
             self._server.stop()
@@ -233,20 +258,23 @@ def _read_environment(text: str) -> dict[str, str]:
 
 
 class _Server:
-    """``weft up`` on a terminal, as it was typed but for its port."""
+    """``weft up``, or a role of a fleet, on a terminal, as it was typed but for its port."""
 
     def __init__(self, line: str, folder: Path, environment: Mapping[str, str]) -> None:
         self.url = ""
         words = shlex.split(line, comments=True)
         settings = dict(word.split("=", 1) for word in words[: words.index("weft")])
-        flags = words[words.index("up") + 1 :]
+        at_role = words.index("weft") + 1
+        self._role, flags = words[at_role], words[at_role + 1 :]
         for at in (index + 1 for index, word in enumerate(flags) if word == "--data"):
             flags[at] = str(folder / flags[at].lstrip("/"))
         if "--port" in flags:
             del flags[flags.index("--port") : flags.index("--port") + 2]
+        if self._role in ("up", "api"):
+            flags += ["--port", "0"]
         self._terminal, theirs = os.openpty()
         self._process = subprocess.Popen(
-            ["weft", "up", *flags, "--port", "0"],
+            ["weft", self._role, *flags],
             cwd=folder,
             env={**environment, **settings},
             stdin=subprocess.DEVNULL,
@@ -261,8 +289,8 @@ class _Server:
 
     def wait(self) -> str:
         """Give what it has printed by the time it is ready."""
-        assert self._is_ready.wait(SECONDS_BEFORE_GIVING_UP), "the server is not ready"
-        assert self.url, f"the server ended: {self._printed}"
+        assert self._is_ready.wait(SECONDS_BEFORE_GIVING_UP), f"the server is not ready: {self._printed}"
+        assert self._process.poll() is None, f"the server ended: {self._printed}"
         return "\n".join(self._printed)
 
     def stop(self) -> None:
@@ -281,6 +309,6 @@ class _Server:
                 self._printed.append(line.rstrip())
                 ready = READY.search(line)
                 if ready is not None:
-                    self.url = ready["url"]
+                    self.url = ready["url"] or ""
                     self._is_ready.set()
         self._is_ready.set()

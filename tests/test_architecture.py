@@ -19,6 +19,7 @@ FLOORS = {
     "clock": 2,
     "drawing": 2,
     "logs": 2,
+    "redis": 2,
     "settings": 2,
     "telemetry": 2,
     # ports
@@ -34,8 +35,8 @@ FLOORS = {
     "orchestrator": 5,
     "worker": 5,
     # what puts them together
-    "assembly": 6,
-    "embedded": 7,
+    "embedded": 6,
+    "fleet": 7,
     # doors
     "api": 8,
     "sdk": 8,

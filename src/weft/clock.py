@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Protocol
 
 from weft.core.time import MICROSECONDS
 
-_OFFSET_NS = time.time_ns() - time.monotonic_ns()
+# A test may give a process a clock that is wrong by so many seconds.
+_WRONG_NS = int(float(os.environ.get("WEFT_TEST_CLOCK_OFFSET", "0")) * 1e9)
+_OFFSET_NS = time.time_ns() - time.monotonic_ns() + _WRONG_NS
 
 
 class Clock(Protocol):
@@ -31,6 +34,38 @@ class RealClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class ServerClock:
+    """The time of a server that many share, carried on by this machine's monotonic clock.
+
+    What a process's own clock says of the time of day is of no consequence to a fleet.
+    """
+
+    def __init__(self) -> None:
+        self._real = RealClock()
+        self._ahead = 0
+        self._latest = 0
+
+    def now(self) -> int:
+        self._latest = max(self._latest, self._real.now() + self._ahead)
+        return self._latest
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def begin(self) -> int:
+        """Give this machine's own time, when the server is asked for its."""
+        return self._real.now()
+
+    def follow(self, server_now: int, *, asked_at: int) -> int:
+        """Take over the time that the server gave; give by how much this machine was ahead of it.
+
+        It is taken to be that of the middle of the call.
+        """
+        answered_at = self._real.now()
+        self._ahead = server_now - (asked_at + answered_at) // 2
+        return -self._ahead
 
 
 class VirtualClock:

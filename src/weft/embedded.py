@@ -103,7 +103,8 @@ class Engine:
     ``recovers``: whether it takes up all that an earlier process left in the folder, as a server does. A
     script does not: it may lack the functions of another's workflow, and would fail it. ``clock``: another
     time than the real one, which passes on the loop alone. ``runner``: runs tasks in place of our own.
-    ``metrics``: counts what happens, and notices when the loop stands still.
+    ``metrics``: counts what happens, and notices when the loop stands still. ``journal``: makes another one
+    than ``data`` says; this process has to be the only one on it.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Engine:
         clock: Clock | None = None,
         runner: Callable[[Ports], Runner] | None = None,
         metrics: Metrics | None = None,
+        journal: Callable[[], Journal] | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         clock = clock or RealClock()
@@ -147,7 +149,7 @@ class Engine:
         self._outbound = Outbound(settings, clock)
         self.ports = Ports(
             store=self._store,
-            journal=self._open_journal(data, clock, settings),
+            journal=self._open_journal(data, clock, settings) if journal is None else journal(),
             transport=transport,
             limits=self._make_limits(settings, clock) if limits is None else limits(clock),
             clock=clock,
@@ -163,7 +165,7 @@ class Engine:
         )
         if metrics is not None:
             self.ports.committed = metrics.committed
-        if data is None:
+        if data is None and journal is None:
             # In memory a blob would lie no farther away than the row that names it.
             self.ports.inline_bytes = bounds.max_payload_bytes
         self.orchestrator = Orchestrator(
@@ -256,6 +258,14 @@ class Engine:
         await self.orchestrator.withdraw()
         await self._caller.close()
         await self._outbound.close()
+
+    async def started(self) -> None:
+        """Let those who look on see its worker; it is at work since it was entered."""
+        await self.worker.announce()
+
+    def faults(self) -> Mapping[str, str | None]:
+        """Say of orchestrator and worker what keeps them from their work; None: nothing does."""
+        return {"orchestrator": self.orchestrator.fault(), "worker": self.worker.fault()}
 
     # -- executions --------------------------------------------------------------------------------
 

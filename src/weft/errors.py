@@ -19,7 +19,10 @@
     ├── DataFolderError          a data folder that is held by another process, or newer than this weft
     ├── JournalError             the journal cannot be reached or did not commit
     │   ├── OutcomeUnknownError  a commit was sent and its answer was lost
+    │   ├── SchemaError          the database has not had every migration; names `weft migrate`
     │   └── UnstorableError      something in the batch can never be stored; nothing of it was
+    ├── StoreError               the store or the transport cannot be reached, or lost the call
+    ├── NoServerError            no Redis or PostgreSQL was found to test with; says what would give one
     └── HandlerError             what a handler says of its own failure
         ├── NonRetryable         another attempt would fail the same way
         └── RetryAfter           another attempt, but not before .seconds have passed
@@ -161,8 +164,20 @@ class OutcomeUnknownError(JournalError):
     """A commit was sent and its answer was lost: the batch may be written or not."""
 
 
+class SchemaError(JournalError):
+    """The schema of the database is behind this weft: it is for ``weft migrate`` to bring it up to date."""
+
+
 class UnstorableError(JournalError):
     """Something in the batch can never be stored, however often it is tried: nothing was written."""
+
+
+class StoreError(WeftError):
+    """The store or the transport cannot be reached. What was asked of it may have happened or not."""
+
+
+class NoServerError(WeftError):
+    """No Redis or PostgreSQL server was found on this machine, or it did not start."""
 
 
 class HandlerError(WeftError):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from weft.clock import Clock
     from weft.core.ledger import Standing
+    from weft.core.seal import Seal
     from weft.feed.contract import Feed
     from weft.handlers.outbound import Outbound
     from weft.journal.contract import Journal
@@ -20,12 +22,25 @@ if TYPE_CHECKING:
     from weft.transport.contract import Transport
 
 
+_T = TypeVar("_T")
+
+
 def _nobody(standings: Sequence[Standing]) -> None:
     """Tell nobody."""
 
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+async def one_by_one(calls: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Await calls of a port in their order: the quickest way where none of them has to wait."""
+    return [await call for call in calls]
+
+
+async def all_at_once(calls: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Await calls of a port together: what goes to a server then goes in one write."""
+    return await asyncio.gather(*calls)
 
 
 def _uncounted(events: int, microseconds: int) -> None:
@@ -48,12 +63,23 @@ class Ports:
     stale_result_seconds: float = 30.0
     # Free nodes that nobody has dispatched for this long are looked after by the sweep.
     sweep_seconds: float = 5.0
+    # How often completions are committed that the store alone has; None: each is, before anything follows
+    # from it. New executions keep the one or the other to their end.
+    checkpoint_seconds: float | None = None
+    # So many partitions the store has: an execution lies in one of them.
+    partitions: int = 1
+    # Configs over this size lie in the journal as blobs too; None: tasks do not leave this process.
+    inline_config_bytes: int | None = None
+    # Seals tasks, which tells a result that answers one from a message somebody made up; None: nobody could.
+    seal: Seal | None = None
     # Outputs over this size lie in the journal as blobs and travel by reference.
     inline_bytes: int = 256 * 1024
     # Where those who look on are told what happens; None: nobody looks on here.
     feed: Feed | None = None
     # How handlers call services outside; None: they cannot.
     outbound: Outbound | None = None
+    # How several calls of one kind are made that do not depend on each other.
+    together: Callable[[Iterable[Awaitable[Any]]], Awaitable[list[Any]]] = field(default=one_by_one)
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
     announce: Callable[[Sequence[Standing]], None] = field(default=_nobody)
     timers_changed: Callable[[], None] = field(default=_nothing)

@@ -228,7 +228,8 @@ class Settings:
         "strict",
         _choice("strict", "checkpoint"),
         "`strict`: a result is committed before anything that depends on it starts; `checkpoint`: "
-        "committed every `ORCHESTRATOR_CHECKPOINT_INTERVAL`",
+        "committed every `ORCHESTRATOR_CHECKPOINT_INTERVAL`, Redis carries the rest; without Redis, "
+        "`strict`. An execution keeps the one that it was started with",
     )
     orchestrator_checkpoint_interval_seconds: float = _setting(10.0, _duration, "see `DURABILITY`")
     orchestrator_stale_result_timeout_seconds: float = _setting(

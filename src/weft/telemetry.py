@@ -166,6 +166,9 @@ COMMIT_EVENTS = Metric(
     _COMMIT_EVENTS,
 )
 JOURNAL_UP = Metric("weft_journal_up", GAUGE, (), "1 where the journal answered this request in time, else 0")
+STORE_UP = Metric(
+    "weft_store_up", GAUGE, (), "1 where the store of live states answered this request in time, else 0"
+)
 HTTP_REQUESTS = Metric(
     "weft_http_requests_total",
     COUNTER,
@@ -216,6 +219,7 @@ METRICS: tuple[Metric, ...] = (
     COMMIT_DURATION,
     COMMIT_EVENTS,
     JOURNAL_UP,
+    STORE_UP,
     HTTP_REQUESTS,
     HTTP_DURATION,
     STREAMS_OPEN,

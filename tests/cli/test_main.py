@@ -4,10 +4,13 @@ import importlib
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from weft.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,11 +24,22 @@ def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) ->
 def test_the_overview_and_the_version_come_without_the_parser() -> None:
     script = (
         "import sys\nfrom weft.cli.main import main\nmain(['--help'])\nmain(['--version'])\n"
-        "heavy = {'cyclopts', 'rich', 'asyncio', 'yaml', 'weft.settings'} & sys.modules.keys()\n"
-        "sys.exit(' '.join(heavy) or 0)"
+        "heavy = {'cyclopts', 'rich', 'asyncio', 'yaml', 'redis', 'asyncpg', 'weft.settings'}\n"
+        "sys.exit(' '.join(heavy & sys.modules.keys()) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_runs_in_one_process_loads_no_client_of_a_server() -> None:
+    script = (
+        "import sys\nfrom weft.cli.main import main\nassert main(['run', 'examples/quickstart.yaml']) == 0\n"
+        "sys.exit(' '.join({'redis', 'hiredis', 'asyncpg', 'fastapi'} & sys.modules.keys()) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_of_the_table_exists() -> None:

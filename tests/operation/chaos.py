@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+from tests.operation.calling import calling, layered
 from tests.operation.serving import Api, Server, serving
-from tests.tracecheck import DrawnNode, check, merkle
+from tests.tracecheck import check, merkle
 
 from weft.core.trace import check as check_trace
 from weft.core.trace_state import stored_rows
@@ -44,7 +45,7 @@ class Chaos:
         self.draw = random.Random(seed)
         self.data = folder / "data"
         self.service = RecordingService()
-        self.graph = _layers(layers, width)
+        self.graph = layered(layers, width)
         self.kills = 0
         # Idempotency key → execution, once a server has said so.
         self.accepted: dict[str, str] = {}
@@ -60,22 +61,7 @@ class Chaos:
 
     def definition(self) -> dict[str, Any]:
         """Every node posts its parents' tokens to the service, and gives the token it is answered with."""
-        return {
-            "name": "chaos",
-            "nodes": [
-                {
-                    "id": node.id,
-                    "handler": "call_external_service",
-                    "dependencies": list(node.parents),
-                    "trigger_rule": node.rule,
-                    "config": {
-                        "url": f"{self.service.url}/{node.id}",
-                        "body": {"parents": [f"{{{{ {parent}.body.token }}}}" for parent in node.parents]},
-                    },
-                }
-                for node in self.graph
-            ],
-        }
+        return {"name": "chaos", "nodes": calling(self.graph, self.service.url)}
 
     async def submit(self, api: Api, count: int) -> None:
         """Submit new executions, and first those of which no answer came."""
@@ -215,18 +201,6 @@ async def _list(api: Api) -> list[str]:
         if page["next_cursor"] is None:
             return ids
         cursor = f"&cursor={page['next_cursor']}"
-
-
-def _layers(count: int, width: int) -> list[DrawnNode]:
-    """Draw a root, layers behind it with up to two parents a node, and a join."""
-    nodes = [DrawnNode("root", ())]
-    above = ["root"]
-    for layer in range(count):
-        names = [f"n{layer}_{i}" for i in range(width)]
-        for i, name in enumerate(names):
-            nodes.append(DrawnNode(name, tuple(sorted({above[(i * k + k) % len(above)] for k in (1, 2)}))))
-        above = names
-    return [*nodes, DrawnNode("join", tuple(above))]
 
 
 async def kill_at_random(folder: Path, *, seed: int, kills: int, say: bool = False) -> Chaos:

@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Server:
-    """One process of ``weft up``, on a port that was free."""
+    """One process of ``weft up``, on a port that was free, or of another command that stays."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -45,12 +45,24 @@ class Server:
         folder: Path | None = None,
     ) -> Self:
         """Start a server and return at once; ``ready`` waits for it."""
+        return await cls.launch(
+            *("up", "--port", "0", "--data", str(data), *flags),
+            command=command,
+            settings=settings or {},
+            folder=folder or data.parent,
+        )
+
+    @classmethod
+    async def launch(
+        cls, *arguments: str, command: Sequence[str] = WEFT, settings: Mapping[str, str], folder: Path
+    ) -> Self:
+        """Start any command of weft that stays."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
         environment["PYTHONPATH"] = str(ROOT)
         process = await asyncio.create_subprocess_exec(
-            *(*command, "up", "--port", "0", "--data", str(data), *flags),
-            env={**environment, **(settings or {})},
-            cwd=folder or data.parent,
+            *(*command, *arguments),
+            env={**environment, **settings},
+            cwd=folder,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             limit=2**20,
@@ -58,8 +70,8 @@ class Server:
         return cls(process)
 
     async def ready(self) -> str:
-        """Give the server's address once it listens."""
-        self.url = (await self.logged("server.ready"))["url"]
+        """Give the server's address once it is at work; what listens nowhere has none."""
+        self.url = (await self.logged("server.ready")).get("url", "")
         return self.url
 
     async def logged(self, name: str) -> dict[str, Any]:
@@ -82,7 +94,8 @@ class Server:
 
     async def ended(self) -> int:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await self._reading
+            # Whoever waits in vain may still kill it.
+            await asyncio.shield(self._reading)
             return await self.process.wait()
 
     def events(self, name: str) -> list[dict[str, Any]]:

@@ -68,12 +68,12 @@ def test_everything_that_is_wrong_is_found_at_once_with_what_to_do(tmp_path: Pat
         WEFT_LLM_BASE_URL="http://llm.example",
         WEFT_LLM_API_KEY="hunter2hunter2",
         WEFT_API_KEYS="short",
-        WEFT_REDIS_URL="redis://h",
+        WEFT_REDIS_URL="redis://:hunter2@127.0.0.1:1",
         WEFT_URL="http://127.0.0.1:1",
     )
     assert code == 1
     bad = {one["check"]: one for one in checks if one["state"] != "ok"}
-    assert set(bad) == {"settings", "data", "imports", "secrets", "llm", "server"}
+    assert set(bad) == {"settings", "data", "redis", "imports", "secrets", "llm", "server"}
     assert all(one["advice"] for one in bad.values())
     messages = " ".join(one["message"] for one in checks)
     for part in (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from weft.api.problem import ProblemError
 from weft.core.time import micros
+from weft.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -90,6 +91,8 @@ class Load:
     held_bytes: int = 0
     # Nodes that were let in and are not in the store yet.
     coming: int = 0
+    # The backlog when the store last told it, with what was let in since: it counts while the store is away.
+    known_backlog: int = field(default=0, compare=False)
     line: Line = field(default_factory=Line, compare=False)
 
 
@@ -157,11 +160,11 @@ def waiting(request: HTTPConnection) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def admitted(service: Service, nodes: int, *, caller: str) -> AsyncIterator[None]:
+async def admitted(service: Service, nodes: int, *, caller: str) -> AsyncIterator[bool]:
     """Let executions with so many nodes in all be submitted in this block, or raise the problem to answer.
 
-    A server with nothing to do takes up anything, or a bound set too low would refuse one large execution
-    for ever.
+    Gives whether the store is there: they are accepted without it too, and wait for it. A server with
+    nothing to do takes up anything, or a bound set too low would refuse one large execution for ever.
     """
     if service.stopping.is_set():
         raise ProblemError(
@@ -172,7 +175,12 @@ async def admitted(service: Service, nodes: int, *, caller: str) -> AsyncIterato
         )
     load, now = service.load, service.ports.clock.now()
     # With those on their way into the store: calls side by side must not pass the bound together.
-    backlog = await service.ports.store.backlog() + load.coming
+    try:
+        load.known_backlog = await service.ports.store.backlog()
+        is_there = True
+    except StoreError:
+        is_there = False
+    backlog = load.known_backlog + load.coming
     ahead = load.line.ahead_of(caller, now=now)
     if backlog + ahead and backlog + ahead + nodes > service.settings.max_backlog:
         load.line.join(caller, nodes, now=now)
@@ -184,6 +192,7 @@ async def admitted(service: Service, nodes: int, *, caller: str) -> AsyncIterato
     load.line.leave(caller)
     load.coming += nodes
     try:
-        yield
+        yield is_there
+        load.known_backlog += nodes
     finally:
         load.coming -= nodes

@@ -23,6 +23,9 @@ from weft.api import (
 from weft.api.door import Door
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
     from weft.api.service import Service
 
 # In the order in which a request is compared with them.
@@ -31,6 +34,15 @@ _NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, health, p
 
 def create_app(service: Service) -> FastAPI:
     """Make the application that serves one engine."""
+    return _create(service, _NOUNS)
+
+
+def create_health_app(service: Service) -> FastAPI:
+    """Make the application of a process without the API: whether it is well, and what it counts."""
+    return _create(service, (health,))
+
+
+def _create(service: Service, nouns: Sequence[ModuleType]) -> FastAPI:
     app = _Weft(
         title="weft",
         version=version("weft"),
@@ -42,7 +54,7 @@ def create_app(service: Service) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for noun in _NOUNS:
+    for noun in nouns:
         # The routes themselves, not copies of them: the door asks which of them will serve a request.
         app.router.routes.extend(noun.router.routes)
     problem.install(app)

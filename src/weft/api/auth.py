@@ -82,8 +82,7 @@ class Keys:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._callers = [
-            (_digest(key.encode()), Caller(DEFAULT_NAMESPACE, name := _fingerprint(key), name))
-            for key in keys
+            (_digest(key.encode()), Caller(DEFAULT_NAMESPACE, name := fingerprint(key), name)) for key in keys
         ]
 
     def __bool__(self) -> bool:
@@ -111,7 +110,7 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _fingerprint(key: str) -> str:
+def fingerprint(key: str) -> str:
     """Name a key in history and log. Too short to find the key from it, long enough to tell a few apart."""
     return "key-" + hashlib.blake2b(key.encode(), digest_size=4, person=b"weft actor").hexdigest()
 

@@ -11,11 +11,11 @@ from weft.api.admission import admitted
 from weft.api.answer import answer, cursor_of, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model
-from weft.api.executions import SHOW, moved
+from weft.api.executions import SHOW, moved, not_told
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
 from weft.api.problem import invalid_request
 from weft.api.service import service_of
-from weft.errors import InputError, NotFoundError, Problem
+from weft.errors import InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import NewBatch
 from weft.orchestrator.batch import cancel_batch, make_batch
 from weft.orchestrator.submit import Manner, find_source, submit
@@ -107,8 +107,11 @@ async def list_results(
 async def cancel(batch_id: str, request: Request) -> Response:
     """Cancel every execution of a batch that is not terminal."""
     await _require(request, batch_id)
-    caller = caller_of(request)
-    await cancel_batch(batch_id, service_of(request).ports, namespace=caller.namespace, actor=caller.actor)
+    caller, ports = caller_of(request), service_of(request).ports
+    try:
+        await cancel_batch(batch_id, ports, namespace=caller.namespace, actor=caller.actor)
+    except StoreError as error:
+        raise not_told(request, error) from error
     return answer(batch_fields(await _require(request, batch_id)), status=202)
 
 

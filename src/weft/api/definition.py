@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.core.validation import Checked, check
+from weft.errors import StoreError
 from weft.store.contract import WorkerState
 
 if TYPE_CHECKING:
@@ -37,12 +38,7 @@ async def check_definition(service: Service, document: Json, *, named: bool) -> 
 
     The plan keeps the document: it is not to be changed afterwards.
     """
-    announced = frozenset(
-        handler
-        for worker in await service.ports.store.workers()
-        if worker.state is not WorkerState.LOST
-        for handler in worker.handlers
-    )
+    announced = await _announced(service)
     return await service.aside(
         check,
         document,
@@ -52,3 +48,15 @@ async def check_definition(service: Service, document: Json, *, named: bool) -> 
         resource_limits=service.settings.resource_limits,
         just_read=True,
     )
+
+
+async def _announced(service: Service) -> frozenset[str]:
+    """Give the handlers of living workers; while the store is away, those that it last told of."""
+    try:
+        workers = await service.ports.store.workers()
+    except StoreError:
+        return service.announced
+    service.announced = frozenset(
+        handler for worker in workers if worker.state is not WorkerState.LOST for handler in worker.handlers
+    )
+    return service.announced

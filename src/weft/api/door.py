@@ -24,6 +24,8 @@ from weft.api.auth import (
     unauthenticated,
 )
 from weft.api.problem import ProblemError, internal_response, problem_response
+from weft.errors import StoreError
+from weft.limits.memory import MemoryLimits
 from weft.telemetry import OTHER
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Door:
         self._service = service
         self._routes = routes
         self._keys = Keys(service.settings.api_keys)
+        # While the fleet's own counts cannot be reached, each process counts for itself.
+        self._own_limits = MemoryLimits({}, now=service.ports.clock.now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -139,9 +143,11 @@ class Door:
         if rate is None or peer is None:
             return
         who = caller.actor if caller is not None and caller.actor is not None else peer
-        wait = await self._service.ports.limits.hit(
-            f"api/{who}", limit=rate.requests, window_seconds=rate.per_seconds
-        )
+        name, window = f"api/{who}", rate.per_seconds
+        try:
+            wait = await self._service.ports.limits.hit(name, limit=rate.requests, window_seconds=window)
+        except StoreError:
+            wait = await self._own_limits.hit(name, limit=rate.requests, window_seconds=window)
         if wait > 0:
             raise ProblemError(
                 429,

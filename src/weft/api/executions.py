@@ -17,18 +17,24 @@ from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.definition import check_definition
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
-from weft.api.problem import invalid_request
+from weft.api.problem import ProblemError, invalid_request, log_away, store_away
 from weft.api.service import service_of
 from weft.api.waiting import wait_for_end
 from weft.core.payload import encode
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import parse_rfc3339
-from weft.errors import DefinitionError, InputError, NotFoundError, Problem
+from weft.errors import DefinitionError, InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import ExecutionQuery
 from weft.orchestrator import control
 from weft.orchestrator.describe import describe_execution, describe_node, describe_nodes, explain_node
 from weft.orchestrator.submit import Manner, Source, find_source, make_submission, read_input, submit
-from weft.orchestrator.summary import NOTHING_IN_FLIGHT, summarise, summarise_all, summary
+from weft.orchestrator.summary import (
+    NOTHING_IN_FLIGHT,
+    in_flight_of,
+    summarise,
+    summarise_all,
+    summary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -125,8 +131,10 @@ async def _start(
     namespace = caller_of(request).namespace
     manner = Manner(namespace=namespace, labels=body.labels, priority=body.priority)
     execution_id = ports.new_id()
+    is_live = True
 
     async def start(claim: Claim | None) -> ExecutionRow:
+        nonlocal is_live
         source = await find()
         if _is_large(request):
             payload = await service.aside(read_input, body.input, source.plan, ports.bounds)
@@ -134,7 +142,7 @@ async def _start(
             payload = read_input(body.input, source.plan, ports.bounds)
         if not isinstance(payload, bytes):
             raise InputError(moved(payload, "/input"))
-        async with admitted(service, len(source.plan.nodes), caller=caller_of(request).name):
+        async with admitted(service, len(source.plan.nodes), caller=caller_of(request).name) as is_live:
             (row,) = await submit(
                 [make_submission(execution_id, source, payload, manner)], ports, claim=claim
             )
@@ -145,7 +153,8 @@ async def _start(
         return await _answer_start(request, started.removeprefix("execution/"), wait, status=200)
     if wait is not None:
         return await _answer_start(request, execution_id, wait, status=202)
-    return answer(summary(started, NOTHING_IN_FLIGHT, show=SHOW), status=202, headers=_location(execution_id))
+    shown = summary(started, NOTHING_IN_FLIGHT if is_live else None, show=SHOW)
+    return answer(shown, status=202, headers=_location(execution_id))
 
 
 async def _answer_start(request: Request, execution_id: str, wait: float | None, *, status: int) -> Response:
@@ -333,7 +342,10 @@ async def get_node(execution_id: str, node_id: str, request: Request) -> Respons
 async def explain(execution_id: str, node_id: str, request: Request) -> Response:
     """Say why a node is not running."""
     ports, namespace = service_of(request).ports, caller_of(request).namespace
-    workers = await ports.store.workers()
+    try:
+        workers = await ports.store.workers()
+    except StoreError:
+        workers = None
     return answer(await explain_node(execution_id, node_id, ports, namespace=namespace, workers=workers))
 
 
@@ -382,12 +394,23 @@ async def _control(
     execution_id: str, request: Request, act: Callable[..., Awaitable[ExecutionRow]]
 ) -> Response:
     await require_execution(request, execution_id)
-    row = await act(execution_id, service_of(request).ports, actor=caller_of(request).actor)
+    try:
+        row = await act(execution_id, service_of(request).ports, actor=caller_of(request).actor)
+    except StoreError as error:
+        raise not_told(request, error) from error
     return await _answer_row(row, service_of(request))
 
 
+def not_told(request: Request, error: StoreError) -> ProblemError:
+    """Answer a control call that is recorded, and that the workers could not be told of."""
+    log_away(request.scope, error)
+    return store_away(
+        "it is recorded; the workers cannot be told now, so what runs may go on for a while: repeat the call"
+    )
+
+
 async def _answer_row(row: ExecutionRow, service: Service) -> Response:
-    (in_flight,) = await service.ports.store.in_flight([row.id])
+    (in_flight,) = await in_flight_of([row.id], service.ports)
     return answer(summary(row, in_flight, show=SHOW), status=202)
 
 

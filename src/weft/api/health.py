@@ -19,9 +19,13 @@ from weft.core.time import MICROSECONDS
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from weft.api.service import Service
+    from weft.ports import Ports
+    from weft.store.contract import WorkerSight
+    from weft.telemetry import Metrics
+    from weft.transport.contract import QueueSight
 
 log = logging.getLogger("weft.api")
 
@@ -75,8 +79,12 @@ async def check_readiness(request: Request) -> Response:
     Anybody may ask, so a message names no path and no address; the log has the details.
     """
     service = service_of(request)
-    faults: dict[str, str | None] = {"journal": await _journal_fault(service)}
-    faults |= {name: find_fault() for name, find_fault in service.checks.items()}
+    known = service.faults()
+    # What is known to be away is not asked, and what is there is asked now.
+    faults = {"journal": known.get("journal") or await _journal_fault(service)}
+    if "store" in known:
+        faults["store"] = known["store"] or await _store_fault(service)
+    faults |= {name: fault for name, fault in known.items() if name not in faults}
     faults["stopping"] = "it is stopping, and takes no new work" if service.stopping.is_set() else None
     ready = not any(faults.values())
     checks = {
@@ -95,6 +103,18 @@ async def _journal_fault(service: Service) -> str | None:
     except WeftError as error:
         log.warning("journal.unavailable", extra={"error": str(error)})
         return "it cannot be read or written now; the log says why"
+    return None
+
+
+async def _store_fault(service: Service) -> str | None:
+    try:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            await service.ports.store.token()
+    except TimeoutError:
+        return f"it did not answer within {LONGEST_SECONDS:g} s"
+    except WeftError as error:
+        log.warning("store.unavailable", extra={"error": str(error)})
+        return "it cannot be reached now, and work waits for it; the log says why"
     return None
 
 
@@ -117,7 +137,8 @@ async def _journal_fault(service: Service) -> str | None:
 async def read_metrics(request: Request) -> Response:
     """Give what this process counts, for Prometheus."""
     service = service_of(request)
-    await _look_around(service)
+    if service.shows_fleet:
+        await _look_around(service)
     return Response(service.metrics.render(), media_type=telemetry.CONTENT_TYPE)
 
 
@@ -132,10 +153,13 @@ async def _look_around(service: Service) -> None:
         {(state,): active.get(state, 0) for state in ExecutionState if census and state not in TERMINAL},
     )
     metrics.show(telemetry.DEAD_LETTERS_OPEN, {(): census.open_letters} if census else {})
-    metrics.show(telemetry.NODES_UNSETTLED, {(): await ports.store.backlog()})
-    queues, now = await ports.transport.queues(), ports.clock.now()
+    metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams})
+    fleet = await _in_time(_look(ports))
+    metrics.show(telemetry.STORE_UP, {(): fleet is not None})
+    backlog, queues, running, workers = fleet or (None, (), {}, None)
+    metrics.show(telemetry.NODES_UNSETTLED, {} if backlog is None else {(): backlog})
+    now = ports.clock.now()
     metrics.show(telemetry.QUEUE_DEPTH, {(queue.name,): queue.depth for queue in queues})
-    running = await ports.store.running_by_queue()
     metrics.show(telemetry.QUEUE_IN_FLIGHT, {(name,): count for name, count in running.items()})
     metrics.show(
         telemetry.QUEUE_OLDEST,
@@ -144,16 +168,30 @@ async def _look_around(service: Service) -> None:
             for queue in queues
         },
     )
-    workers = await ports.store.workers()
-    states = ("alive", "draining", "lost")
+    _show_workers(metrics, workers)
+
+
+async def _look(
+    ports: Ports,
+) -> tuple[int, Sequence[QueueSight], Mapping[str, int], Sequence[WorkerSight]]:
+    return (
+        await ports.store.backlog(),
+        await ports.transport.queues(),
+        await ports.store.running_by_queue(),
+        await ports.store.workers(),
+    )
+
+
+def _show_workers(metrics: Metrics, workers: Sequence[WorkerSight] | None) -> None:
+    states = () if workers is None else ("alive", "draining", "lost")
+    workers = workers or ()
     metrics.show(
         telemetry.WORKERS, {(state,): sum(worker.state == state for worker in workers) for state in states}
     )
     alive = [worker for worker in workers if worker.state == "alive"]
     busy = sum(worker.running for worker in alive)
     free = sum(worker.concurrency for worker in alive) - busy
-    metrics.show(telemetry.WORKER_SLOTS, {("busy",): busy, ("free",): free})
-    metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams})
+    metrics.show(telemetry.WORKER_SLOTS, {("busy",): busy, ("free",): free} if states else {})
 
 
 async def _in_time(asked: Awaitable[_T]) -> _T | None:

@@ -84,6 +84,16 @@ def invalid_request(problems: Sequence[Problem]) -> ProblemError:
     return ProblemError(422, "invalid_request", _counted("request", problems), problems=problems)
 
 
+def store_away(detail: str) -> ProblemError:
+    """Say that the store cannot be reached now, and what that means for the call."""
+    return ProblemError(503, "unavailable", detail, headers={"Retry-After": str(_RETRY_AFTER_SECONDS)})
+
+
+def log_away(scope: Scope, error: errors.WeftError) -> None:
+    """Write down why a request could not be served: the message may name an address, the answer does not."""
+    log.warning("api.unavailable", extra={"trace_id": trace_id_of(scope), "error": str(error)})
+
+
 def trace_id_of(scope: Scope) -> str:
     """Give the name under which this request is found in the log."""
     trace_id: str | None = scope.get(_TRACE_ID)
@@ -154,6 +164,8 @@ def to_problem(error: Exception) -> ProblemError | None:
             return ProblemError(409, "not_allowed", str(error), state=error.state)
         case errors.UnstorableError():
             return None
+        case errors.SchemaError():
+            return store_away("the schema of the database is behind this server: run `weft migrate`")
         case errors.JournalError():
             # The message may name a file or an address, so it goes to the log and not to the caller.
             return ProblemError(
@@ -162,6 +174,8 @@ def to_problem(error: Exception) -> ProblemError | None:
                 "the journal cannot be reached now; try again",
                 headers={"Retry-After": str(_RETRY_AFTER_SECONDS)},
             )
+        case errors.StoreError():
+            return store_away("the store of live states cannot be reached now; try again")
         case RequestValidationError():
             found = [_query_fault(dict(fault)) for fault in error.errors()]
             return invalid_request(found)
@@ -183,9 +197,8 @@ def install(app: FastAPI) -> None:
         problem = to_problem(error)
         if problem is None:
             return internal_response(request.scope, error)
-        if isinstance(error, errors.JournalError):
-            extra = {"trace_id": trace_id_of(request.scope), "error": str(error)}
-            log.warning("api.unavailable", extra=extra)
+        if isinstance(error, errors.JournalError | errors.StoreError):
+            log_away(request.scope, error)
         return problem_response(request.scope, problem)
 
     async def answer_http(request: HTTPConnection, error: Exception) -> Response:

@@ -25,14 +25,15 @@ _LAST_ANSWERS_SECONDS = 5
 _LAST_PORT = 65535
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, chosen_by: str = "--port") -> socket.socket:
     """Take an address, without listening yet; raises SettingsError where that cannot be.
 
-    It comes before anything else: a start that cannot succeed should touch nothing.
+    It comes before anything else: a start that cannot succeed should touch nothing. ``chosen_by``: what
+    people choose the port with.
     """
     if not 0 <= port <= _LAST_PORT:
         # The resolver would take the last 16 bits of it for a port.
-        raise SettingsError(f"--port needs a number from 0 to {_LAST_PORT}, not {port}")
+        raise SettingsError(f"{chosen_by} needs a number from 0 to {_LAST_PORT}, not {port}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -45,7 +46,7 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        raise _refused(host, port, error) from error
+        raise _refused(host, port, error, chosen_by) from error
     return bound
 
 
@@ -89,9 +90,13 @@ async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
         await server.shutdown([bound])
 
 
-def _refused(host: str, port: int, error: OSError) -> SettingsError:
+def _refused(host: str, port: int, error: OSError, chosen_by: str = "--port") -> SettingsError:
     if error.errno == errno.EADDRINUSE:
-        return SettingsError(f"port {port} of {host} is taken by another process; choose one with --port")
+        return SettingsError(
+            f"port {port} of {host} is taken by another process; choose one with {chosen_by}"
+        )
     if error.errno == errno.EACCES:
-        return SettingsError(f"port {port} needs rights this user lacks; choose one above 1023 with --port")
+        return SettingsError(
+            f"port {port} needs rights this user lacks; choose one above 1023 with {chosen_by}"
+        )
     return SettingsError(f"cannot listen on {host} port {port}: {error.strerror}")

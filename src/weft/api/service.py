@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from weft.api.admission import Load
 from weft.telemetry import Metrics
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection
 
-    from weft.embedded import Engine
     from weft.feed.contract import Feed
     from weft.handlers.registry import Registry
     from weft.ports import Ports
@@ -25,12 +24,47 @@ if TYPE_CHECKING:
 # loop in between; several threads are there so that a slow document does not hold up the quick ones.
 _THREADS = 4
 
+# What others do in a fleet is heard through hints, which may be lost: whoever waits asks the journal so
+# often, and all who wait together not more often than so many times a second.
+_LOOK_SECONDS = 1.0
+_LOOKS_A_SECOND = 200
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="weft-api")
+
+
+def _no_faults() -> Mapping[str, str | None]:
+    return {}
+
+
+class Process(Protocol):
+    """What serves in this process: a whole engine, or a share of a fleet."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def ports(self) -> Ports: ...
+
+    @property
+    def metrics(self) -> Metrics | None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def started(self) -> None:
+        """Return once it is open and at work."""
+
+    async def drain(self) -> None:
+        """Stop in good order; the journal may still be read afterwards."""
+
+    def faults(self) -> Mapping[str, str | None]:
+        """Say of each of its parts what keeps it from its work; None: nothing does."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +80,14 @@ class Service:
     # How much the requests have in hand now.
     load: Load = field(default_factory=Load)
     metrics: Metrics = field(default_factory=Metrics)
-    # What else runs in this process, by name: each says what keeps it from its work, None where nothing does.
-    checks: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
+    # What keeps the parts of this process from their work, by name; None: nothing does.
+    faults: Callable[[], Mapping[str, str | None]] = _no_faults
+    # Whether others have a share in the work: then not all that happens is heard here.
+    is_shared: bool = False
+    # Whether its metrics show the whole fleet. One kind of process says that; the others tell of themselves.
+    shows_fleet: bool = True
+    # Handlers of living workers, when the store was last asked.
+    announced: frozenset[str] = frozenset()
     _threads: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
 
     async def aside(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -55,9 +95,17 @@ class Service:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
 
+    def look_seconds(self, at_most: float) -> float:
+        """Say how long one who waits relies on the feed alone, before the journal is asked."""
+        if not self.is_shared:
+            return at_most
+        return min(at_most, max(_LOOK_SECONDS, self.load.waiting / _LOOKS_A_SECOND))
 
-def serve_engine(engine: Engine, registry: Registry) -> Service:
-    """Make the API of an engine in this process."""
+
+def serve_engine(
+    engine: Process, registry: Registry, *, is_shared: bool = False, shows_fleet: bool = True
+) -> Service:
+    """Make the API of an engine in this process, or of this process's share of a fleet."""
     assert engine.ports.feed is not None
     return Service(
         settings=engine.settings,
@@ -65,7 +113,9 @@ def serve_engine(engine: Engine, registry: Registry) -> Service:
         registry=registry,
         feed=engine.ports.feed,
         metrics=engine.metrics or Metrics(),
-        checks={"orchestrator": engine.orchestrator.fault, "worker": engine.worker.fault},
+        faults=engine.faults,
+        is_shared=is_shared,
+        shows_fleet=shows_fleet,
     )
 
 

@@ -254,7 +254,8 @@ class EventStream(Response, ABC):
         """Wait for something to be told, or for the time to look by oneself; comment when it is time to."""
         await self._clock.sleep(PACE_SECONDS)
         comment_seconds = (self._comment_at - self._clock.now()) / MICROSECONDS
-        wait_seconds = 0.0 if at_once else max(0.0, min(LOOK_SECONDS, comment_seconds))
+        look_seconds = self._service.look_seconds(LOOK_SECONDS)
+        wait_seconds = 0.0 if at_once else max(0.0, min(look_seconds, comment_seconds))
         heard = await subscription.hear(wait_seconds=wait_seconds)
         if self._clock.now() >= self._comment_at:
             self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
@@ -280,7 +281,7 @@ class ExecutionStream(EventStream):
     async def tell(self, subscription: Subscription) -> None:
         heard: Sequence[History] = ()
         while not await self._told_all(heard):
-            look_at = self._clock.now() + micros(LOOK_SECONDS)
+            look_at = self._clock.now() + micros(self._service.look_seconds(LOOK_SECONDS))
             heard = await self.hear(subscription, at_once=bool(self._fresh))
             while self._has_all(heard, subscription) and self._clock.now() < look_at:
                 await self.write(self._in_order(heard, ()), numbered=True)

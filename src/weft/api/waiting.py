@@ -45,7 +45,8 @@ async def _wait(service: Service, execution_id: str, seconds: float) -> bool:
             left_seconds = (until - clock.now()) / MICROSECONDS
             if left_seconds <= 0:
                 return False
-            if await subscription.hear(wait_seconds=min(left_seconds, LOOK_SECONDS)):
+            wait_seconds = min(left_seconds, service.look_seconds(LOOK_SECONDS))
+            if await subscription.hear(wait_seconds=wait_seconds):
                 return True
 
 

@@ -99,26 +99,50 @@ def migrate(
     ] = False,
     data: Data = None,
 ) -> int:
-    """Bring the schema of the data folder up to date, as `weft up` does by itself."""
+    """Bring the schema of the journal up to date: of the data folder, or of WEFT_DATABASE_URL.
+
+    `weft up` does it by itself. The roles of a fleet never do: they wait for it.
+    """
+    from weft.settings import read_settings
+
+    settings, _ = read_settings(flags={"data": data})
+    if settings.database_url is None:
+        where, missing = str(settings.data), _migrate_folder(settings, check=check)
+    else:
+        where, missing = "the database", _migrate_database(settings.database_url, check=check)
+    if missing:
+        did = "still to be made; run `weft migrate`" if check else "made"
+        print_text(f"{where}: {did}: {', '.join(missing)}\n")
+    else:
+        print_text(f"{where}: up to date\n")
+    return FAILED if missing and check else 0
+
+
+def _migrate_database(url: str, *, check: bool) -> list[str]:
+    import asyncio
+
+    from weft.errors import JournalError, UnreachableError
+    from weft.journal import postgres_schema
+
+    try:
+        return asyncio.run(postgres_schema.pending(url) if check else postgres_schema.migrate(url))
+    except JournalError as error:
+        raise UnreachableError(f"WEFT_DATABASE_URL: {error}") from error
+
+
+def _migrate_folder(settings: Settings, *, check: bool) -> list[str]:
     import asyncio
 
     from weft.journal.sqlite import FILE_NAME
     from weft.journal.sqlite_schema import pending
-    from weft.settings import read_settings
 
-    settings, _ = read_settings(flags={"data": data})
     missing = pending(settings.data / FILE_NAME)
     if missing and not check:
-        asyncio.run(_migrate(settings))
-    if missing:
-        did = "still to be made; run `weft migrate`" if check else "made"
-        print_text(f"{settings.data}: {did}: {', '.join(missing)}\n")
-    else:
-        print_text(f"{settings.data}: up to date\n")
-    return FAILED if missing and check else 0
+        asyncio.run(_open_once(settings))
+    return missing
 
 
-async def _migrate(settings: Settings) -> None:
+async def _open_once(settings: Settings) -> None:
     from weft.clock import RealClock
     from weft.embedded import new_id
     from weft.journal.sqlite import SqliteJournal

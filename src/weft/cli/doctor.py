@@ -47,8 +47,13 @@ def examine(settings: Settings, warnings: Sequence[str], *, url: str) -> Iterato
     """Look at everything, in the order in which a start would meet it; at ``url`` a server may be running."""
     yield from _python()
     yield from _settings(settings, warnings)
-    yield from _sqlite()
-    yield from _data_folder(settings.data)
+    if settings.database_url is None:
+        yield from _sqlite()
+        yield from _data_folder(settings.data)
+    if settings.database_url is not None or settings.redis_url is not None:
+        from weft.cli.doctor_servers import examine_servers
+
+        yield from examine_servers(settings)
     yield from _code(settings)
     yield from _secrets(settings)
     yield from _llm(settings)
@@ -67,19 +72,26 @@ def _python() -> Iterator[Finding]:
 def _settings(settings: Settings, warnings: Sequence[str]) -> Iterator[Finding]:
     for warning in warnings:
         yield Finding("settings", Health.WARN, warning, "correct the name, or remove it")
-    if settings.redis_url or settings.database_url:
+    if settings.redis_url is not None and settings.database_url is None:
         yield Finding(
             "settings",
             Health.FAIL,
-            "WEFT_REDIS_URL or WEFT_DATABASE_URL is set, and fleets come with a later release",
-            "unset both: one process keeps everything in its data folder",
+            "WEFT_REDIS_URL is set and WEFT_DATABASE_URL is not",
+            "set both for a fleet, or neither for one process on a data folder",
+        )
+    if settings.transport != "auto":
+        yield Finding(
+            "settings",
+            Health.FAIL,
+            f"WEFT_TRANSPORT is {settings.transport}, which comes with a later release",
+            "unset it",
         )
     if any(len(key) < _SHORT_KEY for key in settings.api_keys):
         yield Finding(
             "settings",
             Health.WARN,
             f"a key in WEFT_API_KEYS has fewer than {_SHORT_KEY} characters and can be guessed",
-            "make keys with a generator, for example `openssl rand -hex 24`",
+            "make one with `weft keys new`",
         )
     if not warnings:
         yield Finding("settings", Health.OK, "every value can be used, and every name is known")

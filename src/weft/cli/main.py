@@ -45,8 +45,13 @@ GROUPS = {
     ),
     "serving": (
         Command("up", "weft.cli.roles:up", "Serve workflows: API, orchestrator and worker in one process."),
+        Command("api", "weft.cli.roles:api", "Serve the API of a fleet."),
+        Command("orchestrator", "weft.cli.roles:orchestrator", "Move the executions of a fleet forward."),
+        Command("worker", "weft.cli.roles:worker", "Run tasks of a fleet."),
         Command("doctor", "weft.cli.admin:doctor", "Check the set-up, and say what to do."),
-        Command("migrate", "weft.cli.admin:migrate", "Bring the schema of the data folder up to date."),
+        Command("migrate", "weft.cli.admin:migrate", "Bring the schema of the journal up to date."),
+        Command("keys new", "weft.cli.keys:new", "Make a key for the API."),
+        Command("keys list", "weft.cli.keys:list_", "List the keys that the settings have."),
         Command("bench", "weft.cli.admin:bench", "Measure this machine."),
     ),
     "on a server": (
@@ -69,6 +74,8 @@ GROUPS = {
         Command("queues", "weft.cli.remote:queues", "List the queues and what waits in them."),
     ),
 }
+# What the commands of two words have in common.
+SUBJECTS = {"dlq": "Nodes that failed for good, their dead letters.", "keys": "The keys of the API."}
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 
 
@@ -131,7 +138,7 @@ def parser() -> App:
     for command in COMMANDS:
         first, _, second = command.name.partition(" ")
         if second and first not in groups:
-            groups[first] = app(first, "Nodes that failed for good, their dead letters.")
+            groups[first] = app(first, SUBJECTS[first])
             whole.command(groups[first])
         parent = groups[first] if second else whole
         parent.command(command.function, name=second or first, help=command.summary)

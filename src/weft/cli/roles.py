@@ -1,71 +1,157 @@
-"""The commands that stay: ``weft up``, a server in one process."""
+"""The commands that stay: ``weft up``, a server in one process, and the roles of a fleet."""
 
 from __future__ import annotations
 
-import gc
 import logging
-import os
-import signal
-import sys
+from enum import Enum
 from pathlib import Path  # noqa: TC003 - the parser reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from weft.cli.local import load_registry, loop_factory
-from weft.cli.main import FAILED
-from weft.cli.printing import say
-from weft.errors import SettingsError, WeftError
+from weft.errors import JournalError, SettingsError, StoreError, UnreachableError
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Collection
 
     from weft.embedded import Engine
     from weft.handlers.registry import Registry
+    from weft.journal.contract import Journal
     from weft.settings import Settings
 
 log = logging.getLogger("weft.server")
 
 HOST, PORT = "127.0.0.1", 8700
+ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - health and metrics, and only where keys are set
+
+# While a server of the fleet is away, it is tried this often.
+_RETRY_SECONDS = 1.0
+
+Host = Annotated[str, Parameter(metavar="ADDRESS", help="where to listen (127.0.0.1)")]
+Port = Annotated[int, Parameter(metavar="N", help="the port to listen on (8700)")]
+Concurrency = Annotated[int | None, Parameter(metavar="N", help="tasks in hand at once (64)")]
+
+
+class SetUp(Enum):
+    """What the settings make of weft."""
+
+    FOLDER = "one process on a data folder"
+    DATABASE = "one process on PostgreSQL"
+    FLEET = "any number of processes on Redis and PostgreSQL"
 
 
 def up(
     *,
-    host: Annotated[str, Parameter(metavar="ADDRESS", help="where to listen (127.0.0.1)")] = HOST,
-    port: Annotated[int, Parameter(metavar="N", help="the port to listen on (8700)")] = PORT,
+    host: Host = HOST,
+    port: Port = PORT,
     data: Annotated[Path | None, Parameter(metavar="DIR", help="the data folder (.weft)")] = None,
-    concurrency: Annotated[int | None, Parameter(metavar="N", help="tasks in hand at once (64)")] = None,
+    concurrency: Concurrency = None,
 ) -> int:
-    """Serve workflows from this process: API, orchestrator and worker, on a data folder."""
-    import asyncio
+    """Serve workflows from this process: API, orchestrator and worker.
 
+    On a data folder; or on Redis and PostgreSQL, where WEFT_REDIS_URL and WEFT_DATABASE_URL are set.
+    """
     from weft.api.auth import check_bind
     from weft.api.server import bind
+    from weft.cli.local import load_registry
+    from weft.cli.serving import run_until_stopped, set_up_logs
     from weft.settings import read_settings
 
     settings, warnings = read_settings(flags={"data": data, "worker_concurrency": concurrency})
-    _check_set_up(settings)
+    kind = set_up_of(settings)
     check_bind(host, settings)
-    _set_up_logs(settings, warnings)
+    set_up_logs(settings, warnings)
     registry = load_registry(settings)
-    bound = bind(host, port)
-    try:
-        with bound, asyncio.Runner(loop_factory=loop_factory()) as runner:
-            number = runner.run(serve(open_engine(settings, registry), registry, bound))
-    except WeftError:
-        raise
-    except Exception:
-        # A fault of ours. It goes where the rest of the log goes, as one event.
-        log.exception("server.failed")
-        return FAILED
-    return 0 if number == signal.SIGTERM else 128 + number
+    with bind(host, port) as bound:
+        if kind is SetUp.FLEET:
+            every = ("api", "orchestrator", "worker")
+            work = _serve_fleet("up", settings, registry, bound=bound, roles=every, migrates=True)
+        else:
+            work = _serve_alone(settings, registry, bound)
+        return run_until_stopped(work)
+
+
+def api(*, host: Host = HOST, port: Port = PORT) -> int:
+    """Serve the API of a fleet: any number of them share Redis and PostgreSQL."""
+    from weft.api.auth import check_bind
+    from weft.api.server import bind
+    from weft.cli.local import load_registry
+    from weft.cli.serving import run_until_stopped, set_up_logs
+    from weft.settings import read_settings
+
+    settings, warnings = read_settings()
+    _require_fleet(settings, "api")
+    check_bind(host, settings)
+    set_up_logs(settings, warnings)
+    registry = load_registry(settings)
+    with bind(host, port) as bound:
+        return run_until_stopped(_serve_fleet("api", settings, registry, bound=bound))
+
+
+def orchestrator() -> int:
+    """Move the executions of a fleet forward: any number of them share the work."""
+    from weft.settings import read_settings
+
+    settings, warnings = read_settings()
+    return _serve_inside("orchestrator", settings, warnings)
+
+
+def worker(
+    *,
+    queues: Annotated[
+        str | None,
+        Parameter(metavar="A,B", help="the queues to serve (every queue it has handlers for)"),
+    ] = None,
+    concurrency: Concurrency = None,
+) -> int:
+    """Run tasks of a fleet: any number of workers, with all handlers or some, for all queues or some."""
+    from weft.settings import read_settings
+
+    settings, warnings = read_settings(flags={"worker_concurrency": concurrency})
+    named = None
+    if queues is not None:
+        named = frozenset(name for part in queues.split(",") if (name := part.strip()))
+        if not named:
+            raise SettingsError(
+                "--queues needs names, separated by commas; leave it out to serve every queue"
+            )
+    return _serve_inside("worker", settings, warnings, queues=named)
+
+
+def _serve_inside(
+    role: str, settings: Settings, warnings: list[str], *, queues: Collection[str] | None = None
+) -> int:
+    """Serve in a role without the API; where METRICS_PORT says so, health and metrics are shown beside it."""
+    from weft.api.server import bind
+    from weft.cli.local import load_registry
+    from weft.cli.serving import run_until_stopped, set_up_logs
+
+    _require_fleet(settings, role)
+    set_up_logs(settings, warnings)
+    registry = load_registry(settings)
+    if settings.metrics_port is None:
+        return run_until_stopped(_serve_fleet(role, settings, registry, queues=queues))
+    # Whoever probes a container comes from outside of it. Without keys nobody outside is let in.
+    host = ALL_ADDRESSES if settings.api_keys else HOST
+    with bind(host, settings.metrics_port, chosen_by="WEFT_METRICS_PORT") as bound:
+        return run_until_stopped(_serve_fleet(role, settings, registry, bound=bound, queues=queues))
+
+
+# --- What is served.
 
 
 def open_engine(settings: Settings, registry: Registry) -> Engine:
     """Make a server's engine: it takes up what an earlier process left, and runs users' code in children."""
-    from weft.embedded import Engine
+    from weft.embedded import Engine, new_id
     from weft.handlers.usercode import UserCode
     from weft.telemetry import Metrics
+
+    def open_journal() -> Journal:
+        from weft.journal.postgres import PostgresJournal
+
+        assert settings.database_url is not None
+        return PostgresJournal(settings.database_url, new_id=new_id, bounds=settings.bounds(), exclusive=True)
 
     return Engine(
         settings=settings,
@@ -75,84 +161,131 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
         code=UserCode(modules=settings.imports, allow=settings.python_allow),
         recovers=True,
         metrics=Metrics(),
+        journal=None if settings.database_url is None else open_journal,
     )
 
 
-async def serve(engine: Engine, registry: Registry, bound: socket.socket) -> int:
-    """Serve until a signal comes, and give its number: all that was accepted is safe, what ran has ended.
+async def _serve_alone(settings: Settings, registry: Registry, bound: socket.socket) -> int:
+    """Serve from this process alone, on a data folder or a database that no other process may have."""
+    from weft.cli.serving import Front, serve
 
-    The API answers to the end of the drain: it shows what still runs, and turns new work away.
-    """
-    from weft.api.app import create_app
-    from weft.api.server import listening, url_of
-    from weft.api.service import serve_engine
-
-    stop = _Stop()
-    async with engine:
-        await engine.worker.announce()
-        service = serve_engine(engine, registry)
-        # What is loaded by now stays. The collector need not look at it again, for 45 ms each time.
-        gc.freeze()
-        async with listening(create_app(service), bound):
-            url, data = url_of(bound), str(engine.settings.data)
-            if sys.stderr.isatty():
-                sys.stderr.write(f"weft is ready at {url} (data: {data})\n")
-            else:
-                log.info("server.ready", extra={"url": url, "data": data, "pid": os.getpid()})
-            if engine.ports.outbound is not None:
-                engine.ports.outbound.preload()
-            number = await stop.wait()
-            service.stopping.set()
-            log.info("server.draining", extra={"signal": signal.Signals(number).name})
-            await engine.drain()
-    log.info("server.stopped")
-    return number
+    engine = open_engine(settings, registry)
+    if settings.database_url is None:
+        front = Front(role="up", bound=bound, is_shared=False, about={"data": str(settings.data)})
+        return await serve(engine, registry, front)
+    try:
+        return await serve(engine, registry, Front(role="up", bound=bound, is_shared=False))
+    except JournalError as error:
+        raise UnreachableError(f"WEFT_DATABASE_URL: {error}") from error
 
 
-class _Stop:
-    """What SIGTERM and Ctrl-C do: the first asks to stop, the second ends the process at once."""
+async def _serve_fleet(
+    role: str,
+    settings: Settings,
+    registry: Registry,
+    *,
+    bound: socket.socket | None = None,
+    roles: Collection[str] | None = None,
+    queues: Collection[str] | None = None,
+    migrates: bool = False,
+) -> int:
+    """Serve in a fleet. Its servers may come later: until then the process is there, and not ready."""
+    from weft.cli.serving import Front, serve
+    from weft.fleet import Fleet
+    from weft.handlers.usercode import UserCode
+    from weft.telemetry import Metrics
 
-    def __init__(self) -> None:
-        import asyncio
-
-        self._asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._ask, number)
-
-    async def wait(self) -> int:
-        return await self._asked
-
-    def _ask(self, number: int) -> None:
-        if self._asked.done():
-            # Not sys.exit: a handler that ignores its cancellation would hold up the interpreter.
-            os._exit(128 + number)
-        self._asked.set_result(number)
-        if sys.stderr.isatty():
-            say("stopping; what runs may end first. Press Ctrl-C again to stop at once")
+    is_checked = await _check_redis(settings)
+    fleet = Fleet(
+        settings,
+        registry=registry,
+        roles=roles or {role},
+        queues=queues,
+        code=UserCode(modules=settings.imports, allow=settings.python_allow),
+        metrics=Metrics(),
+    )
+    beside = []
+    if not is_checked:
+        beside.append(_check_redis_later(settings))
+    if migrates:
+        beside.append(_migrate(settings))
+    return await serve(fleet, registry, Front(role=role, bound=bound, is_shared=True), beside=beside)
 
 
-def _check_set_up(settings: Settings) -> None:
-    """Refuse what this release cannot be: it serves from one process and one data folder."""
+async def _check_redis(settings: Settings) -> bool:
+    """Refuse a Redis that may lose keys by itself; False: it cannot be reached now."""
+    from weft.redis.connection import Redis
+    from weft.redis.health import check_server
+
+    assert settings.redis_url is not None
+    redis = Redis(settings.redis_url, partitions=settings.partitions)
+    try:
+        await check_server(redis)
+    except StoreError:
+        return False
+    finally:
+        await redis.close()
+    return True
+
+
+async def _check_redis_later(settings: Settings) -> None:
+    import asyncio
+
+    while True:
+        await asyncio.sleep(_RETRY_SECONDS)
+        if await _check_redis(settings):
+            return
+
+
+async def _migrate(settings: Settings) -> None:
+    """Bring the schema up to date as soon as the database is there; the fleet waits for that."""
+    import asyncio
+
+    from weft.journal.postgres_schema import migrate
+
+    assert settings.database_url is not None
+    told = ""
+    while True:
+        try:
+            made = await migrate(settings.database_url)
+        except JournalError as error:
+            if told != str(error):
+                log.warning("journal.unavailable", extra={"error": str(error)})
+            told = str(error)
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        if made:
+            log.info("schema.migrated", extra={"migrations": made})
+        return
+
+
+# --- Set-ups.
+
+
+def set_up_of(settings: Settings) -> SetUp:
+    """Say what the settings make of weft; raises SettingsError where they do not fit together."""
     if settings.transport != "auto":
         raise SettingsError(
             f"WEFT_TRANSPORT is {settings.transport}, which comes with a later release; unset it"
         )
-    if settings.redis_url is None and settings.database_url is None:
-        return
+    if settings.redis_url is None:
+        return SetUp.FOLDER if settings.database_url is None else SetUp.DATABASE
     if settings.database_url is None:
         raise SettingsError(
-            "WEFT_REDIS_URL is set and WEFT_DATABASE_URL is not: a fleet needs both; unset it for one process"
+            "WEFT_REDIS_URL is set and WEFT_DATABASE_URL is not: set both for a fleet, or neither for one "
+            "process on a data folder"
         )
-    raise SettingsError(
-        "WEFT_DATABASE_URL is set: servers on PostgreSQL and Redis come with a later release; "
-        "unset it to keep everything in the data folder"
-    )
+    return SetUp.FLEET
 
 
-def _set_up_logs(settings: Settings, warnings: list[str]) -> None:
-    from weft.handlers.secrets import known
-    from weft.logs import set_up_logs
-
-    set_up_logs(secrets=[*known(), *settings.secrets()], debug=bool(os.environ.get("WEFT_DEBUG")))
-    for warning in warnings:
-        log.warning("settings.unknown", extra={"problem": warning})
+def _require_fleet(settings: Settings, role: str) -> None:
+    if settings.redis_url is None and settings.database_url is None:
+        raise SettingsError(
+            f"`weft {role}` is one role of a fleet: set WEFT_REDIS_URL and WEFT_DATABASE_URL; for everything "
+            "in one process, run `weft up`"
+        )
+    if set_up_of(settings) is not SetUp.FLEET:
+        raise SettingsError(
+            f"`weft {role}` is one role of a fleet, and WEFT_REDIS_URL is not set: set it; for one process "
+            "on PostgreSQL, run `weft up`"
+        )

@@ -8,6 +8,10 @@ does not commit leaves nothing: the ledger never touches the rows it was given, 
 An event counts only if its generation is the execution's, the execution is not terminal, and (node,
 attempt) is the current, unsettled attempt. What leaves nothing unsettled also writes verdict, output
 and terminal state: there is no later step that a crash could lose or double.
+
+Of an execution that is committed at checkpoints the store knows more than these rows. There an event counts
+only if whoever brings it has asked the store of this epoch first, and brings what the store has told in front
+of it: so no child is recorded without its parents, whichever process records it.
 """
 
 from __future__ import annotations
@@ -60,6 +64,8 @@ class Verdict(StrEnum):
     KNOWN = "known"
     # Of a superseded attempt, an older generation or a terminal execution: it changes nothing.
     STALE = "stale"
+    # The execution is committed at checkpoints, and the store of this epoch was not asked first.
+    UNASKED = "unasked"
     # A control call that the execution's state forbids.
     REFUSED = "refused"
     # The journal has no such execution or node.
@@ -151,7 +157,24 @@ class Ledger:
         if not execution.is_terminal:
             execution.epoch += 1
             execution.updated_at = self._now
+            if execution.checkpoint and execution.started_at is not None:
+                self._pass_over(execution)
         return execution
+
+    def _pass_over(self, execution: ExecutionRow) -> None:
+        """Give the next number to what may have been started on a completion that is not recorded.
+
+        The old number may be in somebody's hand, so it must not be handed out again; and what comes of it is
+        not to count, because what it was made of is lost. Whatever an attempt that was issued has seen was
+        recorded before.
+        """
+        plan = self._plan_of(execution.digest)
+        for node_id in plan.graph.ids:
+            row = self._row(execution, node_id)
+            if row.state is not None or row.issued == row.attempt:
+                continue
+            if any(self._row(execution, name).state is None for name in plan.wanted[node_id]):
+                self._put(execution, replace(row, attempt=row.attempt + 1, generation=execution.generation))
 
     # -- recording ---------------------------------------------------------------------------------
 
@@ -249,6 +272,8 @@ class Ledger:
             return Verdict.STALE
         if isinstance(event, AttemptIssued) and event.epoch != execution.epoch:
             return Verdict.STALE
+        if execution.checkpoint and event.asked != execution.epoch:
+            return Verdict.UNASKED
         return Verdict.ACCEPTED
 
     def _completed(
@@ -513,6 +538,8 @@ class Ledger:
             return Verdict.KNOWN
         if execution.deadline_at is None or self._now < execution.deadline_at:
             return Verdict.STALE
+        if execution.checkpoint and event.asked != execution.epoch:
+            return Verdict.UNASKED
         limit = plan.definition.timeout_seconds
         error = {
             "code": "deadline_exceeded",
@@ -527,6 +554,8 @@ class Ledger:
             return Verdict.KNOWN
         if execution.is_terminal:
             return Verdict.REFUSED
+        if execution.checkpoint and event.asked != execution.epoch:
+            return Verdict.UNASKED
         self._stop(
             execution,
             plan,

@@ -1,7 +1,8 @@
 """What travels between orchestrator and worker: a task for one attempt, a result back.
 
 These are ``msgspec`` structs, not dataclasses: a frozen dataclass costs ten times as much to make,
-and each attempt makes several.
+and each attempt makes several. On a wire they are arrays (``core.envelope``): a field may be added at the
+end, with a default, and none be taken away.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from typing import Any
 
 import msgspec
 
+from weft.core.template import SecretSlot  # noqa: TC001 - the decoder reads the annotations
+
 # Higher starts first.
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One attempt of one node, on its way to a worker that knows nothing of the graph."""
 
     execution_id: str
@@ -32,18 +35,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # no further look at the journal. An attempt is issued with fixed counts, so they cannot be stale.
     failures: int
     losses: int
-    secrets: tuple[Any, ...] = ()
+    secrets: tuple[SecretSlot, ...] = ()
     resource_tag: str | None = None
     cache_key: str | None = None
     # Of its execution: those who look on hear of their own.
     namespace: str = "default"
+    # A large config lies in the journal under this name; then ``config`` is empty.
+    config_blob: str | None = None
+    # What a result must bring back to be believed: nobody else can make it (``core.seal``).
+    seal: bytes = b""
 
     @property
     def idempotency_key(self) -> str:
         return f"{self.execution_id}/{self.node_id}/{self.generation}"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Result(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """How one attempt ended: with an output, or with an error."""
 
     execution_id: str
@@ -68,9 +75,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lost: bool = False
     # Whether that loss counts towards MAX_DELIVERIES: not where a neighbour took the process down.
     charged: bool = True
+    # The task's, as it came.
+    seal: bytes = b""
 
 
-class Wake(msgspec.Struct, frozen=True, gc=False):
+class Wake(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A hint on the result stream: this execution has work that no result announces."""
 
     execution_id: str

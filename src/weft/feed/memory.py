@@ -87,6 +87,15 @@ class MemorySubscription:
         # A full deque lets the oldest go: the newest say best where things stand.
         self._dropped += len(self._events) == self._events.maxlen
         self._events.append(event)
+        self._wake()
+
+    def miss(self, count: int) -> None:
+        """Take note of events that did not even get here."""
+        if count:
+            self._dropped += count
+            self._wake()
+
+    def _wake(self) -> None:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 

@@ -46,6 +46,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     priority: str = "normal"
     batch: str | None = None
+    partition: int = 0
+    # Whether its completions are committed at checkpoints, and not each before what depends on it.
+    checkpoint: bool = False
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,6 +317,9 @@ class Journal(Protocol):
         Outputs that the cache no longer gives go first. A blob that only a task or a result on its way
         names is protected by its age alone: ``older_than`` lies further back than any of those can.
         """
+
+    async def seal_key(self) -> bytes:
+        """Give the 32 bytes that messages are signed with: the same for all processes on this journal."""
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         """Look outputs up in the result cache; what is missing or too old is not in the answer."""

@@ -5,6 +5,7 @@ It keeps every promise of the contract but one: it does not survive the process.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from heapq import nlargest
 from itertools import islice
@@ -65,6 +66,7 @@ class MemoryJournal(MemoryWorkflows):
         self._cache: dict[str, tuple[bytes, int]] = {}
         self._blobs: dict[str, bytes] = {}
         self._blobs_from: dict[str, int] = {}
+        self._seal_key = os.urandom(32)
 
     async def open(self) -> None:
         pass
@@ -324,6 +326,9 @@ class MemoryJournal(MemoryWorkflows):
     async def check(self) -> None:
         pass
 
+    async def seal_key(self) -> bytes:
+        return self._seal_key
+
     async def census(self) -> Census:
         counts = Counter(row.state for row in self._executions.values())
         return Census(
@@ -372,5 +377,7 @@ def new_execution(submission: Submission, batch: NewBatch | None = None) -> Exec
         labels=submission.labels,
         priority=submission.priority,
         batch=submission.batch if batch is None else batch.id,
+        partition=submission.partition,
+        checkpoint=submission.checkpoint,
         created_at=0,
     )

@@ -11,6 +11,7 @@ Reads have a thread and a connection of their own: they see the last commit, and
 
 from __future__ import annotations
 
+import os
 from collections import ChainMap
 from functools import partial
 from typing import TYPE_CHECKING
@@ -97,6 +98,8 @@ class SqliteJournal:
         self._plans = PlanCache()
         self._active = ActiveRows()
         self._next_number = 1
+        # No message of this process outlives it, so it need not be stored.
+        self._seal_key = os.urandom(32)
         file = path / FILE_NAME
         self._writer = Writer("weft-journal-writer", partial(open_for_writing, file), self._active.clear)
         self._reader = Reader("weft-journal-reader", partial(open_for_reading, file))
@@ -191,6 +194,9 @@ class SqliteJournal:
     async def check(self) -> None:
         await self._writer.run(changes.touch)
         await self._reader.run(queries.ping)
+
+    async def seal_key(self) -> bytes:
+        return self._seal_key
 
     # What follows runs in the writer's thread, within a transaction.
 

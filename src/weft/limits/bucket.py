@@ -19,12 +19,15 @@ class Bucket:
     asked at its own ``next_token_at`` would find the token a hair away.
     """
 
-    __slots__ = ("_full_at", "_interval", "burst")
+    __slots__ = ("_full_at", "_interval", "burst", "look_again")
 
     def __init__(self, rate: Rate) -> None:
         self.burst = rate.burst
         self._interval = math.ceil(_NANOSECONDS / rate.rate_per_second)
         self._full_at = 0
+        # Where all tokens are promised, the next can be when one of those has started. That may happen in
+        # another process and not be told: it is looked for so often, in microseconds.
+        self.look_again = max(20_000, self._interval // _PER_MICROSECOND)
 
     def tokens(self, now: int) -> int:
         """Count the whole tokens that are there."""

@@ -92,6 +92,8 @@ class MemoryLimits:
             times = list(line.released.values())
             if line.waiting and len(line.released) < line.bucket.burst:
                 times.append(line.bucket.next_token_at(now, taken=len(line.released)))
+            elif line.waiting:
+                times.append(now + line.bucket.look_again)
             next_at = min(times if next_at is None else [*times, next_at], default=None)
         return Released(tickets, next_at)
 

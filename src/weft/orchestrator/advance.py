@@ -22,6 +22,7 @@ from weft.core.judge import unstorable
 from weft.core.ledger import Standing, Verdict
 from weft.core.snapshot import Settlement
 from weft.errors import UnstorableError
+from weft.orchestrator.ask import are_unasked, ask_first, outcomes_of
 from weft.orchestrator.dispatch import dispatch
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer, FreeNode
@@ -42,29 +43,23 @@ async def advance(events: Sequence[Event], orchestrator: Orchestrator) -> None:
         # a result that a crash could take back.
         standings = await record(events, orchestrator)
         # Known events are applied too: a crash after their commit must not leave the children to the sweep.
-        free = await apply(standings, orchestrator)
+        free, complete = await apply(standings, orchestrator)
         # Skips and failures decided here are events of their own, and go through record a level at a time.
         events = await dispatch(free, orchestrator)
+        if complete:
+            events += await outcomes_of(complete, orchestrator.ports)
 
 
 async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator) -> None:
     """Carry on executions that have free nodes and no message to say so."""
     free: list[FreeNode] = []
-    starts: dict[str, Event] = {}
     for execution_id, applied in zip(
         execution_ids, await orchestrator.ports.store.free(execution_ids), strict=True
     ):
         if applied.answer is Answer.UNKNOWN:
             await rebuild(execution_id, orchestrator.ports)
-        for node in applied.free:
-            if node.execution.started_at is None:
-                # The hint that it was submitted is lost. Nothing of it runs before its start is recorded.
-                starts[execution_id] = ExecutionStarted(
-                    execution_id=execution_id, generation=node.execution.generation
-                )
-            else:
-                free.append(node)
-    await advance([*starts.values(), *await dispatch(free, orchestrator)], orchestrator)
+        free.extend(applied.free)
+    await advance(await dispatch(free, orchestrator), orchestrator)
 
 
 async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
@@ -72,6 +67,8 @@ async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequenc
     ports = orchestrator.ports
     began_at = ports.clock.now()
     standings = await _commit(events, ports)
+    if are_unasked(standings):
+        standings = await ask_first(standings, ports, lambda events: _commit(events, ports))
     ports.committed(len(events), ports.clock.now() - began_at)
     orchestrator.cascades.learn(standings)
     ports.announce(standings)
@@ -111,8 +108,13 @@ def _set_a_timer(standings: Sequence[Standing]) -> bool:
     return False
 
 
-async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Sequence[FreeNode]:
-    """Merge the journal's rows into the store; give the free nodes of the executions concerned."""
+async def apply(
+    standings: Sequence[Standing], orchestrator: Orchestrator
+) -> tuple[Sequence[FreeNode], Sequence[str]]:
+    """Merge the journal's rows into the store; give the free nodes of the executions concerned.
+
+    And those executions that have settled in the store alone: recording what it has ends them.
+    """
     store = orchestrator.ports.store
     merged: dict[str, tuple[ExecutionRow, Plan, list[NodeRow]]] = {}
     for standing in standings:
@@ -129,21 +131,28 @@ async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Se
         else:
             entry[2].extend(standing.rows)
 
-    settlements = []
-    for execution, plan, rows in merged.values():
-        if execution.is_terminal:
-            await store.close(execution.id, generation=execution.generation, epoch=execution.epoch)
-        else:
-            settlements.append(Settlement(execution, plan, rows))
+    ended = [execution for execution, _, _ in merged.values() if execution.is_terminal]
+    settlements = [
+        Settlement(execution, plan, rows)
+        for execution, plan, rows in merged.values()
+        if not execution.is_terminal
+    ]
+    if ended:
+        await orchestrator.ports.together(
+            store.close(row.id, generation=row.generation, epoch=row.epoch) for row in ended
+        )
     if not settlements:
-        return ()
+        return (), ()
     free: list[FreeNode] = []
     unknown: list[str] = []
+    complete: list[str] = []
     for settlement, applied in zip(settlements, await store.apply(settlements), strict=True):
         if applied.answer is Answer.UNKNOWN:
             unknown.append(settlement.execution.id)
         free.extend(applied.free)
+        if applied.complete:
+            complete.append(settlement.execution.id)
     for execution_id in unknown:
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
         await rebuild(execution_id, orchestrator.ports)
-    return free
+    return free, complete

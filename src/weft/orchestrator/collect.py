@@ -6,40 +6,58 @@ from typing import TYPE_CHECKING
 
 from weft.core.event import Event, ExecutionStarted, NodeCompleted
 from weft.core.judge import judge
+from weft.core.outcome import is_plain
+from weft.core.seal import fits
 from weft.core.task import Wake
-from weft.errors import JournalError
+from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, record
+from weft.orchestrator.checkpoint import settle
 from weft.orchestrator.inhand import with_running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.plan import Plan
+    from weft.core.seal import Seal
+    from weft.core.task import Result
     from weft.orchestrator.service import Orchestrator
     from weft.transport.contract import Message, MessageDelivery
 
 
-async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float) -> int:
-    """Read a batch of messages and take it all the way; give its size."""
-    transport, unfinished = orchestrator.ports.transport, orchestrator.unfinished
-    if unfinished:
-        deliveries = unfinished.pop()
-    else:
-        deliveries = await transport.read(orchestrator.name, limit=limit, wait_seconds=wait_seconds)
+async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float) -> None:
+    """Read a batch of messages and take it all the way."""
+    await take_or_keep(await next_batch(orchestrator, limit=limit, wait_seconds=wait_seconds), orchestrator)
+
+
+async def next_batch(
+    orchestrator: Orchestrator, *, limit: int, wait_seconds: float
+) -> Sequence[MessageDelivery]:
+    """Give the batch that could not be taken all the way before, or read another."""
+    if orchestrator.unfinished:
+        return orchestrator.unfinished.pop()
+    return await orchestrator.ports.transport.read(orchestrator.name, limit=limit, wait_seconds=wait_seconds)
+
+
+async def take_or_keep(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator) -> None:
+    """Take messages all the way, or keep them for later where a port is away."""
     try:
         await take(deliveries, orchestrator)
-    except JournalError:
+    except (JournalError, StoreError):
         # They are still ours, and nobody else looks for them before they are stale.
-        unfinished.append(deliveries)
+        orchestrator.unfinished.append(deliveries)
         raise
-    return len(deliveries)
 
 
 async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator) -> None:
     """Take messages all the way. Acknowledged last: until then a crash means that they come again."""
     if not deliveries:
         return
-    await advance(await _judge([delivery.message for delivery in deliveries], orchestrator), orchestrator)
+    # Where completions are committed at checkpoints, the plain ones go another way.
+    plain: list[NodeCompleted] | None = None if orchestrator.ports.checkpoint_seconds is None else []
+    events = await _judge([delivery.message for delivery in deliveries], orchestrator, plain)
+    if plain:
+        events += await settle(plain, orchestrator)
+    await advance(events, orchestrator)
     await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
 
 
@@ -60,8 +78,29 @@ async def drain(orchestrator: Orchestrator, *, limit: int) -> None:
         await transport.ack(name, [delivery.id for delivery in deliveries])
 
 
-async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> list[Event]:
-    """Make events of messages; what names nothing that exists is put aside."""
+async def finish(orchestrator: Orchestrator, *, limit: int) -> None:
+    """Take all the way what this orchestrator has read and not acknowledged: it is about to leave."""
+    transport, name = orchestrator.ports.transport, orchestrator.name
+    orchestrator.unfinished.clear()
+    while deliveries := await transport.unacknowledged(name, limit=limit):
+        await take(deliveries, orchestrator)
+
+
+def _is_sealed(result: Result, seal: Seal | None) -> bool:
+    """Say whether a result answers a task that was sent: anybody might write into a stream."""
+    if seal is None:
+        return True
+    expected = seal(result.execution_id, result.generation, result.node_id, result.attempt)
+    return fits(result.seal, expected)
+
+
+async def _judge(
+    messages: Sequence[Message], orchestrator: Orchestrator, plain: list[NodeCompleted] | None = None
+) -> list[Event]:
+    """Make events of messages; what names nothing that exists is put aside.
+
+    ``plain``: where those go that may wait for a checkpoint.
+    """
     ports, cascades = orchestrator.ports, orchestrator.cascades
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
@@ -72,7 +111,7 @@ async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> lis
         if message.digest not in plans:
             plans[message.digest] = await ports.journal.plan(message.digest)
         plan = plans[message.digest]
-        if plan is None or message.node_id not in plan.nodes:
+        if plan is None or message.node_id not in plan.nodes or not _is_sealed(message, ports.seal):
             orchestrator.quarantine(message)
             continue
         event = judge(
@@ -84,5 +123,8 @@ async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> lis
         )
         if not isinstance(event, NodeCompleted):
             event = await with_running(event, plan, ports)
+        elif plain is not None and is_plain(event, plan):
+            plain.append(event)
+            continue
         events.append(event)
     return events

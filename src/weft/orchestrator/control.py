@@ -5,6 +5,7 @@ Each is idempotent. If the announcement is lost, the sweep finds what the commit
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft.core.event import CancelRequested, PauseRequested, ResumeRequested, RetryRequested
@@ -14,7 +15,9 @@ from weft.core.row import ExecutionRow, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
-from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError
+from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
+from weft.orchestrator.ask import are_unasked, ask_first
+from weft.orchestrator.inhand import running_now
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
@@ -27,8 +30,12 @@ if TYPE_CHECKING:
 
 
 async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
-    """Settle everything as cancelled. No attempt starts after this returns: a start asks the store."""
-    running = await ports.store.running(execution_id)
+    """Settle everything as cancelled. No attempt starts after this returns: a start asks the store.
+
+    StoreError: it is recorded, and the workers cannot be told now; or, of an execution that is committed at
+    checkpoints, it is not recorded, because the store could not be asked. Once more does no harm.
+    """
+    running = await running_now(execution_id, ports)
     request = CancelRequested(execution_id=execution_id, generation=0, running=running, actor=actor)
     execution = _allowed(await _record(request, ports), "cancelled")
     await ports.store.close(execution_id, generation=execution.generation, epoch=execution.epoch)
@@ -39,13 +46,15 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
     """Cancel executions in one commit; those that have ended meanwhile stay as they are."""
     requests = [
         CancelRequested(
-            execution_id=row.id, generation=0, running=await ports.store.running(row.id), actor=actor
+            execution_id=row.id, generation=0, running=await running_now(row.id, ports), actor=actor
         )
         for row in rows
     ]
     standings = await ports.journal.record(requests)
+    if are_unasked(standings):
+        standings = await ask_first(standings, ports, ports.journal.record)
     ports.announce(standings)
-    for standing in standings:
+    for standing in standings[: len(requests)]:
         if standing.execution is not None and standing.execution.is_terminal:
             row = standing.execution
             await ports.store.close(row.id, generation=row.generation, epoch=row.epoch)
@@ -80,16 +89,22 @@ async def retry(
 ) -> ExecutionRow:
     """Open the next generation of a failed or cancelled execution."""
     await _known_nodes(execution_id, nodes, ports)
-    token = await ports.store.token()
+    try:
+        token: str | None = await ports.store.token()
+    except StoreError:
+        # The commit alone counts, as with a submit: the sweep tells the store of it.
+        token = None
     request = RetryRequested(execution_id=execution_id, generation=0, nodes=nodes, actor=actor)
     standing = await _record(request, ports, claim=claim)
     execution = _allowed(standing, "retried")
     assert standing.plan is not None
-    rows = await ports.journal.nodes(execution_id)
-    # Everything of the old generation is stale from the commit on, so what is ready is free at once.
-    snapshot = Snapshot(execution, standing.plan, list(rows.values()))
-    await ports.store.install(snapshot, token=token, fresh=True)
-    await _wake(execution, ports)
+    if token is not None:
+        rows = await ports.journal.nodes(execution_id)
+        # Everything of the old generation is stale from the commit on, so what is ready is free at once.
+        snapshot = Snapshot(execution, standing.plan, list(rows.values()))
+        with suppress(StoreError):
+            await ports.store.install(snapshot, token=token, fresh=True)
+            await _wake(execution, ports)
     return execution
 
 
@@ -112,6 +127,8 @@ async def _record(
     claim: Claim | None = None,
 ) -> Standing:
     standings = await ports.journal.record([request], claim=claim)
+    if are_unasked(standings):
+        standings = await ask_first(standings, ports, ports.journal.record)
     ports.announce(standings)
     return standings[0]
 

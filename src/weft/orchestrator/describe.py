@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
 from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
 from weft.core.state import NodeState
-from weft.errors import EvaluationError, NotFoundError
+from weft.errors import EvaluationError, NotFoundError, StoreError
 from weft.limits.contract import Ticket
 from weft.orchestrator.summary import Show, execution_fields, time_of
 from weft.store.contract import WorkerState
@@ -260,7 +261,7 @@ async def _read(
     ``node_id``: only that node, and those whose outcomes it sees; the others may be a hundred thousand.
     """
     while True:
-        sight = await ports.store.look(execution_id, names=None if node_id is None else [node_id])
+        sight = await _look(execution_id, ports, names=None if node_id is None else [node_id])
         execution, plan = await _find(execution_id, ports, namespace)
         names: Collection[str] = plan.nodes
         if node_id is not None:
@@ -275,6 +276,14 @@ async def _read(
         return execution, plan, rows, sight and await _with_rates(sight, execution, ports)
 
 
+async def _look(execution_id: str, ports: Ports, *, names: Collection[str] | None) -> Sight | None:
+    """Look into the store. One that is away has nothing to show: what is recorded is shown without it."""
+    try:
+        return await ports.store.look(execution_id, names=names)
+    except StoreError:
+        return None
+
+
 async def _with_rates(sight: Sight, execution: ExecutionRow, ports: Ports) -> Sight:
     """Add to the nodes in a line for their rate limit when their turn comes."""
     lined = {name: node for name, node in sight.nodes.items() if node.phase == "lined"}
@@ -282,7 +291,8 @@ async def _with_rates(sight: Sight, execution: ExecutionRow, ports: Ports) -> Si
         return sight
     due: dict[Ticket, int] = {}
     for tag in {node.resource_tag for node in lined.values() if node.resource_tag is not None}:
-        due |= await ports.limits.due(tag)
+        with suppress(StoreError):
+            due |= await ports.limits.due(tag)
     timed = {
         name: replace(node, due_at=due.get(Ticket(execution.id, execution.generation, name, node.attempt)))
         for name, node in lined.items()

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, assert_never
 from weft.core.decide import decide
 from weft.core.decision import DispatchNode, FailNode, SkipNode
 from weft.core.definition import Delivery
-from weft.core.event import AttemptIssued, Event, NodeCached, NodeFailed, NodeSkipped
+from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, NodeFailed, NodeSkipped
 from weft.core.ledger import Verdict
 from weft.core.snapshot import Settlement
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import NodeView
 from weft.feed.contract import node_queued
 from weft.limits.contract import Ticket
+from weft.orchestrator.ask import are_unasked, ask_first
 from weft.orchestrator.inhand import with_running
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
@@ -27,7 +28,14 @@ if TYPE_CHECKING:
 
 async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
     """Decide free nodes and carry the decisions out; give the events that are still to be recorded."""
-    events: list[Event] = []
+    # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be lost,
+    # or have come while it was paused.
+    unstarted = {node.execution.id: node.execution for node in free if node.execution.started_at is None}
+    events: list[Event] = [
+        ExecutionStarted(execution_id=row.id, generation=row.generation) for row in unstarted.values()
+    ]
+    if unstarted:
+        free = [node for node in free if node.execution.id not in unstarted]
     decided: set[tuple[str, str]] = set()
     while free:
         lined = await _carry_out(free, events, orchestrator)
@@ -158,7 +166,8 @@ async def _issue(
     ]
     if not unissued:
         return wanted
-    standings = await orchestrator.ports.journal.record(
+    ports = orchestrator.ports
+    standings = await ports.journal.record(
         [
             AttemptIssued(
                 execution_id=node.execution.id,
@@ -170,8 +179,12 @@ async def _issue(
             for node, _ in unissued
         ]
     )
+    if are_unasked(standings):
+        # Nothing that may run once is to start on what could be taken back: that is recorded in front.
+        standings = await ask_first(standings, ports, ports.journal.record)
+        ports.announce(standings)
     # The store has to know: if the lease runs out, an issued attempt may have run.
-    await orchestrator.ports.store.apply(
+    await ports.store.apply(
         [
             Settlement(standing.execution, standing.plan, standing.rows)
             for standing in standings
@@ -180,7 +193,7 @@ async def _issue(
     )
     refused = {
         (node.execution.id, node.node_id)
-        for (node, _), standing in zip(unissued, standings, strict=True)
+        for (node, _), standing in zip(unissued, standings, strict=False)  # more may follow
         if standing.verdict is not Verdict.ACCEPTED
     }
     return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]
@@ -191,10 +204,13 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
     if not wanted:
         return
     ports = orchestrator.ports
-    now = ports.clock.now()
+    now, seal = ports.clock.now(), ports.seal
     tasks = []
     for free, decision in wanted:
         execution, node = free.execution, free.plan.nodes[free.node_id]
+        config, blob = decision.config, None
+        if ports.inline_config_bytes is not None and len(config) > ports.inline_config_bytes:
+            config, blob = b"", await ports.journal.put_blob(config)
         tasks.append(
             (
                 Task(
@@ -206,7 +222,7 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
                     handler=node.handler,
                     queue=node.queue,
                     priority=PRIORITIES[execution.priority],
-                    config=decision.config,
+                    config=config,
                     timeout_seconds=node.timeout_seconds,
                     queued_at=now,
                     failures=free.failures,
@@ -215,6 +231,10 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
                     resource_tag=node.resource_tag,
                     cache_key=decision.cache_key,
                     namespace=execution.namespace,
+                    config_blob=blob,
+                    seal=b""
+                    if seal is None
+                    else seal(execution.id, execution.generation, free.node_id, free.attempt),
                 ),
                 execution.epoch,
             )

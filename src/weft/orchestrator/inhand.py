@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from weft.core.definition import FailurePolicy
-from weft.core.event import Event, NodeFailed, NodeSkipped
+from weft.core.event import Event, NodeFailed, NodeSkipped, Running
+from weft.errors import StoreError
 
 if TYPE_CHECKING:
     from weft.core.plan import Plan
@@ -20,4 +21,12 @@ async def with_running(event: Event, plan: Plan, ports: Ports) -> Event:
         return event
     if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST:
         return event
-    return replace(event, running=await ports.store.running(event.execution_id))
+    return replace(event, running=await running_now(event.execution_id, ports))
+
+
+async def running_now(execution_id: str, ports: Ports) -> dict[str, Running]:
+    """Say what is in hand, for the history; nothing where the store cannot be asked."""
+    try:
+        return await ports.store.running(execution_id)
+    except StoreError:
+        return {}

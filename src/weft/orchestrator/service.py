@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft.core.time import MICROSECONDS
-from weft.errors import JournalError
+from weft.errors import JournalError, StoreError
 from weft.orchestrator.cascades import Cascades
-from weft.orchestrator.collect import collect, drain
+from weft.orchestrator.checkpoint import checkpoint
+from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep
 from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
@@ -42,15 +43,26 @@ class Orchestrator:
     """Moves executions forward. Any number of them may share the ports."""
 
     def __init__(
-        self, ports: Ports, *, name: str, recovers: bool = True, retention_seconds: float | None = None
+        self,
+        ports: Ports,
+        *,
+        name: str,
+        recovers: bool = True,
+        grace_seconds: float = 0.0,
+        claim_seconds: float | None = None,
+        retention_seconds: float | None = None,
     ) -> None:
         """``recovers``: whether it takes up executions that others have left, or only what it is given.
 
-        ``retention_seconds``: how long history is kept; None: for ever.
+        ``grace_seconds``: beside peers, an execution that changed so lately may be on its way into the store
+        when this one starts. ``claim_seconds``: how often messages are looked for that a peer took and did
+        not finish; None: with every sweep. ``retention_seconds``: how long history is kept; None: for ever.
         """
         self.ports = ports
         self.name = name
         self._recovers = recovers
+        self._grace_seconds = grace_seconds
+        self._claim_seconds = claim_seconds or ports.sweep_seconds
         self._retention_seconds = retention_seconds
         self.payloads = Payloads()
         self.cascades = Cascades()
@@ -59,6 +71,9 @@ class Orchestrator:
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._swept_at = 0
+        # Where a collector may be stopped: not while it has a batch in hand.
+        self._readings: set[asyncio.Task[Sequence[MessageDelivery]]] = set()
+        self._finishing = False
 
     def nudge(self) -> None:
         """Look at the timers now: one may be earlier than was known."""
@@ -83,10 +98,12 @@ class Orchestrator:
     async def start(self) -> None:
         """Recover what an earlier process left, then start the loops."""
         if self._recovers:
-            await recover(self.ports, grace_seconds=0)
+            await recover(self.ports, grace_seconds=self._grace_seconds)
         self._swept_at = self.ports.clock.now()
         loops = [self._collecting() for _ in range(COLLECTORS)]
-        loops += [self._sweeping(), self._looking_back(), self._sweeping_blobs()]
+        loops += [self._sweeping(), self._reclaiming(), self._looking_back(), self._sweeping_blobs()]
+        if self.ports.checkpoint_seconds is not None:
+            loops.append(self._checkpointing(self.ports.checkpoint_seconds))
         if self._retention_seconds is not None:
             loops.append(self._purging(self._retention_seconds))
         self._loops = [asyncio.create_task(loop) for loop in loops]
@@ -100,6 +117,23 @@ class Orchestrator:
                 await loop
         self._loops = []
 
+    async def finish(self) -> None:
+        """Stop beside peers that go on: what was read is taken all the way, and nothing more is read."""
+        self._finishing = True
+        for reading in self._readings:
+            reading.cancel()
+        for loop in self._loops[COLLECTORS:]:
+            loop.cancel()
+        for loop in self._loops:
+            with suppress(asyncio.CancelledError):
+                await loop
+        self._loops = []
+        with suppress(JournalError, StoreError):
+            await finish(self, limit=BATCH)
+            if self.ports.checkpoint_seconds is not None:
+                await checkpoint(self)
+            await self.ports.transport.leave(self.name)
+
     async def drain(self) -> None:
         """After stop: record what workers have reported since, so that it is not done again."""
         await self._guarded(lambda: drain(self, limit=BATCH))
@@ -109,10 +143,19 @@ class Orchestrator:
         await self._guarded(lambda: withdraw(self))
 
     async def _collecting(self) -> None:
-        while True:
-            await self._guarded(lambda: collect(self, limit=BATCH, wait_seconds=_READ_SECONDS))
+        while not self._finishing:
+            await self._guarded(self._collect)
             # Ports in memory never make us wait: let the others have a turn.
             await asyncio.sleep(0)
+
+    async def _collect(self) -> None:
+        reading = asyncio.create_task(next_batch(self, limit=BATCH, wait_seconds=_READ_SECONDS))
+        self._readings.add(reading)
+        try:
+            deliveries = await reading
+        finally:
+            self._readings.discard(reading)
+        await take_or_keep(deliveries, self)
 
     async def _sweeping(self) -> None:
         while True:
@@ -127,13 +170,23 @@ class Orchestrator:
                 async with asyncio.timeout(wait_seconds):
                     await self._nudged.wait()
 
+    async def _reclaiming(self) -> None:
+        """Look for messages that somebody took and did not finish."""
+        while True:
+            await asyncio.sleep(self._claim_seconds)
+            await self._guarded(lambda: reclaim(self))
+
     async def _looking_back(self) -> None:
-        """The slow nets: messages taken and not finished by somebody, executions the store does not have."""
+        """Look for executions that the store does not have."""
         while True:
             await asyncio.sleep(self.ports.sweep_seconds)
-            await self._guarded(lambda: reclaim(self))
             if self._recovers:
                 await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
+
+    async def _checkpointing(self, interval_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(interval_seconds)
+            await self._guarded(lambda: checkpoint(self))
 
     async def _purging(self, retention_seconds: float) -> None:
         while True:
@@ -146,11 +199,13 @@ class Orchestrator:
             await self._guarded(lambda: sweep_blobs(self.ports))
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
-        """Outlive a journal that is away: nothing was acknowledged, so nothing is lost by waiting."""
+        """Outlive a port that is away: nothing was acknowledged, so nothing is lost by waiting."""
         try:
             return await step()
         except JournalError as error:
             log.warning("journal.unavailable", extra={"error": str(error)})
+        except StoreError as error:
+            log.warning("store.unavailable", extra={"error": str(error)})
         except Exception:
             # Our own bug, or a port's: said loudly, and no reason to let every other execution stand still.
             log.exception("orchestrator.broken")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
+from weft.core.partition import partition_of
 from weft.core.payload import decode, encode, find_fault, pointer
 from weft.core.row import History
 from weft.core.snapshot import Snapshot
 from weft.core.task import Wake
 from weft.core.validation import check_input
-from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem
+from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem, StoreError
 from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, Submission
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow
     from weft.journal.contract import Claim, NewBatch
     from weft.ports import Ports
+
+log = logging.getLogger("weft.orchestrator")
 
 # So many executions are put into the store before others have a turn on the loop.
 _INSTALLED_AT_ONCE = 500
@@ -123,7 +128,11 @@ async def submit(
     batch: NewBatch | None = None,
 ) -> Sequence[ExecutionRow]:
     """Accept executions: durable when this returns. A crash after the commit is repaired by the sweep."""
-    token = await ports.store.token()
+    if ports.partitions > 1:
+        submissions = [replace(one, partition=partition_of(one.id, ports.partitions)) for one in submissions]
+    if ports.checkpoint_seconds is not None:
+        submissions = [replace(one, checkpoint=True) for one in submissions]
+    token = await _token(ports)
     began_at = ports.clock.now()
     rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
     ports.committed(len(rows), ports.clock.now() - began_at)
@@ -131,11 +140,38 @@ async def submit(
         if start:
             await asyncio.sleep(0)
         part = rows[start : start + _INSTALLED_AT_ONCE]
-        for row, submission in zip(part, submissions[start : start + _INSTALLED_AT_ONCE], strict=True):
-            await ports.store.install(Snapshot(row, submission.plan, ()), token=token, fresh=True)
-        await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in part])
+        if token is not None:
+            plans = [submission.plan for submission in submissions[start : start + _INSTALLED_AT_ONCE]]
+            token = await _install(part, plans, token, ports)
         _tell(part, ports)
     return rows
+
+
+async def _token(ports: Ports) -> str | None:
+    try:
+        return await ports.store.token()
+    except StoreError as error:
+        log.warning("store.unavailable", extra={"error": str(error)})
+        return None
+
+
+async def _install(
+    rows: Sequence[ExecutionRow], plans: Sequence[Plan], token: str, ports: Ports
+) -> str | None:
+    """Put new executions into the store; give the token, or None where it cannot be reached any more.
+
+    They are accepted: the commit alone counts. What the store does not hear of now, the sweep tells it later.
+    """
+    try:
+        await ports.together(
+            ports.store.install(Snapshot(row, plan, ()), token=token, fresh=True)
+            for row, plan in zip(rows, plans, strict=True)
+        )
+        await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in rows])
+    except StoreError as error:
+        log.warning("store.unavailable", extra={"error": str(error)})
+        return None
+    return token
 
 
 def _tell(rows: Sequence[ExecutionRow], ports: Ports) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weft.core.payload import decode
 from weft.core.state import NodeState
 from weft.core.time import rfc3339
+from weft.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,15 +29,23 @@ async def summarise(
 ) -> dict[str, Any] | None:
     """Show an execution without its nodes; None where there is none."""
     # The store first: a node that leaves it meanwhile is counted as settled by then.
-    (in_flight,) = await ports.store.in_flight([execution_id])
+    (in_flight,) = await in_flight_of([execution_id], ports)
     row = await ports.journal.execution(execution_id, namespace=namespace)
     return None if row is None else summary(row, in_flight, show=show)
 
 
 async def summarise_all(rows: Sequence[ExecutionRow], ports: Ports) -> list[dict[str, Any]]:
     """Show executions as a list does: without nodes, input and output."""
-    in_flight = await ports.store.in_flight([row.id for row in rows])
+    in_flight = await in_flight_of([row.id for row in rows], ports)
     return [summary(row, counted, show=None) for row, counted in zip(rows, in_flight, strict=True)]
+
+
+async def in_flight_of(execution_ids: Sequence[str], ports: Ports) -> Sequence[tuple[int, int] | None]:
+    """Count what the store has in flight of each; without the store nothing is known, and nothing fails."""
+    try:
+        return await ports.store.in_flight(execution_ids)
+    except StoreError:
+        return [None] * len(execution_ids)
 
 
 def summary(row: ExecutionRow, in_flight: tuple[int, int] | None, *, show: Show | None) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _counted(
         if is_due and not point.is_after:
             crash()
         answer = await method(*args, **kwargs)
-        if is_due:
+        if is_due and point.is_after:
             crash()
         return answer
 

@@ -450,3 +450,6 @@ class ListsContract:
 
     async def test_a_journal_that_works_passes_its_check(self, journal: Journal) -> None:
         await journal.check()
+
+    async def test_the_key_for_messages_has_32_bytes(self, journal: Journal) -> None:
+        assert len(await journal.seal_key()) == 32

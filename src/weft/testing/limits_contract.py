@@ -172,7 +172,7 @@ class LimitsContract:
         limits = await new_limits({"api": Rate(1)})
         await stand_in_line(limits, "api", 2)
         assert await released(limits) == [0]
-        assert (await limits.release()).next_at == clock.now() + micros(self.RELEASE_SECONDS)
+        assert (await limits.release()).next_at == clock.now() + MICROSECONDS
         clock.advance(self.RELEASE_SECONDS - 1)
         assert await released(limits) == []
         clock.advance(1)

@@ -2,16 +2,29 @@
 
 Every run of pytest loads this module, also those that have nothing to do with weft: it imports nothing of
 weft before a test asks for it.
+
+The servers are real, and the tests' own: they are started when the first test asks for one, once in each
+process of pytest-xdist, and end with it. Where there can be none a test fails, and says what to do; none is
+skipped.
 """
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft.testing.postgres_server import PostgresServer
+    from weft.testing.redis_server import RedisServer
     from weft.testing.workflows import WeftRun
+
+_NUMBERS = count(1)
 
 
 @pytest.fixture
@@ -20,3 +33,86 @@ def weft_run() -> WeftRun:
     from weft.testing.workflows import run
 
     return run
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """Give a Redis that all tests of this process share; ``redis_url`` is a clean one of it."""
+    with _or_fail():
+        from weft.testing.redis_server import RedisServer
+
+        given = os.environ.get("WEFT_TEST_REDIS_URL")
+        server = (RedisServer.at(given) if given else RedisServer()).__enter__()
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """Give a PostgreSQL that all tests of this process share; ``postgres_url`` is a database of it."""
+    with _or_fail():
+        from weft.testing.postgres_server import PostgresServer
+
+        given = os.environ.get("WEFT_TEST_POSTGRES_URL")
+        server = (PostgresServer.at(given) if given else PostgresServer()).__enter__()
+    with server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer, worker_id_or_main: str) -> str:
+    """Give the URL of an empty Redis database, for this test alone."""
+    # A server that was given is shared with the other processes of this run.
+    url = redis_server.url_of(int(worker_id_or_main.removeprefix("gw") or 0))
+    redis_server.execute("FLUSHDB", url=url)
+    return url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer, worker_id_or_main: str) -> Iterator[str]:
+    """Give the URL of an empty PostgreSQL database, for this test alone."""
+    name = f"weft_test_{os.getpid()}_{worker_id_or_main}_{next(_NUMBERS)}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def private_redis() -> Iterator[RedisServer]:
+    """Give a Redis for this test alone, that it may kill, pause and start again; its data survive that."""
+    with _or_fail():
+        from weft.testing.redis_server import RedisServer
+
+        server = RedisServer(appendonly=True).__enter__()
+    with server:
+        yield server
+
+
+@pytest.fixture
+def private_postgres() -> Iterator[PostgresServer]:
+    """Give a PostgreSQL for this test alone, that it may kill and start again; its data survive that."""
+    with _or_fail():
+        from weft.testing.postgres_server import PostgresServer
+
+        server = PostgresServer().__enter__()
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def worker_id_or_main() -> str:
+    """Name this process of the run: ``gw0``, ``gw1``, … of pytest-xdist, or nothing."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "")
+
+
+@contextmanager
+def _or_fail() -> Iterator[None]:
+    from weft.errors import NoServerError
+
+    problem: NoServerError | None = None
+    try:
+        yield
+    except NoServerError as error:
+        problem = error
+    # Not where it was caught: pytest would print both.
+    if problem is not None:
+        pytest.fail(str(problem), pytrace=False)

@@ -264,7 +264,7 @@ class TransportContract:
     async def test_results_and_wakes_come_as_they_were_and_in_order(self, transport: Transport) -> None:
         messages: list[Message] = [
             a_result(0),
-            Wake("x2", 1, "d"),
+            Wake("x1", 1, "d"),
             a_result(1, output=None, error={"code": "timeout", "message": "", "retryable": True}),
             a_result(2, output=None, blob="name", output_bytes=9),
         ]

@@ -75,5 +75,14 @@ class Transport(Protocol):
     ) -> tuple[Sequence[MessageDelivery], Sequence[TaskDelivery]]:
         """Take over what others took and did not acknowledge for so long."""
 
+    async def unacknowledged(self, consumer: str, *, limit: int) -> Sequence[MessageDelivery]:
+        """Give messages again that this consumer took and did not acknowledge, the oldest first."""
+
+    async def leave(self, consumer: str) -> None:
+        """Forget a consumer that stops. Tasks that it took and did not acknowledge are there for others now.
+
+        One that has messages unacknowledged is not forgotten: they are claimed by others in time.
+        """
+
     async def queues(self) -> Sequence[QueueSight]:
         """Show the depth of each queue."""

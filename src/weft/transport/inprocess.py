@@ -219,6 +219,15 @@ class InProcessTransport:
             self._tasks_pending.claim(consumer, older_than=older_than, now=now, limit=limit),
         )
 
+    async def unacknowledged(self, consumer: str, *, limit: int) -> Sequence[MessageDelivery]:
+        entries = self._messages_pending.entries.values()
+        return [delivery for owner, _, delivery in entries if owner == consumer][:limit]
+
+    async def leave(self, consumer: str) -> None:
+        entries = self._tasks_pending.entries
+        left = [identity for identity, (owner, _, _) in entries.items() if owner == consumer]
+        self.put([entries.pop(identity)[2].task for identity in left])
+
     async def queues(self) -> Sequence[QueueSight]:
         in_flight: dict[str, int] = {}
         for _, _, delivery in self._tasks_pending.entries.values():

@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from weft.errors import StoreError
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ class Heart:
                     return
                 try:
                     lost = runner.run(self._beat())
+                except StoreError as error:
+                    log.warning("heartbeat.failed", extra={"error": str(error)})
+                    continue
                 except Exception:
                     log.exception("heartbeat.failed")
                     continue

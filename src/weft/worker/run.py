@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -10,16 +11,23 @@ from msgspec.structs import replace
 from weft.core.payload import decode, encode
 from weft.core.task import Result
 from weft.core.template import with_secrets
-from weft.errors import HandlerError
+from weft.errors import HandlerError, JournalError, UnstorableError
 from weft.handlers.contract import HandlerKind, NativeContext, deadline_after
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
 from weft.handlers.secrets import hidden, lookup
 from weft.worker.call import AttemptLost, Call, Caller
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from weft.core.task import Task
     from weft.handlers.registry import Registry
     from weft.ports import Ports
+
+
+log = logging.getLogger("weft.worker")
+
+_PAUSE_AFTER_ERROR_SECONDS = 1.0
 
 
 class Runner:
@@ -39,6 +47,9 @@ class Runner:
         """Say whether it can run tasks of a handler: what it cannot run is left for others."""
         return isinstance(handler, str) and self._registry.knows(handler)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.handlers())
+
     def instant(self, task: Task) -> bool:
         """Say whether the task is done the moment it is asked for, without a wait."""
         return self._registry.kind(task.handler) is HandlerKind.INSTANT
@@ -53,8 +64,21 @@ class Runner:
                 return self._result(task, started_at, classify(error))
         return self._result(task, started_at, Completed(task.config))
 
+    async def whole(self, task: Task) -> Task:
+        """Give a task with its config: a large one lies in the journal."""
+        if task.config_blob is None:
+            return task
+        blobs = await self._ports.journal.blobs([task.config_blob])
+        return replace(task, config=blobs[task.config_blob], config_blob=None)
+
     async def run(self, task: Task, started_at: int) -> Result:
         """Run a task to its result. Cancelling this asks the handler to stop."""
+        began_at = self._ports.clock.now()
+        result = await self._run(task, started_at)
+        # Its start is by the store's clock; what it took, by ours.
+        return replace(result, finished_at=started_at + self._ports.clock.now() - began_at)
+
+    async def _run(self, task: Task, started_at: int) -> Result:
         try:
             outcome = await self.outcome(task)
         except AttemptLost as loss:
@@ -69,8 +93,17 @@ class Runner:
         """Give a result that may travel: a large output is in the journal before anybody refers to it."""
         if result.output is None or len(result.output) <= self._ports.inline_bytes:
             return result
-        name = await self._ports.journal.put_blob(result.output)
-        return replace(result, output=None, blob=name, output_bytes=len(result.output))
+        while True:
+            try:
+                name = await self._ports.journal.put_blob(result.output)
+            except UnstorableError:
+                raise
+            except JournalError as error:
+                # The work is done, and its lease holds: only the journal is to be waited for.
+                log.warning("journal.unavailable", extra={"error": str(error)})
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
+            else:
+                return replace(result, output=None, blob=name, output_bytes=len(result.output))
 
     def _without_secrets(self, outcome: Outcome, task: Task) -> Outcome:
         """Hide the secrets that a handler was given, wherever it repeats them."""
@@ -136,13 +169,14 @@ class Runner:
             worker=self._worker,
             queued_at=task.queued_at,
             started_at=started_at,
-            finished_at=self._ports.clock.now(),
+            finished_at=started_at,
             output=None if done is None else done.output,
             error=None if failed is None else failed.error,
             retry_after_seconds=None if failed is None else failed.retry_after_seconds,
             cache_key=task.cache_key if done else None,
             lost=outcome is None,
             charged=charged,
+            seal=task.seal,
         )
 
 

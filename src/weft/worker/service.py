@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.clock import RealClock
+from weft.clock import RealClock, ServerClock
 from weft.core.task import Result, Task, Wake
+from weft.errors import StoreError
 from weft.feed.contract import node_started
 from weft.limits.contract import Ticket
-from weft.store.contract import Answer, Held, StartRequest, WorkerSight, WorkerState
+from weft.store.contract import Answer, Held, Started, StartRequest, WorkerSight, WorkerState
 from weft.worker.lease import Heart, LoopHeart
 
 if TYPE_CHECKING:
@@ -63,10 +64,11 @@ class Worker:
         self._slot_freed = asyncio.Event()
         self._ended = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
+        self._fetch: asyncio.Future[Sequence[TaskDelivery]] | None = None
         self._state = WorkerState.ALIVE
         self._started_at = 0
         self._about: WorkerSight | None = None
-        self._heart = (Heart if isinstance(ports.clock, RealClock) else LoopHeart)(
+        self._heart = (Heart if isinstance(ports.clock, RealClock | ServerClock) else LoopHeart)(
             ports.store,
             interval_seconds=heartbeat_seconds,
             held=lambda: list(self._held.values()),
@@ -78,9 +80,12 @@ class Worker:
     def free_slots(self) -> int:
         return self.concurrency - len(self._held)
 
+    def _is_draining(self) -> bool:
+        return self._state is WorkerState.DRAINING
+
     def fault(self) -> str | None:
         """Say what keeps it from its work; None: nothing does."""
-        if not self._loops or self._state is WorkerState.DRAINING:
+        if not self._loops or self._is_draining():
             return "it is not running"
         if any(loop.done() for loop in self._loops):
             return "one of its loops has ended"
@@ -119,12 +124,16 @@ class Worker:
     async def stop(self) -> None:
         """Take nothing more; let what runs end within the grace time, and hand back the rest at once."""
         fetching, reporting = self._loops
-        fetching.cancel()
-        with suppress(asyncio.CancelledError):
-            await fetching
         self._state = WorkerState.DRAINING
-        if self._about is not None:
-            await self.announce()
+        # Between a fetch and the starts it led to there is no good place to stop: those are ended first.
+        self._slot_freed.set()
+        if self._fetch is not None:
+            self._fetch.cancel()
+        await fetching
+        with suppress(StoreError):
+            await self._ports.transport.leave(self.name)
+            if self._about is not None:
+                await self.announce()
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=self._grace_seconds)
         left = [self._held[nonce] for nonce in self._running]
@@ -132,13 +141,17 @@ class Worker:
             task.cancel()
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=self._grace_seconds)
-        await self._report()
         reporting.cancel()
         with suppress(asyncio.CancelledError):
             await reporting
-        await self._ports.store.hand_back(left)
+        try:
+            await self._report()
+            await self._ports.store.hand_back(left)
+            await self._ports.store.remove_worker(self.name)
+        except StoreError as error:
+            # The leases run out by themselves.
+            log.warning("store.unavailable", extra={"error": str(error)})
         self._heart.end()
-        await self._ports.store.remove_worker(self.name)
 
     def beat(self) -> None:
         """Ask the store now what is still ours: an execution was stopped."""
@@ -147,19 +160,31 @@ class Worker:
     # -- taking ------------------------------------------------------------------------------------
 
     async def _fetching(self) -> None:
-        while True:
-            while self.free_slots <= 0:
+        while not self._is_draining():
+            if self.free_slots <= 0:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
+                continue
             try:
-                deliveries = await self._ports.transport.fetch(
-                    self.name,
-                    queues=self.queues,
-                    limit=self.free_slots,
-                    wait_seconds=_FETCH_SECONDS,
-                    handlers=self._runner,
+                self._fetch = asyncio.ensure_future(
+                    self._ports.transport.fetch(
+                        self.name,
+                        queues=self.queues,
+                        limit=self.free_slots,
+                        wait_seconds=_FETCH_SECONDS,
+                        handlers=self._runner,
+                    )
                 )
+                deliveries = await self._fetch
+                self._fetch = None
                 await self.take(deliveries)
+            except asyncio.CancelledError:
+                if self._is_draining():
+                    return
+                raise
+            except StoreError as error:
+                log.warning("store.unavailable", extra={"error": str(error)})
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
             except Exception:
                 # Our own bug, or a port's. What was fetched and not started is delivered again.
                 log.exception("worker.broken")
@@ -173,7 +198,7 @@ class Worker:
         instant: list[Result] = []
         nonces: list[str] = []
         for task, held in started:
-            if self._runner.instant(task):
+            if self._runner.instant(task) and task.config_blob is None:
                 instant.append(await self._runner.small(self._runner.run_instant(task, held.started_at)))
                 nonces.append(held.nonce)
             else:
@@ -184,6 +209,7 @@ class Worker:
 
     async def _run(self, task: Task, held: Held) -> None:
         try:
+            task = await self._runner.whole(task)
             result = await self._runner.small(await self._runner.run(task, held.started_at))
         except asyncio.CancelledError:
             self._let_go(held)
@@ -216,6 +242,10 @@ class Worker:
             self._ended.clear()
             try:
                 await self._report()
+            except StoreError as error:
+                log.warning("store.unavailable", extra={"error": str(error)})
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
+                self._ended.set()
             except Exception:
                 log.exception("worker.broken")
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
@@ -244,7 +274,7 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
         StartRequest(task.execution_id, task.generation, task.node_id, task.attempt, ports.new_id(), worker)
         for task in tasks
     ]
-    started = await ports.store.start(requests)
+    started = await _start(requests, ports)
     await ports.transport.ack_tasks(worker, [delivery.id for delivery in deliveries])
     feed = ports.feed if ports.feed is not None and ports.feed.has_listeners() else None
     ours = []
@@ -268,6 +298,16 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
             wake = Wake(task.execution_id, task.generation, task.digest)
             await ports.transport.publish([wake])
     return ours
+
+
+async def _start(requests: Sequence[StartRequest], ports: Ports) -> Sequence[Started]:
+    """Ask until there is an answer: a start whose answer was lost is ours, and the same request says so."""
+    while True:
+        try:
+            return await ports.store.start(requests)
+        except StoreError as error:
+            log.warning("store.unavailable", extra={"error": str(error)})
+            await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
 
 
 async def _has_token(task: Task, ports: Ports) -> bool:

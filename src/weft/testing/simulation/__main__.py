@@ -42,6 +42,9 @@ def _run(profiles: list[str], first: int, seeds: int, processes: int) -> int:
     for profile, summary in run_all(profiles, first, seeds, processes=processes):
         summaries[profile].add(summary)
         everything.add(summary)
+        for failure in summary.failures:
+            # At once: a long run need not come to its end before somebody looks at it.
+            print(f"{profile} seed {failure.seed}: {failure.violation}", file=sys.stderr, flush=True)  # noqa: T201
         _progress(everything, summary.seeds, len(profiles) * seeds, time.perf_counter() - begun)
     seconds = time.perf_counter() - begun
     print(file=sys.stderr)  # noqa: T201

@@ -23,4 +23,7 @@ CORPUS: tuple[Past, ...] = (
     Past("swarm", 230, "the same, of an execution that was paused before it was taken up"),
     Past("skew", 3, "a retry's delay counted from the clock of whoever judged the failure"),
     Past("calm_control", 101296, "a stale result between a retry's commit and its install began a rebuild"),
+    Past("swarm", 6960, "an orchestrator that slept over a resume ran nodes before the start was recorded"),
+    Past("checkpoint_frozen", 560, "the store took a result while its attempt was being recorded as lost"),
+    Past("checkpoint_mixed", 10, "a result that the store had taken ended after its dependents had begun"),
 )

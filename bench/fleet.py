@@ -1,0 +1,203 @@
+"""A fleet on this machine: Redis and PostgreSQL as they should be run, and one process of each role.
+
+Redis appends to its file every second; PostgreSQL answers a commit when it is on the disk. All of them share
+the cores with what measures them. The reference is a script of Redis, called in pipelines over the same
+connection: every node needs several such calls, so no fleet on one Redis is faster.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from bench import graphs
+from bench.figure import Figure, at_least, at_most, quantile
+from bench.run import run_loop
+from bench.server import children, cpu_seconds, free_port, resident_bytes, run_batches, wait_until_ready
+from weft.core.time import parse_rfc3339
+from weft.redis.connection import Redis
+from weft.redis.script import make_script
+from weft.testing.postgres_server import PostgresServer
+from weft.testing.redis_server import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_RAW_CALLS = 50_000
+_BATCH = 256
+_RAW = make_script(
+    "raw",
+    b"redis.call('HMGET', KEYS[1], 'a', 'b', 'c')\nreturn redis.call('HSET', KEYS[1], 'a', ARGV[1])",
+)
+_IDLE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningFleet:
+    url: str
+    redis: RedisServer
+    postgres: PostgresServer
+    # Role → process.
+    roles: Mapping[str, subprocess.Popen[bytes]]
+
+
+@contextmanager
+def running(**settings: str) -> Iterator[RunningFleet]:
+    """Start servers and one process of each role, and end them all."""
+    with ExitStack() as ends:
+        redis = ends.enter_context(RedisServer(appendonly=True))
+        postgres = ends.enter_context(PostgresServer(durable=True))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+        environment |= {f"WEFT_{name}": value for name, value in settings.items()}
+        environment["WEFT_REDIS_URL"] = redis.url
+        environment["WEFT_DATABASE_URL"] = postgres.create_database("weft")
+        weft = [sys.executable, "-m", "weft.cli.main"]
+        subprocess.run([*weft, "migrate"], env=environment, check=True, stdout=subprocess.DEVNULL)
+        url = ""
+        roles: dict[str, subprocess.Popen[bytes]] = {}
+        for role in ("orchestrator", "worker", "api"):
+            port = free_port()
+            flags = ["--port", str(port)] if role == "api" else []
+            process = subprocess.Popen(
+                [*weft, role, *flags],
+                env={**environment, "WEFT_METRICS_PORT": str(port)},
+                stderr=subprocess.DEVNULL,
+            )
+            ends.callback(_end, process)
+            roles[role] = process
+            url = f"http://127.0.0.1:{port}"
+            run_loop(wait_until_ready(url, process))
+        yield RunningFleet(url, redis, postgres, roles)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+
+
+def fleet() -> Iterator[Figure]:
+    """W1 and W3 in both kinds of durability, what a node costs, and what a fleet at rest does."""
+    for durability, hop in (("strict", 1.5), ("checkpoint", 0.8)):
+        with running(DURABILITY=durability) as one:
+            hops = run_loop(_hops(one.url))
+            yield Figure(
+                workload="fleet",
+                what=f"W1 hop p50, {durability}",
+                value=quantile(hops, 0.5),
+                unit="ms",
+                target=at_most(hop),
+            )
+            yield Figure(
+                workload="fleet", what=f"W1 hop p99, {durability}", value=quantile(hops, 0.99), unit="ms"
+            )
+            yield from _throughput(one, durability)
+    with running() as one:
+        yield from _idle(one)
+
+
+async def _hops(url: str) -> list[float]:
+    """Run chains one after the other; give the time from each end to the next start, in milliseconds."""
+    document = graphs.chain(100)
+    hops = []
+    async with aiohttp.ClientSession(url) as session:
+        for number in range(6):
+            async with session.post("/v1/executions?wait=120", json={"definition": document}) as answer:
+                execution = await answer.json()
+            assert execution["state"] == "COMPLETED", execution
+            if number:  # the first pays for what is made once
+                hops += [
+                    (parse_rfc3339(child["started_at"]) - parse_rfc3339(parent["finished_at"])) / 1000
+                    for parent, child in pairwise(execution["nodes"])
+                ]
+    return hops
+
+
+def _throughput(one: RunningFleet, durability: str) -> Iterator[Figure]:
+    document = graphs.diamond()
+    what = f"W3, 2,000 × a → b, c, d → e, {durability}"
+    raw = run_loop(_raw(one.redis.url))
+    run_loop(run_batches(one.url, document, sizes=[200]))
+    before = _cpu(one)
+    sizes = [2000, 2000, 2000]
+    _, rate = run_loop(run_batches(one.url, document, sizes=sizes))
+    nodes = sum(sizes) * len(document["nodes"])
+    strict = durability == "strict"
+    yield Figure(
+        workload="fleet", what=what, value=rate, unit="nodes/s", target=at_least(5000) if strict else None
+    )
+    yield Figure(workload="fleet", what="a script of Redis alone, pipelined", value=raw, unit="calls/s")
+    yield Figure(workload="fleet", what="W3, of that", value=rate / raw, unit="×")
+    for name, used in _cpu(one).items():
+        yield Figure(
+            workload="fleet",
+            what=f"W3, CPU a node, {name}, {durability}",
+            value=(used - before[name]) / nodes * 1e6,
+            unit="µs",
+        )
+
+
+def _cpu(one: RunningFleet) -> dict[str, float]:
+    pids = {"redis": one.redis.controlled.pid, "postgres": one.postgres.controlled.pid}
+    pids |= {role: process.pid for role, process in one.roles.items()}
+    return {name: sum(map(cpu_seconds, (pid, *children(pid)))) for name, pid in pids.items()}
+
+
+async def _raw(url: str) -> float:
+    redis = Redis(url)
+    begun = time.perf_counter()
+    for start in range(0, _RAW_CALLS, _BATCH):
+        numbers = range(start, start + _BATCH)
+        await redis.scripts([(_RAW, [f"raw:{{p0}}:{number % 1000}"], [b"x" * 64]) for number in numbers])
+    rate = _RAW_CALLS / (time.perf_counter() - begun)
+    await redis.close()
+    return rate
+
+
+def _idle(one: RunningFleet) -> Iterator[Figure]:
+    """What a fleet with nothing to do asks of its servers."""
+
+    def commands() -> int:
+        return int(one.redis.execute("INFO", "stats")["total_commands_processed"])
+
+    def queries() -> int:
+        return int(one.postgres.execute("SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database"))
+
+    time.sleep(3)
+    asked, committed, used = commands(), queries(), _cpu(one)
+    time.sleep(_IDLE_SECONDS)
+    processes = len(one.roles)
+    yield Figure(
+        workload="fleet",
+        what="at rest, Redis commands a second and process",
+        value=(commands() - asked) / _IDLE_SECONDS / processes,
+        unit="/s",
+    )
+    yield Figure(
+        workload="fleet",
+        what="at rest, transactions a second and process",
+        value=(queries() - committed) / _IDLE_SECONDS / processes,
+        unit="/s",
+    )
+    for name, now in _cpu(one).items():
+        if name in one.roles:
+            yield Figure(
+                workload="fleet",
+                what=f"at rest, CPU of {name}",
+                value=(now - used[name]) / _IDLE_SECONDS * 100,
+                unit="%",
+            )
+            yield Figure(
+                workload="fleet",
+                what=f"at rest, memory of {name}",
+                value=resident_bytes(one.roles[name].pid) / 1e6,
+                unit="MB",
+            )

@@ -1,0 +1,158 @@
+"""What ``weft doctor`` looks at beyond this machine: Redis, PostgreSQL, and whether work finds workers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from weft.cli.doctor import Finding, Health
+from weft.clock import RealClock
+from weft.core.time import MICROSECONDS
+from weft.errors import JournalError, StoreError, WeftError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from typing import Any
+
+    from weft.settings import Settings
+
+_OLDEST_POSTGRES = 14
+_OPEN_SECONDS = 10.0
+# Leases and timers go by the servers' clocks, so a difference does no harm to them; people who read times do
+# not know that.
+_SKEW_SECONDS = 1.0
+
+
+def examine_servers(settings: Settings) -> list[Finding]:
+    """Ask the servers that the settings name."""
+    return asyncio.run(_examine(settings))
+
+
+async def _examine(settings: Settings) -> list[Finding]:
+    skews: dict[str, float] = {}
+    findings: list[Finding] = []
+    if settings.database_url is not None:
+        findings += await _postgres(settings.database_url, skews)
+    if settings.redis_url is not None:
+        findings += await _redis(settings.redis_url, settings, skews)
+    findings += _clocks(skews)
+    is_fleet = settings.redis_url is not None and settings.database_url is not None
+    if is_fleet and all(one.health is not Health.FAIL for one in findings):
+        findings += await _workers(settings)
+    return findings
+
+
+async def _postgres(url: str, skews: dict[str, float]) -> list[Finding]:
+    from weft.journal.postgres_connection import connected
+    from weft.journal.postgres_schema import missing
+
+    try:
+        async with connected(url) as connection:
+            number = int(await connection.fetchval("SHOW server_version_num"))
+            version = str(await connection.fetchval("SHOW server_version"))
+            skews["PostgreSQL"] = await _skew(lambda: _postgres_now(connection))
+            behind = await missing(connection)
+    except JournalError as error:
+        return [Finding("postgres", Health.FAIL, str(error), "start it, or correct WEFT_DATABASE_URL")]
+    found = [Finding("postgres", Health.OK, f"PostgreSQL {version} answers")]
+    if number < _OLDEST_POSTGRES * 10_000:
+        advice = f"use PostgreSQL {_OLDEST_POSTGRES} or newer"
+        found = [Finding("postgres", Health.FAIL, f"PostgreSQL {version} is too old", advice)]
+    if behind:
+        message = f"the schema of the database lacks {', '.join(behind)}"
+        found.append(Finding("schema", Health.FAIL, message, "run `weft migrate`"))
+    else:
+        found.append(Finding("schema", Health.OK, "the schema of the database is up to date"))
+    return found
+
+
+async def _postgres_now(connection: Any) -> int:
+    return int(await connection.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"))
+
+
+async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[Finding]:
+    from weft.redis.connection import Redis
+    from weft.redis.health import OLDEST_VERSION, SAFE_POLICY, look_at_server
+
+    redis = Redis(url, partitions=settings.partitions)
+    try:
+        sight = await look_at_server(redis)
+
+        async def now() -> int:
+            return (await look_at_server(redis)).now
+
+        skews["Redis"] = await _skew(now)
+    except StoreError as error:
+        return [Finding("redis", Health.FAIL, str(error), "start it, or correct WEFT_REDIS_URL")]
+    finally:
+        await redis.close()
+    found = [Finding("redis", Health.OK, f"Redis {sight.version} answers")]
+    if sight.is_too_old:
+        advice = f"use Redis {'.'.join(map(str, OLDEST_VERSION))} or newer, or Valkey"
+        found = [Finding("redis", Health.FAIL, f"Redis {sight.version} is too old", advice)]
+    if sight.policy != SAFE_POLICY:
+        message = f"it evicts keys when its memory is full: maxmemory-policy is {sight.policy}"
+        advice = f"CONFIG SET maxmemory-policy {SAFE_POLICY}, and the same in its configuration"
+        found.append(Finding("redis", Health.FAIL, message, advice))
+    if not sight.appendonly:
+        message = "it keeps nothing on disk (appendonly is off): a restart loses what was on its way"
+        advice = "set appendonly yes; without it all of that is made again from PostgreSQL, and runs again"
+        found.append(Finding("redis", Health.WARN, message, advice))
+    return found
+
+
+async def _skew(ask: Callable[[], Awaitable[int]]) -> float:
+    """Say how many seconds a server's clock is ahead of this machine's, as near as its answer was quick."""
+    clock = RealClock()
+    before = clock.now()
+    there = await ask()
+    after = clock.now()
+    # Whatever may be the way of the answer is no difference.
+    if there < before:
+        return (there - before) / MICROSECONDS
+    return max(0, there - after) / MICROSECONDS
+
+
+def _clocks(skews: dict[str, float]) -> Iterator[Finding]:
+    far = {name: seconds for name, seconds in skews.items() if abs(seconds) > _SKEW_SECONDS}
+    if len(skews) > 1 and abs(skews["Redis"] - skews["PostgreSQL"]) > _SKEW_SECONDS:
+        apart = abs(skews["Redis"] - skews["PostgreSQL"])
+        message = f"the clocks of Redis and PostgreSQL are {apart:.1f} s apart"
+        yield Finding("clock", Health.WARN, message, "let all machines follow the same time (NTP)")
+    for name, seconds in far.items():
+        direction = "ahead of" if seconds > 0 else "behind"
+        message = f"the clock of {name} is {abs(seconds):.1f} s {direction} this machine's"
+        yield Finding("clock", Health.WARN, message, "let all machines follow the same time (NTP)")
+    if skews and not far:
+        names = " and ".join(sorted(skews))
+        yield Finding("clock", Health.OK, f"{names} and this machine agree on the time")
+
+
+async def _workers(settings: Settings) -> list[Finding]:
+    """Look for work that nobody will do."""
+    from weft.fleet import Fleet
+    from weft.handlers.registry import default_registry
+    from weft.orchestrator.describe import serves
+    from weft.store.contract import WorkerState
+
+    try:
+        async with Fleet(settings, registry=default_registry(), roles={"api"}) as fleet:
+            async with asyncio.timeout(_OPEN_SECONDS):
+                await fleet.started()
+            queues = await fleet.ports.transport.queues()
+            workers = await fleet.ports.store.workers()
+    except (WeftError, TimeoutError) as error:
+        message = f"the queues cannot be looked at: {error or 'no answer in time'}"
+        return [Finding("workers", Health.FAIL, message, "look again; the log of the servers may say more")]
+    found = [
+        Finding(
+            "workers",
+            Health.WARN,
+            f"{queue.depth} tasks wait in the queue {queue.name!r}, and no worker serves it",
+            f"start one: weft worker --queues {queue.name}",
+        )
+        for queue in queues
+        if queue.depth and not any(serves(worker, queue.name) for worker in workers)
+    ]
+    alive = sum(worker.state is WorkerState.ALIVE for worker in workers)
+    return found or [Finding("workers", Health.OK, f"{alive} alive; no queue with work is without one")]

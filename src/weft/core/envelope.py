@@ -1,0 +1,59 @@
+"""How messages lie on a wire between processes: MessagePack with a version, payloads in it as they are.
+
+What is read from a wire is not trusted: what does not fit raises ValueError, and its reader puts it aside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.core.task import Result, Task, Wake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION = 1
+_TASK, _RESULT, _WAKE = 0, 1, 2
+_KINDS: dict[type, int] = {Task: _TASK, Result: _RESULT, Wake: _WAKE}
+
+
+class _Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    version: int
+    kind: int
+    body: msgspec.Raw
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_read_envelope = msgspec.msgpack.Decoder(_Envelope).decode
+_READERS: dict[int, Callable[[msgspec.Raw], Any]] = {
+    kind: msgspec.msgpack.Decoder(type_).decode for type_, kind in _KINDS.items()
+}
+
+
+def pack(message: Task | Result | Wake) -> bytes:
+    """Make the bytes of a message."""
+    return _encode((VERSION, _KINDS[type(message)], message))
+
+
+def unpack_task(wire: bytes) -> Task:
+    """Read a task; raises ValueError where it is none."""
+    task: Task = _unpack(wire, (_TASK,))
+    return task
+
+
+def unpack_message(wire: bytes) -> Result | Wake:
+    """Read a result or a wake; raises ValueError where it is neither."""
+    message: Result | Wake = _unpack(wire, (_RESULT, _WAKE))
+    return message
+
+
+def _unpack(wire: bytes, kinds: tuple[int, ...]) -> Any:
+    try:
+        envelope = _read_envelope(wire)
+        if envelope.version != VERSION or envelope.kind not in kinds:
+            raise ValueError(f"a message of version {envelope.version} and kind {envelope.kind}")
+        return _READERS[envelope.kind](envelope.body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"not a message of weft: {error}") from error

@@ -1,0 +1,273 @@
+"""This process's share of a fleet: the same rooms as in one process, on Redis and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import suppress
+from math import ceil
+from typing import TYPE_CHECKING, Self
+
+from weft.clock import ServerClock
+from weft.core.seal import sealer
+from weft.core.time import MICROSECONDS
+from weft.embedded import new_id
+from weft.errors import JournalError, SchemaError, StoreError
+from weft.feed.redis import RedisFeed
+from weft.handlers.outbound import Outbound
+from weft.handlers.usercode import UserCode
+from weft.journal.postgres import PostgresJournal
+from weft.limits.contract import Rate
+from weft.limits.redis import RedisLimits
+from weft.orchestrator.service import Orchestrator
+from weft.ports import Ports, all_at_once
+from weft.redis.connection import Redis
+from weft.store.redis import RedisStore
+from weft.transport.redis_streams import RedisStreams
+from weft.worker.isolate import ChildPool
+from weft.worker.run import Runner
+from weft.worker.service import Worker, worker_name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from weft.core.ledger import Standing
+    from weft.handlers.registry import Registry
+    from weft.settings import Settings
+    from weft.telemetry import Metrics
+
+log = logging.getLogger("weft.fleet")
+
+ROLES = frozenset({"api", "orchestrator", "worker"})
+
+# How often a server that is away, or a schema that is behind, is looked for.
+_LOOK_SECONDS = 1.0
+# How often the time is taken from the server.
+_FOLLOW_SECONDS = 10.0
+_OPENING = "it is not open yet"
+_AWAY = "it cannot be reached now; the log says why"
+
+
+class Fleet:
+    """Opens the ports and takes up its roles as soon as both servers are there and the schema is current.
+
+    Any number of these share the two servers. ``queues``: those its worker serves; None: every one that it
+    has handlers for.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        registry: Registry,
+        roles: Collection[str] = ROLES,
+        queues: Collection[str] | None = None,
+        code: UserCode | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        assert settings.redis_url is not None
+        assert settings.database_url is not None
+        self.settings = settings
+        self.metrics = metrics
+        self._clock = ServerClock()
+        name = worker_name(new_id)
+        self._redis = Redis(settings.redis_url, partitions=settings.partitions, name=f"weft-{name}")
+        self._feed = RedisFeed(self._redis)
+        self._outbound = Outbound(settings, self._clock)
+        self._journal = PostgresJournal(settings.database_url, new_id=new_id, bounds=settings.bounds())
+        self.ports = self._make_ports(settings)
+        if metrics is not None:
+            self.ports.committed = metrics.committed
+        self.orchestrator: Orchestrator | None = None
+        if "orchestrator" in roles:
+            self.orchestrator = Orchestrator(
+                self.ports,
+                name=name,
+                # An execution that changed so lately may be on its way into the store, by a living peer.
+                grace_seconds=2 * settings.orchestrator_sweep_interval_seconds,
+                claim_seconds=settings.orchestrator_stale_claim_interval_seconds,
+                retention_seconds=settings.retention_seconds,
+            )
+            self.ports.timers_changed = self.orchestrator.nudge
+        self.worker: Worker | None = None
+        self._children: ChildPool | None = None
+        if "worker" in roles:
+            self._children = ChildPool(
+                settings.worker_processes,
+                code=code or UserCode(),
+                grace_seconds=settings.worker_grace_seconds,
+                max_payload_bytes=settings.bounds().max_payload_bytes,
+            )
+            self.worker = Worker(
+                self.ports,
+                Runner(self.ports, registry, self._children, worker=name),
+                name=name,
+                concurrency=settings.worker_concurrency,
+                queues=queues,
+                heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
+                grace_seconds=settings.worker_grace_seconds,
+            )
+        # What keeps each of the two servers from being used, in words for anybody.
+        self._faults: dict[str, str | None] = {"journal": _OPENING, "store": _OPENING}
+        self._opened = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._drained = False
+
+    def _make_ports(self, settings: Settings) -> Ports:
+        rates = {
+            tag: Rate(limit.rate_per_second, limit.burst) for tag, limit in settings.resource_limits.items()
+        }
+        journal = self._journal
+        ports = Ports(
+            store=RedisStore(
+                self._redis,
+                plans=journal.plan,
+                executions=journal.execution,
+                new_id=new_id,
+                window=settings.execution_window,
+                lease_seconds=settings.worker_heartbeat_timeout_seconds,
+                reported_seconds=settings.reaper_idle_timeout_seconds,
+                queued_seconds=settings.reaper_idle_timeout_seconds,
+                ttl_seconds=ceil(settings.hot_state_ttl_seconds),
+            ),
+            journal=journal,
+            transport=RedisStreams(self._redis),
+            limits=RedisLimits(self._redis, rates),
+            clock=self._clock,
+            draw=random.random,
+            new_id=new_id,
+            bounds=settings.bounds(),
+            max_deliveries=settings.max_deliveries,
+            stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
+            sweep_seconds=settings.orchestrator_sweep_interval_seconds,
+            checkpoint_seconds=settings.orchestrator_checkpoint_interval_seconds
+            if settings.durability == "checkpoint"
+            else None,
+            partitions=settings.partitions,
+            together=all_at_once,
+            feed=self._feed,
+            outbound=self._outbound,
+            announce=self._hear,
+        )
+        ports.inline_config_bytes = ports.inline_bytes
+        return ports
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._open(), name="open")]
+        if self.metrics is not None:
+            from weft.telemetry import watch_loop
+
+            watching = watch_loop(self.metrics, now=self._clock.begin, sleep=self._clock.sleep)
+            self._tasks.append(asyncio.create_task(watching, name="watch_loop"))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.drain()
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._feed.close()
+        await self._journal.close()
+        await self._redis.close()
+
+    async def started(self) -> None:
+        """Return once it is open and its roles are taken up."""
+        await self._opened.wait()
+
+    def faults(self) -> Mapping[str, str | None]:
+        """Say of each of its parts what keeps it from its work; None: nothing does."""
+        faults = dict(self._faults)
+        waits = None if self._opened.is_set() else "it waits for the servers"
+        if self.orchestrator is not None:
+            faults["orchestrator"] = waits or self.orchestrator.fault()
+        if self.worker is not None:
+            faults["worker"] = waits or self.worker.fault()
+        return faults
+
+    async def drain(self) -> None:
+        """Stop in good order: what runs may end within the grace time, what was read is recorded.
+
+        The ports stay open: the journal may still be read, and written. Once more does nothing.
+        """
+        if self._drained:
+            return
+        self._drained = True
+        opening = self._tasks[0]
+        if not self._opened.is_set():
+            opening.cancel()
+            with suppress(asyncio.CancelledError):
+                await opening
+        elif self.worker is not None:
+            # First: what it ends meanwhile is recorded here, or by a peer.
+            await self.worker.stop()
+        if self.orchestrator is not None and self._opened.is_set():
+            await self.orchestrator.finish()
+        if self._children is not None:
+            await self._children.close()
+        await self._outbound.close()
+
+    async def _open(self) -> None:
+        # Each by itself: without the store an API can still do most of its work.
+        await asyncio.gather(
+            self._reach(self._open_journal, "journal"), self._reach(self._open_store, "store")
+        )
+        await self._reach(self._take_up, "journal", "store")
+        self._opened.set()
+        while True:
+            await asyncio.sleep(_FOLLOW_SECONDS)
+            with suppress(StoreError):
+                await self._follow()
+
+    async def _reach(self, step: Callable[[], Awaitable[None]], *names: str) -> None:
+        """Do a step of the opening as often as it takes; meanwhile it is said which server is in its way."""
+        told = ""
+        while True:
+            try:
+                await step()
+            except (JournalError, StoreError) as error:
+                if told != str(error):
+                    log.warning("fleet.waiting", extra={"error": str(error)})
+                told = str(error)
+                # The message of most errors may name an address, which is not for anybody who asks.
+                fault = told if isinstance(error, SchemaError) else _AWAY
+                self._faults["store" if isinstance(error, StoreError) else "journal"] = fault
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                self._faults |= dict.fromkeys(names)
+                return
+
+    async def _open_journal(self) -> None:
+        await self._journal.open()
+        self.ports.seal = sealer(await self._journal.seal_key())
+
+    async def _open_store(self) -> None:
+        await self._redis.open()
+        await self._follow()
+        await self._feed.open()
+
+    async def _take_up(self) -> None:
+        if self.orchestrator is not None:
+            await self.orchestrator.start()
+        if self.worker is not None:
+            await self.worker.start()
+            with suppress(StoreError):
+                await self.worker.announce()
+
+    async def _follow(self) -> None:
+        """Take the time from the server."""
+        asked_at = self._clock.begin()
+        seconds, micros = await self._redis.call("TIME")
+        self._clock.follow(int(seconds) * MICROSECONDS + int(micros), asked_at=asked_at)
+
+    def _hear(self, standings: Sequence[Standing]) -> None:
+        if self.metrics is not None:
+            self.metrics.hear(standings)
+        if not self._feed.has_listeners():
+            return
+        for standing in standings:
+            if standing.execution is not None and standing.history:
+                self._feed.tell(standing.history, namespace=standing.execution.namespace)

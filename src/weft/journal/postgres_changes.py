@@ -1,0 +1,308 @@
+"""What a transaction writes: put together from pieces, and sent as one statement.
+
+The pieces of one statement all see the tables as they were before it. That is what is wanted: letters that
+were open before move on, and those that are new keep the state they were given.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+from weft.core.time import micros
+from weft.errors import UnstorableError
+from weft.journal import postgres_rows as rows
+from weft.journal.postgres_rows import Columns, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from weft.core.ledger import Changes
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.journal.contract import Claim, NewBatch
+    from weft.journal.postgres_connection import Connection
+
+# From so many rows on COPY is quicker, though it takes round trips of its own. And no statement is to take
+# longer than a moment.
+_COPIED_ROWS = 1_000
+_MAX_ROWS = 5_000
+
+
+class Piece:
+    """A statement about many rows, which stand at the place of ``{new}``."""
+
+    def __init__(self, sql: str, columns: Columns) -> None:
+        self.sql = sql
+        self.columns = columns
+
+
+def _insert(table: str, columns: Columns, conflict: str = "") -> Piece:
+    sql = f"INSERT INTO {table} ({columns.listed}) SELECT {columns.listed} FROM {{new}} {conflict}"  # noqa: S608
+    return Piece(sql, columns)
+
+
+def _update(table: str, columns: Columns) -> Piece:
+    key = columns.names[0]
+    return Piece(f"UPDATE {table} SET {columns.set(1)} FROM {{new}} WHERE {table}.{key} = new.{key}", columns)  # noqa: S608
+
+
+_PUT_COUNTERS = _update("progress", rows.COUNTERS)
+_PUT_PROGRESS = _update("progress", rows.PROGRESS)
+# What was read under the lock and is not there is simply added, most often with few columns.
+_ADD_PLAIN_NODES = _insert("nodes", rows.PLAIN_NODE)
+_ADD_NODES = _insert("nodes", rows.NODE)
+_PUT_NODES = _insert(
+    "nodes", rows.NODE, f"ON CONFLICT (execution, node_id) DO UPDATE SET {rows.NODE.set(2, 'excluded')}"
+)
+_ADD_EVENTS = _insert("events", rows.EVENT)
+_ADD_LETTERS = _insert("dead_letters", rows.LETTER)
+# The first move of a letter counts: behind it the letter is open no more.
+_MOVE_LETTERS = Piece(
+    """
+    UPDATE dead_letters SET state = moved.state FROM (
+        SELECT DISTINCT ON (open.id) open.id, new.state
+        FROM (SELECT *, row_number() OVER () AS place FROM {new}) AS new
+        JOIN dead_letters AS open ON open.execution = new.execution AND open.state = 'open'
+            AND (new.node_id IS NULL OR open.node_id = new.node_id)
+        ORDER BY open.id, new.place
+    ) AS moved
+    WHERE dead_letters.id = moved.id AND dead_letters.state = 'open'
+    """,
+    Columns(execution="bigint", node_id="text", state="text"),
+)
+_PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
+
+_SUBMIT = f"""
+    WITH added AS (
+        INSERT INTO executions ({rows.EXECUTION.listed})
+        SELECT {rows.EXECUTION.listed} FROM {rows.EXECUTION.unnested(1)}
+        ON CONFLICT (id) DO NOTHING
+        RETURNING number, id, namespace, created_at, total
+    ), begun AS (
+        INSERT INTO progress (execution, namespace, created_at, id, state, generation, epoch, unsettled,
+            failed, skipped, cancelled, seq, updated_at)
+        SELECT number, namespace, created_at, id, 'PENDING', 1, 1, total, 0, 0, 0, 1, created_at FROM added
+    ), told AS (
+        INSERT INTO events (execution, seq, body)
+        SELECT number, 1, event.body FROM {rows.FIRST_EVENT.unnested(rows.EXECUTION.width + 1, "event")}
+        JOIN added USING (id)
+    )
+    SELECT number, id FROM added
+"""  # noqa: S608
+_LABEL = f"""
+    INSERT INTO labels (namespace, key, value, created_at, id, execution)
+    SELECT new.namespace, new.key, new.value, new.created_at, new.id, number
+    FROM {rows.LABEL.unnested(1)} JOIN executions ON executions.id = new.id
+"""  # noqa: S608
+
+
+@cache
+def _statement(pieces: tuple[Piece, ...]) -> str:
+    parts, first = [], 1
+    for place, piece in enumerate(pieces):
+        parts.append(f"part_{place} AS ({piece.sql.format(new=piece.columns.unnested(first))})")
+        first += piece.columns.width
+    return f"WITH {', '.join(parts)} SELECT"
+
+
+async def run(connection: Connection, pieces: Mapping[Piece, Sequence[Values]]) -> None:
+    """Run all pieces that have rows as one statement."""
+    chosen = tuple(piece for piece, new in pieces.items() if new)
+    if chosen:
+        with storing():
+            values = [value for piece in chosen for value in piece.columns.parameters(pieces[piece])]
+        await connection.execute(_statement(chosen), *values)
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """Say of a value that it cannot be stored: half of a surrogate pair, for one."""
+    try:
+        yield
+    except (OverflowError, TypeError, ValueError) as error:
+        raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
+
+
+async def write(
+    connection: Connection,
+    changes: Changes,
+    before: Mapping[str, ExecutionRow],
+    stored: Mapping[str, Mapping[str, NodeRow | None]],
+    numbers: Mapping[str, int],
+    now: int,
+) -> None:
+    """Write what the ledger gathered. ``before`` and ``stored`` are the rows it judged by."""
+    with storing():
+        events = [rows.event_values(numbers[event.execution], event) for event in changes.events]
+        plain, new, changed = _node_values(changes, stored, numbers)
+        counted, moved = _progress_values(changes, before, numbers)
+        letters = [
+            rows.letter_values(
+                numbers[each.execution_id], changes.executions[each.execution_id].namespace, each
+            )
+            for each in changes.letters
+        ]
+    moves = [(numbers[id_], node_id, state) for id_, node_id, state in changes.letter_states]
+    # The last of a key counts, and a statement may not put a row twice.
+    cache = {key: (key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache}
+    if len(events) >= _COPIED_ROWS:
+        await _copy(connection, "events", rows.EVENT, events)
+        events = []
+    if len(new) >= _COPIED_ROWS:
+        await _copy(connection, "nodes", rows.NODE, new)
+        new = []
+    while len(changed) > _MAX_ROWS:
+        await run(connection, {_PUT_NODES: changed[:_MAX_ROWS]})
+        changed = changed[_MAX_ROWS:]
+    await run(
+        connection,
+        {
+            _PUT_COUNTERS: counted,
+            _PUT_PROGRESS: moved,
+            _ADD_PLAIN_NODES: plain,
+            _ADD_NODES: new,
+            _PUT_NODES: changed,
+            _ADD_EVENTS: events,
+            _ADD_LETTERS: letters,
+            _MOVE_LETTERS: moves,
+            _PUT_CACHE: list(cache.values()),
+        },
+    )
+
+
+def _progress_values(
+    changes: Changes, before: Mapping[str, ExecutionRow], numbers: Mapping[str, int]
+) -> tuple[list[Values], list[Values]]:
+    counted, moved = [], []
+    for execution_id, row in changes.executions.items():
+        old = before[execution_id]
+        number = numbers[execution_id]
+        if row.state is not old.state or row.generation != old.generation or row.epoch != old.epoch:
+            moved.append(rows.progress_values(number, row))
+        elif row.seq != old.seq:
+            # Within one state of one generation, events move the counters alone.
+            counted.append(rows.counter_values(number, row))
+    return counted, moved
+
+
+def _node_values(
+    changes: Changes, stored: Mapping[str, Mapping[str, NodeRow | None]], numbers: Mapping[str, int]
+) -> tuple[list[Values], list[Values], list[Values]]:
+    """Give the values of new rows, plain ones apart, and of changed ones."""
+    plain, new, changed = [], [], []
+    for execution_id, nodes in changes.nodes.items():
+        number = numbers[execution_id]
+        held = stored[execution_id]
+        for node_id, row in nodes.items():
+            if held.get(node_id) is not None:
+                changed.append(rows.node_values(number, row))
+            elif rows.is_plain(row):
+                plain.append(rows.plain_node_values(number, row))
+            else:
+                new.append(rows.node_values(number, row))
+    return plain, new, changed
+
+
+async def _copy(connection: Connection, table: str, columns: Columns, new: Sequence[Values]) -> None:
+    for start in range(0, len(new), _MAX_ROWS):
+        await connection.copy_records_to_table(
+            table, records=new[start : start + _MAX_ROWS], columns=columns.names
+        )
+
+
+async def add_executions(
+    connection: Connection, changes: Changes, places: Mapping[str, int]
+) -> dict[str, int]:
+    """Store new executions, with their first events, and give their numbers; ``places`` are those in a batch.
+
+    One that was stored since it was looked for has no number in the answer. They are stored in the order of
+    their ids: two who store the same ones wait for each other, and not in a circle.
+    """
+    with storing():
+        bodies = {event.execution: rows.event_values(0, event)[-1] for event in changes.events}
+        added = sorted(changes.executions.values(), key=lambda row: row.id)
+        values = [rows.execution_values(row, places.get(row.id)) for row in added]
+        labels = [values for row in added for values in rows.label_values(row)]
+    numbers: dict[str, int] = {}
+    for start in range(0, len(values), _MAX_ROWS):
+        some = values[start : start + _MAX_ROWS]
+        with storing():
+            first = rows.FIRST_EVENT.parameters([(id_, bodies[id_]) for id_, *_ in some])
+            parameters = [*rows.EXECUTION.parameters(some), *first]
+        found = await connection.fetch(_SUBMIT, *parameters)
+        numbers.update((id_, number) for number, id_ in found)
+    if len(numbers) == len(values):
+        for start in range(0, len(labels), _MAX_ROWS):
+            await connection.execute(_LABEL, *rows.LABEL.parameters(labels[start : start + _MAX_ROWS]))
+    return numbers
+
+
+async def lock_definitions(connection: Connection, digests: Iterable[str]) -> set[str]:
+    """Keep definitions from being purged until the commit; give those that are there."""
+    found = await connection.fetch(
+        "SELECT digest FROM definitions WHERE digest = ANY($1) ORDER BY digest FOR KEY SHARE", sorted(digests)
+    )
+    return {digest for (digest,) in found}
+
+
+async def add_definitions(connection: Connection, documents: Mapping[str, bytes], now: int) -> None:
+    """Store definitions that were not there, and keep them too from being purged."""
+    missing = set(documents)
+    while missing:
+        new = sorted(missing)
+        await connection.execute(
+            "INSERT INTO definitions SELECT new.digest, new.document, $3 FROM unnest($1::text[], $2::bytea[])"
+            " AS new (digest, document) ON CONFLICT DO NOTHING",
+            new,
+            [documents[digest] for digest in new],
+            now,
+        )
+        # One that somebody else has stored in this moment may be purged in the next.
+        missing = documents.keys() - await lock_definitions(connection, new)
+
+
+async def take_claims(connection: Connection, claims: Sequence[Claim], now: int) -> set[int]:
+    """Take keys, and give the places of those that were free. It waits for whoever is just taking one."""
+    found = await connection.fetch(
+        """
+        INSERT INTO idempotency_keys
+        SELECT new.namespace, new.key, new.request_digest, new.resource, $5
+        FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+            WITH ORDINALITY AS new (namespace, key, request_digest, resource, place)
+        ORDER BY new.namespace, new.key, new.place
+        ON CONFLICT DO NOTHING RETURNING namespace, key
+        """,
+        [claim.namespace for claim in claims],
+        [claim.key for claim in claims],
+        [claim.request_digest for claim in claims],
+        [claim.resource for claim in claims],
+        now,
+    )
+    free = {(namespace, key) for namespace, key in found}
+    taken = set()
+    for place, claim in enumerate(claims):
+        if (claim.namespace, claim.key) in free:
+            free.remove((claim.namespace, claim.key))
+            taken.add(place)
+    return taken
+
+
+async def drop_claim(connection: Connection, claim: Claim) -> None:
+    """Give back a key that this transaction has taken."""
+    await connection.execute(
+        "DELETE FROM idempotency_keys WHERE namespace = $1 AND key = $2", claim.namespace, claim.key
+    )
+
+
+async def put_batch(connection: Connection, batch: NewBatch, total: int, now: int) -> None:
+    """Store a batch; one that is there already stays as it is."""
+    await connection.execute(
+        "INSERT INTO batches VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+        batch.id,
+        batch.namespace,
+        batch.workflow,
+        batch.version,
+        total,
+        now,
+    )

@@ -1,0 +1,244 @@
+"""Every question that is put to the journal's tables, but for lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.core.state import TERMINAL, ExecutionState
+from weft.journal import postgres_rows as rows
+from weft.journal.contract import ActiveExecution, Batch, Census, Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.journal.postgres_connection import Connection
+
+# The database's clock, in microseconds. In a statement behind the lock it is the time of the commit's turn.
+CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+_EXECUTIONS = (
+    f"SELECT {rows.FACTS}, {rows.PROGRESS_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
+)
+_IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
+# Rows in one answer: while they are read into Python, nothing else is done there.
+_PAGE_ROWS = 2_000
+
+# One row for each row of a node that is wanted, found or not. ``at_most``: it is wanted if no more nodes than
+# that are unsettled. Every execution is wanted at least once, if only with the name of no node.
+_WANTED = f"""
+    SELECT progress.execution, {rows.PROGRESS_COLUMNS},
+        (SELECT {CLOCK}), (SELECT pg_current_xact_id()::text),
+        CASE WHEN nodes.node_id IS NOT NULL THEN ROW({rows.NODE_COLUMNS}) END
+    FROM {rows.WANTED.unnested(1, "wanted")}
+    JOIN progress ON progress.execution = wanted.execution
+    LEFT JOIN nodes ON nodes.execution = wanted.execution AND nodes.node_id = wanted.node_id
+        AND progress.unsettled <= wanted.at_most
+"""  # noqa: S608
+WANTED_CLOCK = 1 + rows.PROGRESS_WIDTH
+WANTED_NODE = WANTED_CLOCK + 2
+
+
+async def wanted(connection: Connection, values: Sequence[tuple[int, str, int]]) -> Any:
+    """Read executions by their numbers, and some rows of theirs with them."""
+    return await connection.fetch(_WANTED, *rows.WANTED.parameters(values)) if values else []
+
+
+async def facts(connection: Connection, ids: Collection[str]) -> list[tuple[int, ExecutionRow]]:
+    """Read what never changes of executions, with their numbers."""
+    found = await connection.fetch(f"SELECT {rows.FACTS} FROM executions WHERE id = ANY($1)", list(ids))  # noqa: S608
+    return [(values[0], rows.read_facts(values)) for values in found]
+
+
+async def executions(connection: Connection, ids: Collection[str]) -> list[tuple[int, ExecutionRow]]:
+    """Read executions whole, with their numbers."""
+    found = await connection.fetch(f"{_EXECUTIONS} WHERE executions.id = ANY($1)", list(ids))
+    return [(values[0], rows.read_execution(values)) for values in found]
+
+
+async def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
+    values = await connection.fetchrow(f"{_EXECUTIONS} WHERE executions.id = $1", execution_id)
+    return None if values is None else rows.read_execution(values)
+
+
+async def active(connection: Connection, not_updated_since: int) -> list[ActiveExecution]:
+    found = await connection.fetch(
+        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {_IS_ACTIVE} AND updated_at <= $1",  # noqa: S608
+        not_updated_since,
+    )
+    return [ActiveExecution(*values) for values in found]
+
+
+async def nodes(
+    connection: Connection, number: int, names: Collection[str] | None = None, *, states_only: bool = False
+) -> dict[str, NodeRow]:
+    """Read rows of an execution's nodes, all or those named; ``states_only``: without outputs.
+
+    They are read in pages, so they are those of one commit only under its lock, or in one snapshot.
+    """
+    columns = rows.NODE_STATES if states_only else rows.NODE_COLUMNS
+    chosen = "" if names is None else " AND node_id = ANY($4)"
+    sql = (
+        f"SELECT {columns} FROM nodes WHERE execution = $1 AND node_id > $2{chosen}"  # noqa: S608
+        " ORDER BY node_id LIMIT $3"
+    )
+    wanted = () if names is None else ([name for name in names if "\0" not in name],)
+    found: dict[str, NodeRow] = {}
+    last = ""
+    while True:
+        page = await connection.fetch(sql, number, last, _PAGE_ROWS, *wanted)
+        for values in page:
+            found[values[0]] = rows.read_node(values)
+        if len(page) < _PAGE_ROWS:
+            return found
+        last = page[-1][0]
+
+
+async def nodes_of(
+    connection: Connection, execution_id: str, names: Collection[str] | None
+) -> dict[str, NodeRow]:
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        number = await connection.fetchval("SELECT number FROM executions WHERE id = $1", execution_id)
+        return {} if number is None else await nodes(connection, number, names)
+
+
+async def events(
+    connection: Connection, execution_id: str, after: int, limit: int, nodes: Iterable[str] | None
+) -> list[History]:
+    chosen = "" if nodes is None else " AND node_id = ANY($4)"
+    wanted = () if nodes is None else ([name for name in nodes if "\0" not in name],)
+    found = await connection.fetch(
+        "SELECT body FROM events WHERE execution = (SELECT number FROM executions WHERE id = $1)"  # noqa: S608
+        f" AND seq > $2{chosen} ORDER BY seq LIMIT $3",
+        execution_id,
+        after,
+        limit,
+        *wanted,
+    )
+    return [rows.read_event(body) for (body,) in found]
+
+
+async def dead_letter(connection: Connection, letter_id: str, namespace: str) -> DeadLetter | None:
+    values = await connection.fetchrow(
+        f"SELECT {rows.LETTER_COLUMNS} FROM dead_letters JOIN executions ON number = execution"  # noqa: S608
+        " WHERE dead_letters.id = $1 AND dead_letters.namespace = $2",
+        letter_id,
+        namespace,
+    )
+    return None if values is None else rows.read_letter(values)
+
+
+async def drop_letter(connection: Connection, letter_id: str, namespace: str) -> bool:
+    """Mark a dead letter as dropped; False where there is none."""
+    changed = await connection.fetchval(
+        "UPDATE dead_letters SET state = 'dropped' WHERE id = $1 AND namespace = $2 RETURNING id",
+        letter_id,
+        namespace,
+    )
+    return changed is not None
+
+
+async def claim(connection: Connection, key: str, namespace: str) -> Claim | None:
+    values = await connection.fetchrow(
+        "SELECT request_digest, resource FROM idempotency_keys WHERE namespace = $1 AND key = $2",
+        namespace,
+        key,
+    )
+    if values is None:
+        return None
+    return Claim(key=key, request_digest=values[0], resource=values[1], namespace=namespace)
+
+
+async def batch(connection: Connection, batch_id: str, namespace: str) -> Batch | None:
+    """Read a batch, and count its executions by their states."""
+    found = await connection.fetch(
+        "SELECT batches.workflow, batches.version, batches.total, batches.created_at, state, count(state),"
+        " max(finished_at) FROM batches LEFT JOIN executions ON executions.batch = batches.id"
+        " LEFT JOIN progress ON execution = number"
+        " WHERE batches.id = $1 AND batches.namespace = $2 GROUP BY batches.id, state",
+        batch_id,
+        namespace,
+    )
+    if not found:
+        return None
+    workflow, version, total, created_at = found[0][:4]
+    counted = [values[4:] for values in found if values[4] is not None]
+    ends = [end for _, _, end in counted]
+    return Batch(
+        id=batch_id,
+        workflow=workflow,
+        version=version,
+        total=total,
+        counts=dict.fromkeys(ExecutionState, 0) | {ExecutionState(state): n for state, n, _ in counted},
+        created_at=created_at,
+        finished_at=None if None in ends else max(ends, default=created_at),
+    )
+
+
+async def batch_results(
+    connection: Connection, batch_id: str, after: int, limit: int
+) -> list[tuple[int, ExecutionRow]]:
+    found = await connection.fetch(
+        f"SELECT {rows.LISTED_FACTS}, {rows.PROGRESS_COLUMNS}, batch_index FROM executions"  # noqa: S608
+        " JOIN progress ON execution = number"
+        " WHERE batch = $1 AND batch_index > $2 ORDER BY batch_index LIMIT $3",
+        batch_id,
+        after,
+        limit,
+    )
+    return [(values[-1], rows.read_execution(values)) for values in found]
+
+
+async def census(connection: Connection) -> Census:
+    active = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
+    found = await connection.fetch(
+        f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state"  # noqa: S608
+    )
+    active |= {ExecutionState(state): number for state, number in found}
+    letters = await connection.fetchval(
+        "SELECT count(*) FROM dead_letters WHERE state = 'open'"
+        " AND EXISTS (SELECT 1 FROM executions WHERE number = dead_letters.execution)"
+    )
+    return Census(executions=active, open_letters=letters)
+
+
+async def document(connection: Connection, digest: str) -> bytes | None:
+    found: bytes | None = await connection.fetchval(
+        "SELECT document FROM definitions WHERE digest = $1", digest
+    )
+    return found
+
+
+async def cached(connection: Connection, keys: Sequence[str], now: int | None) -> dict[str, bytes]:
+    found = await connection.fetch(
+        "SELECT key, coalesce(output, payload) FROM cache LEFT JOIN blobs ON name = blob"  # noqa: S608
+        f" WHERE key = ANY($1) AND good_until > coalesce($2, {CLOCK})",
+        list(keys),
+        now,
+    )
+    return {key: output for key, output in found if output is not None}
+
+
+async def put_blob(connection: Connection, name: str, payload: bytes, now: int | None) -> None:
+    await connection.execute(
+        f"INSERT INTO blobs VALUES ($1, $2, coalesce($3, {CLOCK}))",  # noqa: S608
+        name,
+        payload,
+        now,
+    )
+
+
+async def blobs(connection: Connection, names: Sequence[str]) -> dict[str, bytes]:
+    found = await connection.fetch("SELECT name, payload FROM blobs WHERE name = ANY($1)", list(names))
+    return dict(found)
+
+
+async def seal_key(connection: Connection, new: bytes) -> bytes:
+    """Give the key of this journal, which is ``new`` if it has none yet."""
+    await connection.execute("INSERT INTO seal (key) VALUES ($1) ON CONFLICT DO NOTHING", new)
+    key: bytes = await connection.fetchval("SELECT key FROM seal")
+    return key
+
+
+async def ping(connection: Connection) -> None:
+    await connection.fetchval("SELECT number FROM executions LIMIT 1")

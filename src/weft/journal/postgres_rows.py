@@ -1,0 +1,451 @@
+"""How the journal's rows lie in PostgreSQL: their columns, and the way there and back.
+
+A statement takes any number of rows. JSON that people have a part in is stored as the bytes of its text: a
+text column takes no U+0000.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+from weft.core.state import ExecutionState, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Values: TypeAlias = tuple[Any, ...]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_decode_event = msgspec.json.Decoder(History).decode
+
+_STATES = {str(state): state for state in ExecutionState}
+_NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
+
+
+# Text of one column travels joined by these. The second stands for a missing one.
+_SEPARATOR, _MISSING = "\x1f", "\x1e"
+
+
+class Columns:
+    """Columns of a table, with their types, in the order in which values are given.
+
+    Rows travel as a few parameters for each column: numbers as the literal of an array, text joined by a
+    separator, bytes one behind the other with the places where each begins. The driver's own arrays took ten
+    times as long: it looks at every value whether it is an array again.
+    """
+
+    def __init__(self, **types: str) -> None:
+        self.names = tuple(types)
+        self.types = tuple(types.values())
+        # How many parameters they are.
+        self.width = sum(3 if type_ == "bytea" else 1 for type_ in self.types)
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.names)
+
+    def unnested(self, first: int, alias: str = "new") -> str:
+        """Write the rows as a table of their own; ``first`` is the number of the first parameter."""
+        arrays, names, columns = [], [], []
+        for name, type_ in zip(self.names, self.types, strict=True):
+            if type_ == "bytea":
+                arrays += [f"${first + 1}::text::integer[]", f"${first + 2}::text::integer[]"]
+                names += [f"{name}_from", f"{name}_size"]
+                columns.append(f"substring(${first}::bytea FROM {name}_from FOR {name}_size) AS {name}")
+                first += 3
+                continue
+            if type_ == "text":
+                arrays.append(f"(string_to_array(${first}::text, '{_SEPARATOR}', '{_MISSING}'))[2:]")
+            else:
+                arrays.append(f"${first}::text::{type_}[]")
+            names.append(name)
+            columns.append(name)
+            first += 1
+        unnested = f"unnest({', '.join(arrays)}) AS u ({', '.join(names)})"
+        return f"(SELECT {', '.join(columns)} FROM {unnested}) AS {alias}"  # noqa: S608
+
+    def set(self, skipped: int, alias: str = "new") -> str:
+        """Write the assignments of an update, but for the first columns, which are the key."""
+        return ", ".join(f"{name} = {alias}.{name}" for name in self.names[skipped:])
+
+    def parameters(self, rows: Sequence[Values]) -> list[Any]:
+        """Give the parameters for rows, of which there is at least one."""
+        parameters: list[Any] = []
+        for type_, column in zip(self.types, zip(*rows, strict=True), strict=True):
+            if type_ == "bytea":
+                parameters += _joined(column)
+            elif type_ == "text":
+                parameters.append(_texts(column))
+            else:
+                parameters.append(_numbers(column))
+        return parameters
+
+
+def _numbers(column: Sequence[int | None]) -> str:
+    # What Python writes of a list is what PostgreSQL reads of an array.
+    return f"{{{repr([*column])[1:-1].replace('None', 'NULL')}}}"
+
+
+def _texts(column: Sequence[str | None]) -> str:
+    # Behind a separator of its own, one empty text is told from no text at all.
+    joined = _SEPARATOR.join(["", *[_MISSING if text is None else text for text in column]])
+    if joined.count(_SEPARATOR) != len(column):
+        raise ValueError("a name with a control character")
+    return joined
+
+
+def _joined(column: Sequence[bytes | None]) -> tuple[bytes, str, str]:
+    sizes = [None if value is None else len(value) for value in column]
+    places, at = [], 1
+    for size in sizes:
+        places.append(at)
+        at += size or 0
+    return b"".join([value for value in column if value]), _numbers(places), _numbers(sizes)
+
+
+EXECUTION = Columns(
+    id="text",
+    namespace="text",
+    workflow="text",
+    version="integer",
+    digest="text",
+    labels="bytea",
+    priority="text",
+    batch="text",
+    batch_index="integer",
+    partition="integer",
+    checkpoint="boolean",
+    total="integer",
+    created_at="bigint",
+    input="bytea",
+)
+LABEL = Columns(id="text", namespace="text", key="bytea", value="bytea", created_at="bigint")
+COUNTERS = Columns(
+    execution="bigint",
+    unsettled="integer",
+    failed="integer",
+    skipped="integer",
+    seq="integer",
+    updated_at="bigint",
+)
+PROGRESS = Columns(
+    execution="bigint",
+    state="text",
+    generation="integer",
+    epoch="integer",
+    unsettled="integer",
+    failed="integer",
+    skipped="integer",
+    cancelled="integer",
+    seq="integer",
+    error="bytea",
+    started_at="bigint",
+    finished_at="bigint",
+    deadline_at="bigint",
+    updated_at="bigint",
+    output="bytea",
+)
+PLAIN_NODE = Columns(
+    execution="bigint",
+    node_id="text",
+    attempt="integer",
+    ended="integer",
+    answered="integer",
+    state="text",
+    generation="integer",
+    output="bytea",
+    blob="text",
+    output_bytes="bigint",
+    worker="text",
+    queued_at="bigint",
+    started_at="bigint",
+    finished_at="bigint",
+    seq="integer",
+)
+NODE = Columns(
+    **dict(zip(PLAIN_NODE.names, PLAIN_NODE.types, strict=True)),
+    reason="text",
+    cause="text",
+    error="bytea",
+    failures="integer",
+    losses="integer",
+    retry_at="bigint",
+    issued="integer",
+    cached="boolean",
+)
+WANTED = Columns(execution="bigint", node_id="text", at_most="integer")
+FIRST_EVENT = Columns(id="text", body="bytea")
+EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")
+LETTER = Columns(
+    id="text",
+    execution="bigint",
+    execution_id="text",
+    namespace="text",
+    workflow="text",
+    node_id="text",
+    generation="integer",
+    attempt="integer",
+    handler="text",
+    queue="text",
+    error="bytea",
+    code="text",
+    state="text",
+    created_at="bigint",
+)
+CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
+
+# What never changes of an execution, its number first.
+FACTS = "executions.number, " + ", ".join(
+    f"executions.{name}" for name in EXECUTION.names if name != "batch_index"
+)
+# The same width without what may be large.
+LISTED_FACTS = FACTS.replace("executions.input", "''::bytea")
+_FACTS_WIDTH = len(EXECUTION.names)
+# What a commit changes of it.
+PROGRESS_COLUMNS = ", ".join(f"progress.{name}" for name in PROGRESS.names[1:])
+PROGRESS_WIDTH = len(PROGRESS.names) - 1
+LISTED_PROGRESS = PROGRESS_COLUMNS.replace("progress.output", "NULL::bytea")
+NODE_COLUMNS = ", ".join(f"nodes.{name}" for name in NODE.names[1:])
+NODE_STATES = NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
+LETTER_COLUMNS = ", ".join(
+    f"dead_letters.{name}" for name in LETTER.names if name not in ("execution", "namespace", "code")
+)
+
+
+def execution_values(row: ExecutionRow, index: int | None) -> Values:
+    """``index``: its place in its batch."""
+    return (
+        row.id,
+        row.namespace,
+        row.workflow,
+        row.version,
+        row.digest,
+        _encode(row.labels),
+        row.priority,
+        row.batch,
+        index,
+        row.partition,
+        row.checkpoint,
+        row.total,
+        row.created_at,
+        row.input,
+    )
+
+
+def label_values(row: ExecutionRow) -> list[Values]:
+    return [
+        (row.id, row.namespace, label(key), label(value), row.created_at) for key, value in row.labels.items()
+    ]
+
+
+def label(text: str) -> bytes:
+    return text.encode()
+
+
+def counter_values(number: int, row: ExecutionRow) -> Values:
+    return number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at
+
+
+def progress_values(number: int, row: ExecutionRow) -> Values:
+    return (
+        number,
+        row.state.value,
+        row.generation,
+        row.epoch,
+        row.unsettled,
+        row.failed,
+        row.skipped,
+        row.cancelled,
+        row.seq,
+        None if row.error is None else _encode(row.error),
+        row.started_at,
+        row.finished_at,
+        row.deadline_at,
+        row.updated_at,
+        row.output,
+    )
+
+
+def is_plain(row: NodeRow) -> bool:
+    """Say whether it completed at its first attempt: then eight columns keep their defaults."""
+    return row.state is NodeState.COMPLETED and not (
+        row.failures
+        or row.losses
+        or row.issued
+        or row.cached
+        or row.error
+        or row.retry_at is not None
+        or row.reason is not None
+        or row.cause is not None
+    )
+
+
+def plain_node_values(number: int, row: NodeRow) -> Values:
+    return (
+        number,
+        row.node_id,
+        row.attempt,
+        row.ended,
+        row.answered,
+        None if row.state is None else row.state.value,
+        row.generation,
+        row.output,
+        row.blob,
+        row.output_bytes,
+        _text(row.worker),
+        row.queued_at,
+        row.started_at,
+        row.finished_at,
+        row.seq,
+    )
+
+
+def node_values(number: int, row: NodeRow) -> Values:
+    return (
+        *plain_node_values(number, row),
+        None if row.reason is None else str(row.reason),
+        row.cause,
+        None if row.error is None else _encode(row.error),
+        row.failures,
+        row.losses,
+        row.retry_at,
+        row.issued,
+        row.cached,
+    )
+
+
+def event_values(number: int, event: History) -> Values:
+    return number, event.seq, event.node, _encode(event)
+
+
+def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
+    code = letter.error.get("code")
+    return (
+        letter.id,
+        number,
+        letter.execution_id,
+        namespace,
+        letter.workflow,
+        letter.node_id,
+        letter.generation,
+        letter.attempt,
+        letter.handler,
+        letter.queue,
+        _encode(letter.error),
+        _text(code) if isinstance(code, str) else None,
+        letter.state,
+        letter.created_at,
+    )
+
+
+def _text(text: str | None) -> str | None:
+    """Leave out what no text column takes. The names of workers come from outside."""
+    if text is None or text.isprintable():
+        return text
+    return "".join(letter for letter in text if letter >= " ")
+
+
+def read_facts(values: Any) -> ExecutionRow:
+    """Read FACTS back; what a commit changes is left as it never is."""
+    return ExecutionRow(
+        id=values[1],
+        namespace=values[2],
+        workflow=values[3],
+        version=values[4],
+        digest=values[5],
+        labels=_decode(values[6]),
+        priority=values[7],
+        batch=values[8],
+        partition=values[9],
+        checkpoint=values[10],
+        total=values[11],
+        created_at=values[12],
+        input=values[13],
+        state=ExecutionState.PENDING,
+        generation=0,
+        epoch=0,
+        unsettled=0,
+        seq=0,
+    )
+
+
+def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
+    """Read PROGRESS_COLUMNS back, which begin at ``start``, onto what never changes."""
+    error = values[start + 8]
+    return replace(
+        facts,
+        state=_STATES[values[start]],
+        generation=values[start + 1],
+        epoch=values[start + 2],
+        unsettled=values[start + 3],
+        failed=values[start + 4],
+        skipped=values[start + 5],
+        cancelled=values[start + 6],
+        seq=values[start + 7],
+        error=None if error is None else _decode(error),
+        started_at=values[start + 9],
+        finished_at=values[start + 10],
+        deadline_at=values[start + 11],
+        updated_at=values[start + 12],
+        output=values[start + 13],
+    )
+
+
+def read_execution(values: Any) -> ExecutionRow:
+    """Read FACTS and PROGRESS_COLUMNS back."""
+    return read_progress(read_facts(values), values, _FACTS_WIDTH)
+
+
+def read_node(values: Any) -> NodeRow:
+    """Read NODE_COLUMNS back."""
+    error = values[16]
+    return NodeRow(
+        node_id=values[0],
+        attempt=values[1],
+        ended=values[2],
+        answered=values[3],
+        state=_NODE_STATES[values[4]],
+        generation=values[5],
+        output=values[6],
+        blob=values[7],
+        output_bytes=values[8],
+        worker=values[9],
+        queued_at=values[10],
+        started_at=values[11],
+        finished_at=values[12],
+        seq=values[13],
+        reason=values[14],
+        cause=values[15],
+        error=None if error is None else _decode(error),
+        failures=values[17],
+        losses=values[18],
+        retry_at=values[19],
+        issued=values[20],
+        cached=values[21],
+    )
+
+
+def read_event(body: bytes) -> History:
+    return _decode_event(body)
+
+
+def read_letter(values: Any) -> DeadLetter:
+    """Read LETTER_COLUMNS back."""
+    return DeadLetter(
+        id=values[0],
+        execution_id=values[1],
+        workflow=values[2],
+        node_id=values[3],
+        generation=values[4],
+        attempt=values[5],
+        handler=values[6],
+        queue=values[7],
+        error=_decode(values[8]),
+        state=values[9],
+        created_at=values[10],
+    )

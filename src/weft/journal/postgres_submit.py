@@ -1,0 +1,156 @@
+"""Storing new executions in PostgreSQL, and taking idempotency keys.
+
+All processes take locks in one order: definitions, keys, executions, each by name. So two that store the same
+wait for one another, and never in a circle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.errors import ClaimedError, JournalError
+from weft.journal import postgres_changes as changes
+from weft.journal import postgres_queries as queries
+from weft.journal.memory import accepted_claim, new_execution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from weft.core.event import Event
+    from weft.core.ledger import Standing
+    from weft.journal.contract import Claim, NewBatch, Submission
+    from weft.journal.postgres_connection import Connection
+    from weft.journal.postgres_facts import Facts
+    from weft.journal.postgres_record import Recorder
+    from weft.journal.postgres_writer import Transaction
+
+_LOOK = f"""
+    SELECT {queries.CLOCK}, pg_current_xact_id()::text,
+        ARRAY(SELECT id FROM executions WHERE id = ANY($1))
+"""  # noqa: S608
+
+
+class Submit(msgspec.Struct, frozen=True):
+    """One call to store executions."""
+
+    submissions: Sequence[Submission]
+    claim: Claim | None
+    batch: NewBatch | None
+
+
+class Submitter:
+    def __init__(self, *, now: Callable[[], int] | None, facts: Facts, recorder: Recorder) -> None:
+        self._now = now
+        self._facts = facts
+        self._recorder = recorder
+
+    async def submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any]:
+        """Begin, and store the executions of each call: all of them, or none where the call is refused."""
+        while True:
+            await transaction.begin()
+            answers = await self._submit(transaction, calls)
+            if answers is not None:
+                return answers
+            await transaction.connection.execute("ROLLBACK")
+
+    async def _submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any] | None:
+        """Store them; None where somebody else has stored one of them in this moment."""
+        connection = transaction.connection
+        ids = {submission.id for call in calls for submission in call.submissions}
+        now, transaction.number, known_ids = await connection.fetchrow(_LOOK, sorted(ids))
+        if self._now is not None:
+            now = self._now()
+        refusals: dict[int, Exception] = {}
+        documents = await self._missing_documents(connection, calls, refusals)
+        await self._claim(connection, calls, refusals, now)
+        done = [call for place, call in enumerate(calls) if place not in refusals]
+        await changes.add_definitions(
+            connection,
+            {
+                new.plan.digest: documents[new.plan.digest]
+                for call in done
+                for new in call.submissions
+                if new.plan.digest in documents
+            },
+            now,
+        )
+        known = (
+            {row.id: row for _, row in await queries.executions(connection, known_ids)} if known_ids else {}
+        )
+        ledger = self._recorder.admission(known, now)
+        places: dict[str, int] = {}
+        answers: list[Any] = []
+        for place, call in enumerate(calls):
+            if place in refusals:
+                answers.append(refusals[place])
+                continue
+            answers.append([ledger.admit(new_execution(new, call.batch)) for new in call.submissions])
+            if call.batch is not None:
+                await changes.put_batch(connection, call.batch, len(call.submissions), now)
+                places.update((new.id, index) for index, new in enumerate(call.submissions))
+        numbers = await changes.add_executions(connection, ledger.changes, places)
+        if len(numbers) < len(ledger.changes.executions):
+            return None
+        for execution_id, number in numbers.items():
+            self._facts.put(number, ledger.changes.executions[execution_id])
+        return answers
+
+    async def _missing_documents(
+        self, connection: Connection, calls: Sequence[Submit], refusals: dict[int, Exception]
+    ) -> dict[str, bytes]:
+        """Lock the definitions that are there, and give the others; refuse the calls that leave one out."""
+        given: dict[str, bytes] = {}
+        for call in calls:
+            for new in call.submissions:
+                given[new.plan.digest] = given.get(new.plan.digest) or new.document
+        if not given:
+            return {}
+        there = await changes.lock_definitions(connection, given)
+        missing = {digest: document for digest, document in given.items() if digest not in there}
+        for place, call in enumerate(calls):
+            for new in call.submissions:
+                if not missing.get(new.plan.digest, b"."):
+                    refusals[place] = JournalError(f"the journal has no definition {new.plan.digest}")
+        return missing
+
+    async def _claim(
+        self, connection: Connection, calls: Sequence[Submit], refusals: dict[int, Exception], now: int
+    ) -> None:
+        """Take the keys of the calls; refuse those whose keys are taken."""
+        claims = {
+            place: call.claim
+            for place, call in enumerate(calls)
+            if call.claim is not None and place not in refusals
+        }
+        if claims:
+            free = await changes.take_claims(connection, list(claims.values()), now)
+            for index, (place, claim) in enumerate(claims.items()):
+                if index not in free:
+                    refusals[place] = await _taken(connection, claim)
+
+    async def record_claimed(
+        self, transaction: Transaction, requests: Sequence[tuple[Sequence[Event], Claim]]
+    ) -> list[Any]:
+        """Begin, and record a control call if its key is free; the key is taken if the call is accepted."""
+        ((events, claim),) = requests
+        connection = transaction.connection
+
+        async def take() -> None:
+            now = await connection.fetchval(f"SELECT {queries.CLOCK}") if self._now is None else self._now()
+            if not await changes.take_claims(connection, [claim], now):
+                raise await _taken(connection, claim)
+
+        standings: list[Standing] = await self._recorder.record_all(transaction, events, first=take)
+        if accepted_claim(claim, standings) is None:
+            await changes.drop_claim(connection, claim)
+        return [standings]
+
+
+async def _taken(connection: Connection, claim: Claim) -> Exception:
+    """Say what a key that is taken stands for."""
+    taken = await queries.claim(connection, claim.key, claim.namespace)
+    if taken is None:
+        return JournalError(f"the idempotency key {claim.key!r} was taken and has been given back")
+    return ClaimedError(taken.key, request_digest=taken.request_digest, resource=taken.resource)

@@ -1,0 +1,247 @@
+"""The group commit: one connection, one transaction at a time, for all calls of a kind that wait.
+
+A call that comes while a transaction is under way waits for it, and shares the next one with the others of
+its kind. A value that can never be stored fails the transaction of all of them; then each is done by
+itself.
+
+A transaction that meets another one's locks in the wrong order is undone by PostgreSQL, and run again.
+Where the answer to a commit is lost, PostgreSQL is asked what became of the transaction, by its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+import asyncpg
+import msgspec
+
+from weft.errors import DataFolderError, JournalError, OutcomeUnknownError, UnstorableError
+from weft.journal.postgres_connection import (
+    Connection,
+    Door,
+    explained,
+    is_conflict,
+    let_go,
+    roll_back,
+)
+
+# A transaction that others were in the way of so often is given up.
+_TRIES = 8
+_TRY_AGAIN_SECONDS = 0.005
+# How long a commit whose answer was lost is asked after.
+_ASKING_SECONDS = 3.0
+_ASK_AGAIN_SECONDS = 0.05
+
+# "weft": whoever runs alone on a database holds this advisory lock of it.
+_EXCLUSIVE_LOCK = 0x77656674_00000002
+
+_HELD = (
+    "the database is in use by another weft that runs on it alone; stop that process, "
+    "or choose another database"
+)
+
+_LOCK = "weft_lock"
+_PREPARE = (
+    f"PREPARE {_LOCK} (bigint[]) AS"  # noqa: S608
+    " SELECT 1 FROM progress WHERE execution = ANY($1) ORDER BY execution FOR UPDATE"
+)
+
+
+class Transaction:
+    """A transaction that is about to begin: whoever works in it begins it, perhaps with its first lock."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        # Its number, once somebody has read it: only with it can a lost commit be asked after.
+        self.number: str | None = None
+
+    async def begin(self, locked: Sequence[int] = ()) -> None:
+        """Begin, and lock these executions in the order of their numbers, in one round trip."""
+        await self.connection.execute(f"BEGIN; {_lock(locked)}" if locked else "BEGIN")
+
+    async def lock(self, executions: Sequence[int]) -> None:
+        """Lock executions in the order of their numbers."""
+        if executions:
+            await self.connection.execute(_lock(executions))
+
+
+def _lock(executions: Sequence[int]) -> str:
+    return f"EXECUTE {_LOCK} ('{{{','.join(map(str, executions))}}}')"
+
+
+# Does all requests of one kind in a transaction, and answers each: by a result, or by an exception that its
+# caller is to see.
+Work: TypeAlias = Callable[[Transaction, Sequence[Any]], Awaitable[Sequence[Any]]]
+
+
+class _Call(msgspec.Struct, eq=False):
+    work: Work
+    request: Any
+    # None: it is done by itself.
+    size: int | None
+    future: asyncio.Future[Any]
+
+
+class Writer:
+    def __init__(self, door: Door, *, max_size: int, exclusive: bool) -> None:
+        """``max_size``: how much the calls of one transaction may have together."""
+        self._door = door
+        self._max_size = max_size
+        self._exclusive = exclusive
+        self._connection: Connection | None = None
+        self._prepared: Connection | None = None
+        self._waiting: deque[_Call] = deque()
+        self._awake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._serve(), name="weft-journal-writer")
+
+    async def stop(self) -> None:
+        """End after the calls that wait already."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._awake.set()
+            await task
+        if self._connection is not None:
+            await let_go(self._connection)
+            self._connection = self._prepared = None
+
+    async def run(self, work: Work, request: Any = None, *, size: int | None = None) -> Any:
+        """Let a request be done in a transaction, perhaps with others of the same work; give its answer."""
+        if self._task is None:
+            raise JournalError("the journal is not open")
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Call(work, request, size, future))
+        self._awake.set()
+        return await future
+
+    async def hold(self) -> None:
+        """Connect now; raises DataFolderError where another process has the database for itself."""
+        connection = await self._door.connect()
+        if not await self._is_alone(connection):
+            raise DataFolderError(_HELD)
+        self._connection = connection
+
+    async def _serve(self) -> None:
+        while True:
+            while self._waiting:
+                await self._do(self._take())
+            if self._task is None:
+                return
+            self._awake.clear()
+            await self._awake.wait()
+
+    def _take(self) -> list[_Call]:
+        """Take the first call, and those behind it that can share its transaction."""
+        calls = [self._waiting.popleft()]
+        size = calls[0].size
+        while size is not None and self._waiting:
+            behind = self._waiting[0]
+            if behind.size is None or behind.work != calls[0].work or size + behind.size > self._max_size:
+                break
+            size += behind.size
+            calls.append(self._waiting.popleft())
+        return calls
+
+    async def _do(self, calls: Sequence[_Call]) -> None:
+        try:
+            answers = await self._transact(calls[0].work, [call.request for call in calls])
+        except UnstorableError as error:
+            if len(calls) == 1:
+                _answer(calls[0], error)
+            else:
+                for call in calls:
+                    await self._do([call])
+            return
+        except Exception as error:
+            for call in calls:
+                _answer(call, error)
+            return
+        for call, answer in zip(calls, answers, strict=True):
+            _answer(call, answer)
+
+    async def _transact(self, work: Work, requests: Sequence[Any]) -> Sequence[Any]:
+        for attempt in range(1, _TRIES + 1):
+            connection = await self._connected()
+            transaction = Transaction(connection)
+            try:
+                if self._prepared is not connection:
+                    await connection.execute(_PREPARE)
+                    self._prepared = connection
+                answers = await work(transaction, requests)
+            except Exception as error:
+                await roll_back(connection)
+                if is_conflict(error) and attempt < _TRIES:
+                    await asyncio.sleep(_TRY_AGAIN_SECONDS * attempt)
+                    continue
+                raise explained(error) from error
+            try:
+                done = await connection.execute("COMMIT")
+            except Exception as error:
+                if isinstance(error, asyncpg.PostgresError) and not connection.is_closed():
+                    await roll_back(connection)  # refused: it is the server that says so
+                    if is_conflict(error) and attempt < _TRIES:
+                        await asyncio.sleep(_TRY_AGAIN_SECONDS * attempt)
+                        continue
+                    raise explained(error) from error
+                connection.terminate()
+                await self._ask_after(transaction, error)
+                return answers
+            if done != "COMMIT":
+                raise JournalError(f"nothing was written: PostgreSQL answered {done} to the commit")
+            return answers
+        raise AssertionError("unreachable")
+
+    async def _ask_after(self, transaction: Transaction, error: Exception) -> None:
+        """Return if the transaction has committed; raises JournalError if not, or OutcomeUnknownError."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + _ASKING_SECONDS
+        while transaction.number is not None and loop.time() < give_up_at:
+            try:
+                connection = await self._connected()
+                state = await connection.fetchval("SELECT pg_xact_status($1::text::xid8)", transaction.number)
+            except asyncpg.DataError:
+                break  # a number that this server has not given yet: it is another one, or an older copy
+            except Exception:
+                state = None
+            if state == "committed":
+                return
+            if state == "aborted":
+                raise JournalError(f"nothing was written: the connection was lost: {error}") from error
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        raise OutcomeUnknownError(f"the commit may be lost: {error or type(error).__name__}") from error
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = None
+            connection = await self._door.connect()
+            if not await self._is_alone(connection):
+                raise JournalError(_HELD)
+            self._connection = connection
+        return self._connection
+
+    async def _is_alone(self, connection: Connection) -> bool:
+        """Take the database for this process, if it is to have it alone; False where another has it."""
+        if not self._exclusive:
+            return True
+        try:
+            if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _EXCLUSIVE_LOCK):
+                return True
+        except Exception as error:
+            connection.terminate()
+            raise explained(error) from error
+        await let_go(connection)
+        return False
+
+
+def _answer(call: _Call, answer: Any) -> None:
+    if call.future.done():
+        return
+    if isinstance(answer, Exception):
+        call.future.set_exception(answer)
+    else:
+        call.future.set_result(answer)

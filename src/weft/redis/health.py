@@ -1,0 +1,73 @@
+"""Whether a Redis server can be trusted with hot state, and how it stands: asked with INFO and TIME alone.
+
+CONFIG would say the same, but is closed on many hosted servers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.core.time import MICROSECONDS
+from weft.errors import SettingsError
+
+if TYPE_CHECKING:
+    from weft.redis.connection import Redis
+
+# XAUTOCLAIM came with it.
+OLDEST_VERSION = (6, 2)
+SAFE_POLICY = "noeviction"
+
+
+class ServerSight(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as it describes itself."""
+
+    # Of Redis; a Valkey says which Redis it is like.
+    version: str
+    policy: str
+    appendonly: bool
+    # Its own clock, in microseconds.
+    now: int
+
+    @property
+    def is_too_old(self) -> bool:
+        return tuple(int(part) for part in re.findall(r"\d+", self.version)[:2]) < OLDEST_VERSION
+
+
+async def look_at_server(redis: Redis, *, partition: int = 0) -> ServerSight:
+    """Ask the server that has a partition; raises StoreError where it cannot be reached."""
+    server = _fields(await redis.call("INFO", "server", partition=partition))
+    memory = _fields(await redis.call("INFO", "memory", partition=partition))
+    persistence = _fields(await redis.call("INFO", "persistence", partition=partition))
+    seconds, microseconds = await redis.call("TIME", partition=partition)
+    return ServerSight(
+        version=server.get("redis_version", "0"),
+        policy=memory.get("maxmemory_policy", SAFE_POLICY),
+        appendonly=persistence.get("aof_enabled") == "1",
+        now=int(seconds) * MICROSECONDS + int(microseconds),
+    )
+
+
+async def check_server(redis: Redis) -> None:
+    """Raise SettingsError where a server would lose keys by itself, or is too old; StoreError: none answers.
+
+    A server that evicts takes whole streams away, and whoever waits for them waits for a rebuild.
+    """
+    for keys in redis.partitions:
+        sight = await look_at_server(redis, partition=keys.partition)
+        if sight.is_too_old:
+            oldest = ".".join(map(str, OLDEST_VERSION))
+            raise SettingsError(f"WEFT_REDIS_URL: it is Redis {sight.version}; weft needs {oldest} or newer")
+        if sight.policy != SAFE_POLICY:
+            raise SettingsError(
+                f"WEFT_REDIS_URL: this Redis evicts keys when its memory is full (maxmemory-policy is "
+                f"{sight.policy}), and work would vanish with them; set it right with "
+                f"CONFIG SET maxmemory-policy {SAFE_POLICY}, and in its configuration"
+            )
+
+
+def _fields(info: bytes) -> dict[str, str]:
+    pairs = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return {name: value.strip() for name, colon, value in pairs if colon}

@@ -1,0 +1,81 @@
+"""The names of weft's keys on Redis.
+
+All keys of one partition share a hash tag, so that a script may touch them together, also on a cluster.
+"""
+
+from __future__ import annotations
+
+from weft.core.partition import partition_of
+
+__all__ = ["PREFIX", "Keys", "bucket_key", "partition_of"]
+
+PREFIX = "weft"
+
+
+class Keys:
+    """The keys of one partition."""
+
+    __slots__ = (
+        "_base",
+        "active",
+        "beats",
+        "consumers",
+        "free",
+        "lanes",
+        "leases",
+        "partition",
+        "quarantine",
+        "results",
+        "server",
+        "tag",
+        "timers",
+        "token",
+        "unrecorded",
+        "unsettled",
+        "workers",
+    )
+
+    def __init__(self, partition: int = 0, *, prefix: str = PREFIX) -> None:
+        self.partition = partition
+        self.tag = f"p{partition}"
+        self._base = base = f"{prefix}:{{{self.tag}}}:"
+        # Which server the state was written to, and which life of the state this is.
+        self.server = base + "server"
+        self.token = base + "token"
+        # Sorted sets: executions by the time of their last change, leases, timers and executions with free
+        # nodes by their time.
+        self.active = base + "active"
+        self.leases = base + "leases"
+        self.timers = base + "timers"
+        self.free = base + "free"
+        # Executions of which there are outcomes that the journal has not, by the time of the first.
+        self.unrecorded = base + "unrecorded"
+        # How many nodes of all executions are not settled.
+        self.unsettled = base + "unsettled"
+        # Workers as they announce themselves, and when each was last heard of.
+        self.workers = base + "workers"
+        self.beats = base + "beats"
+        # The result stream, what was put aside from it, and the lanes that tasks travel on.
+        self.results = base + "results"
+        self.quarantine = base + "quarantine"
+        self.lanes = base + "lanes"
+        # When each consumer of a group was last seen, so that those who are gone may be removed.
+        self.consumers = base + "consumers"
+
+    def execution(self, execution_id: str) -> str:
+        """Name the hash that holds all hot state of an execution."""
+        return f"{self._base}x:{execution_id}"
+
+    def lane(self, queue: str, handler: str, priority: int) -> str:
+        """Name the stream of one queue's tasks for one handler, of one priority."""
+        return f"{self._base}tasks:{queue}|{handler}|{priority}"
+
+
+def bucket_key(tag: str, *, prefix: str = PREFIX) -> str:
+    """Name the token bucket of a resource tag: a hash slot of its own."""
+    return f"{prefix}:{{t:{tag}}}:bucket"
+
+
+def window_key(key: str, *, prefix: str = PREFIX) -> str:
+    """Name the sliding window of a caller: a hash slot of its own."""
+    return f"{prefix}:{{w:{key}}}:window"

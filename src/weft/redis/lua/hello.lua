@@ -1,0 +1,11 @@
+-- A server that was restarted or replaced may have lost what it answered for: its state counts as lost.
+-- What an execution holds names the token it was installed under, so dropping the token drops them all.
+-- KEYS: server, token, active, leases, timers, free, unsettled.  ARGV: the server's run id.
+-- Returns 1 where there was something to drop, else 0: a new server is no loss.
+local server = redis.call('GET', KEYS[1])
+if server == ARGV[1] then
+  return 0
+end
+local dropped = redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
+redis.call('SET', KEYS[1], ARGV[1])
+return (server or dropped > 0) and 1 or 0

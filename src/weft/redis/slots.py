@@ -1,0 +1,32 @@
+"""Which server of a Redis Cluster has which keys."""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.redis.connection import Address
+
+_SLOTS = 16384
+
+
+def slot_of(tag: str) -> int:
+    """Give the slot of all keys with this hash tag."""
+    return crc_hqx(tag.encode(), 0) % _SLOTS
+
+
+def slot_of_key(key: str) -> int:
+    """Give the slot of a key: of its hash tag, what stands in its first braces, or of all of it."""
+    _, brace, rest = key.partition("{")
+    tag, closing, _ = rest.partition("}")
+    return slot_of(tag if brace and closing and tag else key)
+
+
+def read_slots(reply: Any, asked: Address) -> list[tuple[int, int, Address]]:
+    """Read the answer to CLUSTER SLOTS: (first slot, last slot, server); ``asked`` gave it."""
+    found = []
+    for first, last, server, *_ in reply:
+        host = server[0].decode() if server[0] else asked.host
+        found.append((int(first), int(last), type(asked)(host, int(server[1]))))
+    return found

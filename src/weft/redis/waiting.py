@@ -1,0 +1,89 @@
+"""Commands that make servers wait, one for each partition, and that can be called back.
+
+Giving up a blocking read by closing its connection may lose what it was just given: the server has marked
+that as delivered, and nobody sees it before it is stale. So the server is asked to let go, and what came is
+taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.errors import StoreError
+from weft.redis.connection import ReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from weft.redis.connection import Command, Connection, Redis, Reply
+
+# A server that was asked to let go answers at once, or is away.
+_LET_GO_SECONDS = 1.0
+
+# By partition: what the server said, or why it could not be asked.
+Answers: TypeAlias = "dict[int, Reply | StoreError]"
+_Answer: TypeAlias = "asyncio.Task[list[Reply]]"
+
+
+async def first_answers(
+    redis: Redis,
+    commands: Mapping[int, Command],
+    *,
+    wait_seconds: float,
+    given_up: asyncio.Future[None],
+) -> Answers:
+    """Wait until one command brings something, or all have ended, or ``given_up`` is done; give all answers.
+
+    Those that are still waiting then are called back.
+    """
+    answers: Answers = {}
+    async with AsyncExitStack() as stack:
+        running: dict[_Answer, tuple[int, Connection]] = {}
+        for partition, command in commands.items():
+            try:
+                connection = await stack.enter_async_context(redis.lend(partition=partition))
+            except StoreError as error:
+                answers[partition] = error
+                continue
+            answer = asyncio.create_task(connection.run([command], wait_seconds=wait_seconds))
+            running[answer] = (partition, connection)
+        waiting = set(running)
+        try:
+            if not answers:
+                waiting = await _first(waiting, given_up)
+        finally:
+            await _call_back(redis, [running[answer] for answer in waiting])
+            if waiting:
+                await asyncio.wait(waiting, timeout=_LET_GO_SECONDS)
+        for answer, (partition, connection) in running.items():
+            if not answer.done():
+                connection.close()
+            try:
+                (reply,) = redis.checked(await answer)
+            except StoreError as error:
+                answers[partition] = error
+            else:
+                if reply is not None:
+                    answers[partition] = reply
+    return answers
+
+
+async def _first(waiting: set[_Answer], given_up: asyncio.Future[None]) -> set[_Answer]:
+    """Wait for the first that brings something; give those that are waiting still."""
+    while waiting and not given_up.done():
+        either: set[asyncio.Future[Any]] = {*waiting, given_up}
+        done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        answers = [answer for answer in waiting if answer in done]
+        waiting = waiting.difference(answers)
+        if any(answer.exception() is not None or answer.result() != [None] for answer in answers):
+            break
+    return waiting
+
+
+async def _call_back(redis: Redis, waiting: Iterable[tuple[int, Connection]]) -> None:
+    for partition, connection in waiting:
+        # Where it cannot be asked, closing the connection has to do.
+        with suppress(StoreError, ReplyError):
+            await redis.call("CLIENT", "UNBLOCK", connection.client_id, partition=partition)

@@ -1,0 +1,123 @@
+-- Merge the journal's rows into executions; answer with all free nodes of each. (state, given, merge)
+-- ARGV: for each execution the number of fields to read, and these; the number of settlements. For each: how many
+--   arguments follow, execution, generation, epoch, seq, whether to give the free nodes, state, unsettled, deadline (0
+--   none), updated at, whether it is committed at checkpoints, number of units; row ('' not to be merged); the units, each
+--   with the number of its children:
+--     s; name, outcome, output ('' none of its own), children    a settled row
+--     c; name, children                                          more children of a settled row
+--     u; name; attempt, not before, failures, losses, issued     an unsettled row
+-- Reply: an answer for each settlement; then for each execution whose free nodes are to be given: execution, seq,
+--   row ('' as given), and these.
+
+local function settle(ex, children)
+  local name, outcome, output = argument(), argument(), argument()
+  local node = node_of(ex, name)
+  local known = not node and read(ex, name)
+  if not known then
+    settle_as(ex, name, node, outcome, output)
+  elseif byte(known) == TAKEN then
+    local _, _, _, piece = unpacked(OUTCOME, known)
+    list_remove(ex, NOT_RECORDED, name, piece)
+    ex[UNRECORDED] = ex[UNRECORDED] - 1
+    ex.dirty = true
+    change(ex, name, outcome)
+    change(ex, 'o' .. name, output ~= '' and output)
+    if ex[UNRECORDED] == 0 then
+      with_unrecorded[ex.id] = false
+    end
+  end
+  -- Also of a row that was here before: whoever brought it may not have come to all its children.
+  local is_news = not known or byte(known, 2) == byte(outcome, 2)
+  for _ = 1, children do
+    arrive(ex, is_news)
+  end
+end
+
+local function renew(ex)
+  local name = argument()
+  local attempt, not_before, failures, losses, issued = unpacked('<ddddd', argument())
+  local node = node_of(ex, name)
+  if not node then
+    if read(ex, name) then
+      return
+    end
+    node = new_waiting()
+    put(ex, name, node)
+  end
+  if attempt < node[ATTEMPT] then
+    return
+  elseif attempt == node[ATTEMPT] then
+    if issued > node[ISSUED] then
+      node[ISSUED] = issued
+      put(ex, name, node)
+    end
+    return
+  end
+  local held = read(ex, 'H')
+  local from, to
+  if held then
+    from, to = find(held, ',' .. name .. ',', 1, true)
+  end
+  if from then
+    change(ex, 'H', sub(held, 1, from) .. sub(held, to + 1))
+  end
+  node[ATTEMPT], node[FAILURES], node[LOSSES], node[ISSUED] = attempt, failures, losses, issued
+  put(ex, name, node)
+  if node[PHASE] == 'w' then
+    node[REST] = pack('<d', not_before) .. sub(node[REST], 9)
+    return
+  end
+  -- Another attempt of a node that was ready before: it waits for its time, or is free again.
+  leave_phase(ex, name, node)
+  set_released(node, false)
+  free_in_time(ex, name, node, not_before)
+end
+
+local UNITS = {s = settle, c = free_more, u = renew}
+open_all()
+local reply = {}
+for item = 1, number() do
+  local at = cursor
+  local length, index, generation, epoch, seq, wanted, state, unsettled, deadline, updated, at_checkpoints, units =
+    unpacked('<I4I2dddBc1dddBI2', ARGV[at])
+  local ex = executions[index]
+  if not ex.live then
+    reply[item] = missing(ex, generation, epoch)
+  elseif ex[EPOCH] < epoch or ex[GENERATION] < generation then
+    reply[item] = UNKNOWN
+  elseif ex[EPOCH] > epoch or ex[GENERATION] > generation then
+    reply[item] = REFUSED
+  else
+    reply[item] = YES
+    ex.wanted = wanted == 1 or ex.wanted
+    local row = ARGV[at + 1]
+    if row ~= '' and seq >= ex[SEQ] then
+      unsettled_by = unsettled_by + unsettled - ex[UNSETTLED]
+      ex[SEQ], ex[STATE], ex[UNSETTLED], ex[UPDATED] = seq, state, unsettled, updated
+      ex[MODE] = (ex[MODE] >= 2 and 2 or 0) + at_checkpoints
+      ex.row_given, ex.dirty = true, true
+      if deadline ~= 0 and deadline ~= ex[DEADLINE] then
+        ex[DEADLINE] = deadline
+        timers[member(ex, '')] = deadline
+      end
+      change(ex, 'x', row)
+    end
+    cursor = at + 2
+    for _ = 1, units do
+      local kind, children = unpacked('<c1I2', argument())
+      UNITS[kind](ex, children)
+    end
+  end
+  cursor = at + 1 + length
+end
+flush()
+for index = 1, execution_count do
+  local ex = executions[index]
+  if ex.wanted then
+    reply[#reply + 1] = index
+    reply[#reply + 1] = ex[SEQ]
+    reply[#reply + 1] = ex.row_given and '' or read(ex, 'x')
+    give(ex, reply)
+  end
+end
+return reply

@@ -1,0 +1,754 @@
+"""Hot state on Redis: the promises of ``memory.py`` across processes, each move one script.
+
+An execution is one hash, so that a lost key is a lost execution, and never "nothing left". The scripts are
+given many executions of one partition at a time and answer in the order of the items; calls go out in one
+write. What they keep where is said in ``lua/state.lua``.
+
+A script holds everybody up, so each is short: a call has at most ``MOST_ITEMS`` items, and so many fields and
+bytes. What is wide, as the rows of ten thousand parents, is read by plain commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from weft.core.envelope import pack
+from weft.core.outcome import taken_at
+from weft.core.time import MICROSECONDS, micros
+from weft.redis.script import Script, load_script
+from weft.store.contract import (
+    Answer,
+    Applied,
+    Due,
+    Held,
+    Outcomes,
+    Sight,
+    Started,
+    StartRequest,
+    WorkerSight,
+)
+from weft.store.redis_apply import ApplyCall, apply_calls, settle_calls
+from weft.store.redis_calls import (
+    MOST_BYTES,
+    MOST_FIELDS,
+    MOST_ITEMS,
+    Argument,
+    Call,
+    Move,
+    in_parts,
+    partition_keys,
+)
+from weft.store.redis_due import DueLooks
+from weft.store.redis_free import Given, missing_fields
+from weft.store.redis_install import lay_out
+from weft.store.redis_places import Places, checked
+from weft.store.redis_records import (
+    STATES,
+    is_unrecorded,
+    pack_execution,
+    read_execution,
+    read_meta,
+    read_outcome,
+)
+from weft.store.redis_shape import Shape
+from weft.store.redis_sights import Sights
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+
+    from weft.core.event import Running
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.task import Result, Task
+    from weft.redis.connection import Redis, Reply
+    from weft.redis.keys import Keys
+
+_ANSWERS = {1: Answer.YES, 2: Answer.REFUSED, 3: Answer.NO_PLACE, 4: Answer.UNKNOWN}
+
+# The mark of a closed execution stays longer than any builder that was under way lives.
+_KEEP_MARK_SECONDS = 1800
+# Plans whose arguments are kept, executions of which something is remembered, and bytes of large inputs.
+_MOST_SHAPES = 256
+_MOST_REMEMBERED = 100_000
+_MOST_INPUT_BYTES = 64 * 1024 * 1024
+
+
+def _script(name: str, *after: str) -> Script:
+    return load_script("weft.store", name, after=after)
+
+
+_TOKEN = _script("token")
+_APPLY, _SETTLE = _script("apply", "state", "given", "merge"), _script("settle", "state", "given", "merge")
+_FREE, _OUTCOMES = _script("free", "state", "given"), _script("outcomes", "state")
+_INSTALL, _CLOSE = _script("install", "state"), _script("close", "state")
+_QUEUE, _START, _BEAT = _script("queue", "state"), _script("start", "state"), _script("beat", "state")
+_REPORT, _HAND_BACK = _script("report", "state"), _script("hand_back", "state")
+_LINE, _RELEASE = _script("line", "state"), _script("release", "state")
+
+
+class RedisStore:
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        plans: Callable[[str], Awaitable[Plan | None]],
+        executions: Callable[[str], Awaitable[ExecutionRow | None]],
+        new_id: Callable[[], str],
+        now: Callable[[], int] | None = None,
+        window: int = 1000,
+        lease_seconds: float = 15.0,
+        reported_seconds: float = 300.0,
+        queued_seconds: float | None = None,
+        inline_input_bytes: int = 16 * 1024,
+        ttl_seconds: int = 7 * 86_400,
+    ) -> None:
+        """``plans`` and ``executions`` are the journal's reads, for what is not here: plans, large inputs.
+
+        Without ``now`` the time is the server's. ``ttl_seconds`` is the net under executions that nobody
+        closes: a hash that is not touched for so long is gone. ``queued_seconds`` is given where a task may
+        be lost on its way: after it the task is sent again.
+        """
+        self._redis = redis
+        self._plans = plans
+        self._journal_executions = executions
+        self._new_id = new_id
+        self._now = now or _server_time
+        self._window = window
+        self._lease = micros(lease_seconds)
+        self._reported = micros(reported_seconds)
+        self._queued = 0 if queued_seconds is None else micros(queued_seconds)
+        self._inline_input_bytes = inline_input_bytes
+        self._ttl = ttl_seconds
+        self._places = Places(redis)
+        self._sights = Sights(
+            *(redis, self._places), plans=plans, now=self._now, lease=self._lease, keep_seconds=ttl_seconds
+        )
+        self._due = DueLooks(
+            *(redis, self._places),
+            now=self._now,
+            lease=self._lease,
+            queued=self._queued,
+            keep_seconds=ttl_seconds,
+        )
+        self._shapes: OrderedDict[str, Shape] = OrderedDict()
+        self._inputs: OrderedDict[str, bytes] = OrderedDict()
+        self._input_bytes = 0
+        # Which plan an execution has, as far as it was seen here.
+        self._digests: OrderedDict[str, str] = OrderedDict()
+
+    # -- life of an execution ----------------------------------------------------------------------
+
+    async def token(self) -> str:
+        # Where there are several partitions each has a word of its own, and each may be lost by itself.
+        words = await asyncio.gather(*[self._begin(keys) for keys in self._redis.partitions])
+        return " ".join(words)
+
+    async def _begin(self, keys: Keys) -> str:
+        """Give the word for this life of a partition, and begin one where none has begun."""
+        word = await self._redis.script(
+            _TOKEN, [*partition_keys(keys), keys.server], [self._new_id()], partition=keys.partition
+        )
+        return bytes(word).decode()
+
+    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+        row, plan = snapshot.execution, snapshot.plan
+        partition = self._places.of_row(row)
+        keys = self._redis.partitions[partition]
+        words = token.split(" ")
+        word = words[partition] if partition < len(words) else ""
+        layout = lay_out(snapshot, self._shape(plan))
+        layout.fields += [("x", pack_execution(row)), ("h", row.digest.encode())]
+        if len(row.input) <= self._inline_input_bytes:
+            layout.fields.append(("i", row.input))
+        limit = plan.definition.max_concurrency
+        about: list[Argument] = [
+            word,
+            row.generation,
+            row.epoch,
+            row.seq,
+            STATES[row.state],
+            self._window if limit is None else min(self._window, limit),
+            row.unsettled,
+            row.deadline_at or 0,
+            row.updated_at,
+            int(row.checkpoint),
+            row.total,
+            layout.settled,
+            0 if fresh else self._lease,
+        ]
+        parts = list(layout.parts(MOST_FIELDS // 2, MOST_BYTES))
+        for index, arguments in enumerate(parts):
+            # One after the other: a part that is refused is the last.
+            call = Call()
+            call.place(row.id)
+            reply = await self._redis.script(
+                _INSTALL,
+                call.keys(keys),
+                [
+                    *call.arguments(self._now(), self._ttl),
+                    int(index == 0),
+                    int(index == len(parts) - 1),
+                    *about,
+                    *arguments,
+                ],
+                partition=partition,
+            )
+            if _ANSWERS[reply] is not Answer.YES:
+                return _ANSWERS[reply]
+        self._learn(row.id, row.digest)
+        return Answer.YES
+
+    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+        drawn = self._places.where(execution_id)
+        answer, known = await self._close(execution_id, generation, epoch, drawn)
+        if not known and len(self._redis.partitions) > 1:
+            # It may be elsewhere, or be on its way there: then the mark has to be where it comes to lie.
+            others = [keys.partition for keys in self._redis.partitions if keys.partition != drawn]
+            for partition in others:
+                other, is_there = await self._close(execution_id, generation, epoch, partition)
+                if is_there and other is not Answer.YES:
+                    answer = other
+        return answer
+
+    async def _close(
+        self, execution_id: str, generation: int, epoch: int, partition: int
+    ) -> tuple[Answer, bool]:
+        keys = self._redis.partitions[partition]
+        call = Call()
+        call.place(execution_id)
+        arguments = [*call.arguments(self._now(), self._ttl), generation, epoch, _KEEP_MARK_SECONDS]
+        answer, known = await self._redis.script(_CLOSE, call.keys(keys), arguments, partition=partition)
+        while _ANSWERS[answer] is Answer.UNKNOWN:
+            # A mark belongs to a life of the store, as all it holds: this is the first thing of a new one.
+            await self._begin(keys)
+            answer, known = await self._redis.script(_CLOSE, call.keys(keys), arguments, partition=partition)
+        return _ANSWERS[answer], bool(known)
+
+    # -- merging what the journal recorded ---------------------------------------------------------
+
+    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
+        answers = [Answer.UNKNOWN] * len(settlements)
+        by_partition: dict[int, list[int]] = {}
+        for index, settlement in enumerate(settlements):
+            by_partition.setdefault(self._places.of_row(settlement.execution), []).append(index)
+        free: dict[str, Given] = {}
+        merged = await asyncio.gather(
+            *[
+                self._apply(partition, settlements, indexes, answers)
+                for partition, indexes in by_partition.items()
+            ]
+        )
+        for given in merged:
+            free.update(given)
+        # The free nodes of an execution once, with the last settlement of this call that was merged.
+        last = {
+            settlement.execution.id: index
+            for index, settlement in enumerate(settlements)
+            if answers[index] is Answer.YES
+        }
+        return [
+            free[settlement.execution.id].applied()
+            if last.get(settlement.execution.id) == index and settlement.execution.id in free
+            else Applied(answer)
+            for index, (settlement, answer) in enumerate(zip(settlements, answers, strict=True))
+        ]
+
+    async def _apply(
+        self, partition: int, settlements: Sequence[Settlement], indexes: Sequence[int], answers: list[Answer]
+    ) -> dict[str, Given]:
+        keys = self._redis.partitions[partition]
+        calls = apply_calls([(index, settlements[index]) for index in indexes], self._shape)
+        now = self._now()
+        replies = await self._redis.scripts(
+            [(_APPLY, call.keys(keys), call.all_arguments(now, self._ttl)) for call in calls],
+            partition=partition,
+        )
+        free: dict[str, Given] = {}
+        for call, reply in zip(calls, replies, strict=True):
+            for index, answer in zip(call.indexes, reply, strict=False):
+                answers[index] = _ANSWERS[answer]
+        for call, reply in zip(calls, replies, strict=True):
+            await self._read_applied(call, iter(reply[len(call.indexes) :]), settlements, answers, free)
+        await self._complete(list(free.values()), partition)
+        return free
+
+    async def _read_applied(
+        self,
+        call: ApplyCall,
+        replies: Iterator[Reply],
+        settlements: Sequence[Settlement],
+        answers: Sequence[Answer],
+        free: dict[str, Given],
+    ) -> None:
+        """Read the free nodes of a call's executions, each with the row that the store now has."""
+        ids = call.execution_ids
+        for place in replies:
+            execution_id = ids[place - 1]
+            seq, packed = next(replies), next(replies)
+            merged = [
+                settlements[index]
+                for index in call.of_execution[execution_id]
+                if answers[index] is Answer.YES
+            ]
+            row, plan = merged[-1].execution, merged[-1].plan
+            if packed:
+                row = read_execution(execution_id, packed, digest=row.digest, given=row.input)
+            else:
+                row = next(one.execution for one in reversed(merged) if one.execution.seq == seq)
+            if not row.input:
+                # A journal need not read the input with every row.
+                row = replace(row, input=await self._input(execution_id, None))
+            rows = {node.node_id: node for one in merged for node in one.rows if node.state is not None}
+            given = free[execution_id] = Given(row, self._shape(plan), rows)
+            given.read(replies)
+
+    # -- between two checkpoints -------------------------------------------------------------------
+
+    async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
+        answers = [Answer.UNKNOWN] * len(completions)
+        shapes = await self._shapes_of([execution_id for execution_id, _, _ in completions])
+        # Asked before, so that no time is after the one at which the script takes it.
+        now = self._now() or await self._server_now()
+        taken = [(execution_id, number, taken_at(row, now)) for execution_id, number, row in completions]
+        by_partition: dict[int, list[tuple[int, str, int, NodeRow, Shape]]] = {}
+        gone: list[int] = []
+        for index, (execution_id, generation, row) in enumerate(taken):
+            shape = shapes.get(execution_id)
+            if shape is None:
+                gone.append(index)
+            else:
+                item = (index, execution_id, generation, row, shape)
+                by_partition.setdefault(self._places.where(execution_id), []).append(item)
+        # What is not there is not settled; what is asked of no node says why.
+        asked = [Move(taken[index][0], "", "", numbers=(taken[index][1], 0)) for index in gone]
+        for index, (answer,) in zip(gone, await self._moved(_HAND_BACK, asked, _told()), strict=True):
+            answers[index] = _ANSWERS[answer]
+        free: dict[str, Given] = {}
+        for given in await asyncio.gather(
+            *[self._settle(partition, items, answers) for partition, items in by_partition.items()]
+        ):
+            free.update(given)
+        last = {
+            execution_id: index
+            for index, (execution_id, _, _) in enumerate(completions)
+            if answers[index] is Answer.YES
+        }
+        return [
+            free[execution_id].applied()
+            if last.get(execution_id) == index and execution_id in free
+            else Applied(answer)
+            for index, ((execution_id, _, _), answer) in enumerate(zip(completions, answers, strict=True))
+        ]
+
+    async def _settle(
+        self,
+        partition: int,
+        items: Sequence[tuple[int, str, int, NodeRow, Shape]],
+        answers: list[Answer],
+    ) -> dict[str, Given]:
+        keys = self._redis.partitions[partition]
+        calls = settle_calls(items)
+        now = self._now()
+        replies = await self._redis.scripts(
+            [(_SETTLE, call.keys(keys), call.all_arguments(now, self._ttl)) for call in calls],
+            partition=partition,
+        )
+        shapes = {execution_id: shape for _, execution_id, _, _, shape in items}
+        free: dict[str, Given] = {}
+        for call, reply in zip(calls, replies, strict=True):
+            for index, answer in zip(call.indexes, reply, strict=False):
+                answers[index] = _ANSWERS[answer]
+        for call, reply in zip(calls, replies, strict=True):
+            ids, values = call.execution_ids, iter(reply[len(call.indexes) :])
+            for place in values:
+                execution_id = ids[place - 1]
+                packed, digest, kept = next(values), next(values).decode(), next(values)
+                given = await self._input(execution_id, kept)
+                row = read_execution(execution_id, packed, digest=digest, given=given)
+                # What was answered YES is here as it was given, or was before.
+                one = free[execution_id] = Given(row, shapes[execution_id], {})
+                one.read(values)
+        await self._complete(list(free.values()), partition)
+        return free
+
+    async def _shapes_of(self, execution_ids: Sequence[str]) -> dict[str, Shape]:
+        """Find out what the plans of executions are like, of those that are there."""
+        unknown = [name for name in dict.fromkeys(execution_ids) if name not in self._digests]
+        metas = await self._places.metas(unknown)
+        there = [name for name, meta in zip(unknown, metas, strict=True) if meta is not None]
+        for partition, names in self._places.grouped(there).items():
+            keys = self._redis.partitions[partition]
+            commands = [("HGET", keys.execution(name), "h") for name in names]
+            replies = checked(await self._redis.run(commands, partition=partition))
+            for name, digest in zip(names, replies, strict=True):
+                if digest is not None:
+                    self._learn(name, digest.decode())
+        found: dict[str, Shape] = {}
+        for name in dict.fromkeys(execution_ids):
+            digest = self._digests.get(name)
+            plan = None if digest is None else await self._plans(digest)
+            if plan is not None:
+                found[name] = self._shape(plan)
+        return found
+
+    async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
+        await self._places.find_out([execution_id])
+        keys = self._redis.partitions[self._places.where(execution_id)]
+        call = Call()
+        call.place(execution_id)
+        held = [f".{name}" for name in hold or ()]
+        answer, *reply = await self._redis.script(
+            _OUTCOMES,
+            call.keys(keys),
+            [*call.arguments(self._now(), self._ttl), int(hold is None), len(held), *held],
+            partition=keys.partition,
+        )
+        if _ANSWERS[answer] is not Answer.YES:
+            return Outcomes(_ANSWERS[answer])
+        epoch, *fields = reply
+        rows: list[NodeRow] = []
+        for start in range(0, len(fields), MOST_ITEMS):
+            part = [field.decode() for field in fields[start : start + MOST_ITEMS]]
+            wanted = [each for field in part for each in (field, f"o{field}")]
+            packed, *values = await self._redis.call(
+                "HMGET", keys.execution(execution_id), "!", *wanted, partition=keys.partition
+            )
+            meta = None if packed is None else read_meta(packed)
+            if meta is None or not meta.is_live or meta.epoch != epoch:
+                # Closed, rebuilt or lost since: nothing of this reading holds.
+                return Outcomes(Answer.REFUSED if meta and meta.state == b"c" else Answer.UNKNOWN)
+            for index, field in enumerate(part):
+                outcome, output = values[2 * index], values[2 * index + 1]
+                # One that was recorded since is not wanted any more.
+                if outcome is not None and is_unrecorded(outcome):
+                    rows.append(read_outcome(field[1:], outcome, output))
+        return Outcomes(Answer.YES, epoch, rows)
+
+    async def unrecorded(self, *, limit: int) -> Sequence[str]:
+        found: list[str] = []
+        for keys in self._redis.partitions:
+            names = await self._redis.call(
+                *("ZRANGEBYSCORE", keys.unrecorded, "-inf", "(inf", "LIMIT", 0, limit - len(found)),
+                partition=keys.partition,
+            )
+            found += [name.decode() for name in names]
+        return found[:limit]
+
+    # -- free nodes --------------------------------------------------------------------------------
+
+    async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
+        found: dict[str, Answer | Given] = {}
+        await self._free(list(dict.fromkeys(execution_ids)), found)
+        # Also what is closed: a mark may lie where an id draws it, and a later life of it where its row says.
+        lost = [name for name in found if isinstance(found[name], Answer)]
+        elsewhere = await self._places.seek(lost)
+        if elsewhere:
+            await self._free(elsewhere, found)
+        return [
+            one.applied() if isinstance(one, Given) else Applied(one)
+            for one in [found[execution_id] for execution_id in execution_ids]
+        ]
+
+    async def _free(self, execution_ids: Sequence[str], found: dict[str, Answer | Given]) -> None:
+        by_partition = self._places.grouped(execution_ids)
+        await asyncio.gather(
+            *[self._free_in(partition, names, found) for partition, names in by_partition.items()]
+        )
+
+    async def _free_in(
+        self, partition: int, execution_ids: Sequence[str], found: dict[str, Answer | Given]
+    ) -> None:
+        keys = self._redis.partitions[partition]
+        now = self._now()
+        calls = []
+        for start in range(0, len(execution_ids), MOST_ITEMS):
+            call = Call()
+            for execution_id in execution_ids[start : start + MOST_ITEMS]:
+                call.place(execution_id, ("x", "h", "i"))
+            calls.append(call)
+        replies = await self._redis.scripts(
+            [(_FREE, call.keys(keys), [*call.arguments(now, self._ttl), *call.fields()]) for call in calls],
+            partition=partition,
+        )
+        given = []
+        for call, reply in zip(calls, replies, strict=True):
+            values = iter(reply)
+            for execution_id in call.execution_ids:
+                answer = _ANSWERS[next(values)]
+                found[execution_id] = answer
+                if answer is not Answer.YES:
+                    continue
+                _, packed, digest, kept = next(values), next(values), next(values).decode(), next(values)
+                plan = await self._plans(digest)
+                if plan is None:
+                    _pass_over(values)
+                    continue
+                self._learn(execution_id, digest)
+                row = read_execution(
+                    execution_id, packed, digest=digest, given=await self._input(execution_id, kept)
+                )
+                one = Given(row, self._shape(plan), {})
+                one.read(values)
+                given.append(one)
+                found[execution_id] = one
+        await self._complete(given, partition)
+
+    async def _complete(self, given: Sequence[Given], partition: int) -> None:
+        """Read the rows that free nodes see and that did not come with them."""
+        keys = self._redis.partitions[partition]
+        commands: list[tuple[Any, ...]] = []
+        asked: list[tuple[Given, list[tuple[str, bool]]]] = []
+        for one in given:
+            missing = one.missing()
+            for start in range(0, len(missing), MOST_FIELDS // 2):
+                names = missing[start : start + MOST_FIELDS // 2]
+                commands.append(("HMGET", keys.execution(one.row.id), "!", *missing_fields(names)))
+                asked.append((one, names))
+        if not commands:
+            return
+        for (one, names), reply in zip(
+            asked, checked(await self._redis.run(commands, partition=partition)), strict=True
+        ):
+            meta = None if reply[0] is None else read_meta(reply[0])
+            # Closed or rebuilt meanwhile: without its rows none of them is given.
+            if meta is None or not meta.is_live:
+                continue
+            if (meta.generation, meta.epoch) == (one.row.generation, one.row.epoch):
+                one.add(names, reply[1:])
+
+    # -- moves -------------------------------------------------------------------------------------
+
+    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
+        moves = []
+        lanes: dict[int, tuple[str, str, int]] = {}
+        for task, epoch in tasks:
+            wire = pack(task)
+            numbers = (task.generation, task.attempt, epoch, 0)
+            move = Move(task.execution_id, task.node_id, wire, numbers=numbers, size=len(wire))
+            lanes[id(move)] = (task.queue, task.handler, task.priority)
+            moves.append(move)
+
+        def own(keys: Keys, part: Sequence[Move]) -> tuple[list[str], list[Argument]]:
+            places: dict[tuple[str, str, int], int] = {}
+            for move in part:
+                lane = places.setdefault(lanes[id(move)], len(places) + 1)
+                move.numbers = (*move.numbers[:3], lane)
+            members: list[Argument] = [f"{queue}|{handler}|{priority}" for queue, handler, priority in places]
+            return [keys.lanes, *[keys.lane(*lane) for lane in places]], [self._queued, len(places), *members]
+
+        replies = await self._moved(_QUEUE, moves, own, reads_all=True)
+        return [_ANSWERS[answer] for (answer,) in replies]
+
+    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        moves = [Move(execution_id, node_id, numbers=(generation, attempt))]
+        ((answer,),) = await self._moved(_LINE, moves, _told(self._reported))
+        return _ANSWERS[answer]
+
+    async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        moves = [Move(execution_id, node_id, numbers=(generation, attempt))]
+        ((answer,),) = await self._moved(_RELEASE, moves, _told())
+        return _ANSWERS[answer]
+
+    async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
+        moves = [
+            Move(
+                *(one.execution_id, one.node_id, one.nonce, one.worker), numbers=(one.generation, one.attempt)
+            )
+            for one in requests
+        ]
+        replies = await self._moved(_START, moves, _told(self._lease), width=2)
+        return [Started(_ANSWERS[answer], at) for answer, at in replies]
+
+    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
+        moves = [
+            Move(
+                *(one.execution_id, one.node_id, one.nonce, one.worker),
+                numbers=(one.generation, one.attempt, one.queued_at, one.started_at),
+            )
+            for one in held
+        ]
+        return [_ANSWERS[answer] for (answer,) in await self._moved(_BEAT, moves, _told(self._lease))]
+
+    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+        moves = []
+        for result, nonce in zip(results, nonces, strict=True):
+            wire = pack(result)
+            move = Move(
+                *(result.execution_id, result.node_id, nonce, result.worker, wire),
+                numbers=(result.generation, result.attempt, result.queued_at, result.started_at),
+                size=len(wire),
+            )
+            moves.append(move)
+
+        def own(keys: Keys, _: Sequence[Move]) -> tuple[list[str], list[Argument]]:
+            return [keys.results], [self._reported]
+
+        # Appended wherever its execution should be: it is not sought, or it would be appended twice.
+        await self._moved(_REPORT, moves, own, seek=False)
+
+    async def hand_back(self, held: Sequence[Held]) -> None:
+        moves = [
+            Move(one.execution_id, one.node_id, one.nonce, numbers=(one.generation, one.attempt))
+            for one in held
+        ]
+        await self._moved(_HAND_BACK, moves, _told())
+
+    async def _moved(
+        self,
+        script: Script,
+        moves: Sequence[Move],
+        own: Callable[[Keys, Sequence[Move]], tuple[list[str], list[Argument]]],
+        *,
+        width: int = 1,
+        seek: bool = True,
+        reads_all: bool = False,
+    ) -> list[list[int]]:
+        """Have a script make moves; give what it answered to each, in their order."""
+        answers: list[list[int]] = [[]] * len(moves)
+        await self._move(script, moves, range(len(moves)), own, width, answers, reads_all)
+        if seek and len(self._redis.partitions) > 1:
+            unknown = [index for index, answer in enumerate(answers) if answer[0] == 4]
+            elsewhere = set(await self._places.seek([moves[index].execution_id for index in unknown]))
+            again = [index for index in unknown if moves[index].execution_id in elsewhere]
+            await self._move(script, moves, again, own, width, answers, reads_all)
+        return answers
+
+    async def _move(
+        self,
+        script: Script,
+        moves: Sequence[Move],
+        indexes: Sequence[int],
+        own: Callable[[Keys, Sequence[Move]], tuple[list[str], list[Argument]]],
+        width: int,
+        answers: list[list[int]],
+        reads_all: bool,
+    ) -> None:
+        by_partition: dict[int, list[int]] = {}
+        if len(self._redis.partitions) == 1:
+            by_partition[0] = list(indexes)
+        else:
+            for index in indexes:
+                by_partition.setdefault(self._places.where(moves[index].execution_id), []).append(index)
+        now = self._now()
+
+        async def in_partition(partition: int, chosen: Sequence[int]) -> None:
+            keys = self._redis.partitions[partition]
+            calls = []
+            for part in in_parts([moves[index] for index in chosen]):
+                own_keys, own_arguments = own(keys, part)
+                call = Call()
+                items: list[Argument] = [len(part)]
+                for move in part:
+                    fields = (move.field,) if reads_all else ()
+                    items += move.arguments(call.place(move.execution_id, fields))
+                read = call.fields() if reads_all else ()
+                arguments = [*call.arguments(now, self._ttl), *own_arguments, *read, *items]
+                calls.append((script, call.keys(keys, own_keys), arguments))
+            replies = await self._redis.scripts(calls, partition=partition)
+            flat = [value for reply in replies for value in reply]
+            for place, index in enumerate(chosen):
+                answers[index] = flat[place * width : (place + 1) * width]
+
+        await asyncio.gather(*[in_partition(partition, chosen) for partition, chosen in by_partition.items()])
+
+    # -- time, and those who look on -----------------------------------------------------------------
+
+    async def due(self, *, idle_seconds: float) -> Due:
+        return await self._due.look(idle_seconds=idle_seconds)
+
+    async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        return await self._sights.epochs(execution_ids)
+
+    async def unchanged(self, since: int) -> Mapping[str, int]:
+        return await self._sights.unchanged(since)
+
+    async def running(self, execution_id: str) -> dict[str, Running]:
+        return await self._sights.running(execution_id)
+
+    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
+        return await self._sights.look(execution_id, names=names)
+
+    async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
+        return await self._sights.in_flight(execution_ids)
+
+    async def running_by_queue(self) -> Mapping[str, int]:
+        return await self._sights.running_by_queue()
+
+    async def backlog(self) -> int:
+        return await self._sights.backlog()
+
+    async def announce_worker(self, worker: WorkerSight) -> None:
+        await self._sights.announce_worker(worker)
+
+    async def remove_worker(self, worker_id: str) -> None:
+        await self._sights.remove_worker(worker_id)
+
+    async def workers(self) -> Sequence[WorkerSight]:
+        return await self._sights.workers()
+
+    # -- plans and inputs ----------------------------------------------------------------------------
+
+    def _learn(self, execution_id: str, digest: str) -> None:
+        """Remember which plan an execution has: it stays the same for all its life."""
+        self._digests[execution_id] = digest
+        if len(self._digests) > _MOST_REMEMBERED:
+            self._digests.popitem(last=False)
+
+    async def _server_now(self) -> int:
+        seconds, micro = await self._redis.call("TIME")
+        return int(seconds) * MICROSECONDS + int(micro)
+
+    def _shape(self, plan: Plan) -> Shape:
+        shape = self._shapes.get(plan.digest)
+        if shape is None:
+            shape = self._shapes[plan.digest] = Shape(plan)
+            if len(self._shapes) > _MOST_SHAPES:
+                self._shapes.popitem(last=False)
+        return shape
+
+    async def _input(self, execution_id: str, kept: bytes | None) -> bytes:
+        """Give an execution's input: from its hash where it is small, else as the journal has it."""
+        if kept is not None:
+            return kept
+        known = self._inputs.get(execution_id)
+        if known is not None:
+            self._inputs.move_to_end(execution_id)
+            return known
+        keys = self._redis.partitions[self._places.where(execution_id)]
+        given: bytes | None = await self._redis.call(
+            "HGET", keys.execution(execution_id), "i", partition=keys.partition
+        )
+        if given is None:
+            row = await self._journal_executions(execution_id)
+            given = b"null" if row is None else row.input
+        self._inputs[execution_id] = given
+        self._input_bytes += len(given)
+        while self._input_bytes > _MOST_INPUT_BYTES and len(self._inputs) > 1:
+            _, old = self._inputs.popitem(last=False)
+            self._input_bytes -= len(old)
+        return given
+
+
+def _told(*arguments: Argument) -> Callable[[Keys, Sequence[Move]], tuple[list[str], list[Argument]]]:
+    """Make what a script is told before its moves, which needs no keys of its own."""
+    return lambda _keys, _part: ([], list(arguments))
+
+
+def _pass_over(values: Iterator[Reply]) -> None:
+    """Pass over free nodes that cannot be made: their plan is not known."""
+    next(values)
+    for _ in range(next(values)):
+        for _ in range(3):
+            next(values)
+        for _ in range(next(values)):
+            next(values)
+
+
+def _server_time() -> int:
+    """Leave the time to the server."""
+    return 0

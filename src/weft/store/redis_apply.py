@@ -1,0 +1,181 @@
+"""Rows to be merged as calls of a script, each bounded in items, fields and bytes."""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+from typing import TYPE_CHECKING
+
+from weft.store.redis_calls import MOST_BYTES, MOST_FIELDS, MOST_ITEMS, Argument, Call
+from weft.store.redis_records import STATES, pack_execution, pack_outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.snapshot import Settlement
+    from weft.store.redis_shape import Shape
+
+# An item, one of its units, and an unsettled row, as ``apply.lua`` and ``settle.lua`` read them.
+_APPLY, _SETTLE = struct.Struct("<IHdddBcdddBH"), struct.Struct("<IHdBH")
+_UNIT, _ROW = struct.Struct("<cH"), struct.Struct("<ddddd")
+# Fields that one call reads in all.
+_MOST_FIELDS_IN_ALL = 2000
+
+
+class _Unit:
+    """One row, or some of its dependents: the fields that are read, and what the script is told."""
+
+    __slots__ = ("arguments", "fields", "size")
+
+    def __init__(self, fields: tuple[str, ...], arguments: list[Argument], size: int) -> None:
+        self.fields = fields
+        self.arguments = arguments
+        self.size = size
+
+
+class ApplyCall(Call):
+    """One call: its items, each a settlement or a part of one."""
+
+    __slots__ = ("_items", "_wanted", "bytes", "indexes", "of_execution")
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Execution, what makes the first argument, and the others.
+        self._items: list[tuple[str, Callable[[bool], bytes], list[Argument]]] = []
+        self._wanted: set[str] = set()
+        self.bytes = 0
+        # The settlement that each item is of, and those of each execution.
+        self.indexes: list[int] = []
+        self.of_execution: dict[str, list[int]] = {}
+
+    def add(
+        self,
+        index: int,
+        execution_id: str,
+        header: Callable[[int, int, bool], bytes],
+        words: Sequence[Argument],
+        units: Sequence[_Unit],
+    ) -> None:
+        """Add an item; ``header`` packs its numbers: length, place, whether free nodes are wanted."""
+        place = self.place(execution_id, units[0].fields if units else ())
+        arguments: list[Argument] = [*words]
+        for unit in units:
+            if unit is not units[0]:
+                self.place(execution_id, unit.fields)
+            arguments += unit.arguments
+            self.bytes += unit.size
+            self.size += len(unit.fields)
+        self._items.append((execution_id, partial(header, len(arguments), place), arguments))
+        self.indexes.append(index)
+        self.of_execution.setdefault(execution_id, []).append(index)
+
+    def give_free(self, execution_id: str) -> None:
+        """Have the free nodes of an execution given by this call."""
+        self._wanted.add(execution_id)
+
+    def has_room_for(self, execution_id: str, fields: int, size: int) -> bool:
+        if not self.indexes:
+            return True
+        return (
+            len(self.indexes) < MOST_ITEMS
+            and self.size + fields <= _MOST_FIELDS_IN_ALL
+            and self.bytes + size <= MOST_BYTES
+            and self.has_room(execution_id, fields)
+        )
+
+    def all_arguments(self, now: int, keep_seconds: int) -> list[Argument]:
+        made = [*self.arguments(now, keep_seconds), *self.fields(), len(self._items)]
+        for execution_id, header, arguments in self._items:
+            made.append(header(execution_id in self._wanted))
+            made += arguments
+        return made
+
+
+def apply_calls(
+    settlements: Sequence[tuple[int, Settlement]], shape_of: Callable[[Plan], Shape]
+) -> list[ApplyCall]:
+    """Make the calls for numbered settlements: those of one execution in order, and together if they fit."""
+    by_execution: dict[str, list[tuple[int, Settlement]]] = {}
+    for index, settlement in settlements:
+        by_execution.setdefault(settlement.execution.id, []).append((index, settlement))
+    calls = [ApplyCall()]
+    for execution_id, own in by_execution.items():
+        for index, settlement in own:
+            row = settlement.execution
+            packed = pack_execution(row)
+            for units in _pieces(settlement.rows, shape_of(settlement.plan)):
+                header = partial(_apply_header, row, len(units))
+                _room_for(calls, execution_id, units).add(index, execution_id, header, [packed], units)
+                packed = b""
+        # Its last call has them all: nothing of it follows.
+        calls[-1].give_free(execution_id)
+    return calls
+
+
+def settle_calls(completions: Sequence[tuple[int, str, int, NodeRow, Shape]]) -> list[ApplyCall]:
+    """Make the calls for numbered completions, each (execution id, generation, row) with the plan's shape."""
+    by_execution: dict[str, list[tuple[int, int, NodeRow, Shape]]] = {}
+    for index, execution_id, generation, row, shape in completions:
+        by_execution.setdefault(execution_id, []).append((index, generation, row, shape))
+    calls = [ApplyCall()]
+    for execution_id, own in by_execution.items():
+        for index, generation, row, shape in own:
+            for units in _pieces([row], shape, taken=True):
+                header = partial(_settle_header, generation, len(units))
+                _room_for(calls, execution_id, units).add(index, execution_id, header, [], units)
+        calls[-1].give_free(execution_id)
+    return calls
+
+
+def _apply_header(row: ExecutionRow, units: int, length: int, place: int, wanted: bool) -> bytes:
+    return _APPLY.pack(
+        *(length, place, row.generation, row.epoch, row.seq, wanted, STATES[row.state], row.unsettled),
+        *(row.deadline_at or 0, row.updated_at, row.checkpoint, units),
+    )
+
+
+def _settle_header(generation: int, units: int, length: int, place: int, wanted: bool) -> bytes:
+    return _SETTLE.pack(length, place, generation, wanted, units)
+
+
+def _room_for(calls: list[ApplyCall], execution_id: str, units: Sequence[_Unit]) -> ApplyCall:
+    """Give the call that these go into: the last, or a new one."""
+    fields, size = sum([len(unit.fields) for unit in units]), sum([unit.size for unit in units])
+    if not calls[-1].has_room_for(execution_id, fields, size):
+        calls.append(ApplyCall())
+    return calls[-1]
+
+
+def _pieces(rows: Sequence[NodeRow], shape: Shape, *, taken: bool = False) -> Iterator[list[_Unit]]:
+    """Cut rows into what one call takes: nearly always one piece, also where there are none."""
+    piece: list[_Unit] = []
+    fields = size = 0
+    for row in rows:
+        for unit in _units(row, shape, taken=taken):
+            if piece and (fields + len(unit.fields) > MOST_FIELDS or size + unit.size > MOST_BYTES):
+                yield piece
+                piece, fields, size = [], 0, 0
+            piece.append(unit)
+            fields += len(unit.fields)
+            size += unit.size
+    yield piece
+
+
+def _units(row: NodeRow, shape: Shape, *, taken: bool) -> Iterator[_Unit]:
+    field = f".{row.node_id}"
+    if row.state is None:
+        numbers = _ROW.pack(row.attempt, row.retry_at or 0, row.failures, row.losses, row.issued)
+        yield _Unit((field,), [_UNIT.pack(b"u", 0), field, numbers], 0)
+        return
+    first, *more = shape.children(row.node_id, row.state)
+    # What the journal has not is kept whole, for the journal.
+    outcome, output = pack_outcome(row, keep_output=taken or row.node_id in shape.read_by_others)
+    kind = _UNIT.pack(b"t" if taken else b"s", first.count)
+    arguments: list[Argument] = [kind, field, outcome, output, *first.arguments]
+    yield _Unit((field, *first.fields), arguments, len(outcome) + len(output))
+    for children in more:
+        yield _Unit(
+            (field, *children.fields), [_UNIT.pack(b"c", children.count), field, *children.arguments], 0
+        )

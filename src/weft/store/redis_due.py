@@ -1,0 +1,157 @@
+"""What time has brought about: listed by the sorted sets, and then looked at with the executions at hand.
+
+Two steps, because a script may only touch the keys it is given, and which executions these are is not known
+before the sets were read. Between the two everything may change: so the second believes only what it sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from weft.core.time import micros
+from weft.redis.script import load_script
+from weft.store.contract import Due, Expired
+from weft.store.redis_calls import MOST_ITEMS, Argument, Call, partition_keys
+from weft.store.redis_places import Places, checked
+from weft.store.redis_records import read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from weft.redis.connection import Redis, Reply
+    from weft.redis.keys import Keys
+
+# What one look lists of each kind, and how often it goes on where that was not all.
+_MOST_DUE = 1000
+_MOST_LOOKS = 10
+
+_TIMED, _DUE = load_script("weft.store", "timed"), load_script("weft.store", "due", after=("state",))
+
+
+class DueLooks:
+    def __init__(
+        self,
+        redis: Redis,
+        places: Places,
+        *,
+        now: Callable[[], int],
+        lease: int,
+        queued: int,
+        keep_seconds: int,
+    ) -> None:
+        self._redis = redis
+        self._places = places
+        self._now = now
+        self._lease = lease
+        self._queued = queued
+        self._ttl = keep_seconds
+        # How many executions with free nodes to pass over in the next look, by partition.
+        self._passed_over: dict[int, int] = {}
+
+    async def look(self, *, idle_seconds: float) -> Due:
+        found = _Found()
+        await asyncio.gather(
+            *[self._due(keys, micros(idle_seconds), found) for keys in self._redis.partitions]
+        )
+        next_at = min(found.next_at, default=None)
+        return Due(list(found.woken), found.expired, list(found.deadlines), next_at)
+
+    async def _due(self, keys: Keys, idle: int, found: _Found) -> None:
+        partition = keys.partition
+        passed_leases, passed_free = 0, self._passed_over.get(partition, 0)
+        for look in range(_MOST_LOOKS):
+            now, timers, leases, free, *nexts = await self._redis.script(
+                _TIMED,
+                partition_keys(keys),
+                [self._now(), idle, _MOST_DUE, passed_leases, passed_free],
+                partition=partition,
+            )
+            if not (timers or leases or free):
+                self._passed_over[partition] = 0
+                times = [int(float(at)) for at in nexts if at]
+                if times:
+                    found.next_at.append(max(min(times), now))
+                return
+            listed = len(found.expired)
+            await self._look_at_due(keys, timers, leases, free, found)
+            # Those that were listed stay where they are, until what follows from them is in the store.
+            passed_leases += len(found.expired) - listed
+            passed_free = passed_free + len(free) if len(free) == _MOST_DUE else 0
+            self._passed_over[partition] = passed_free
+            if look + 1 < _MOST_LOOKS and max(len(timers), len(leases), len(free)) < _MOST_DUE:
+                nexts = await self._nexts(keys)
+                if nexts:
+                    found.next_at.append(max(min(nexts), now))
+                return
+        # There is more than one look should take: the next is due at once.
+        found.next_at.append(now)
+
+    async def _nexts(self, keys: Keys) -> list[int]:
+        commands = [("ZRANGE", key, 0, 0, "WITHSCORES") for key in (keys.leases, keys.timers)]
+        replies = checked(await self._redis.run(commands, partition=keys.partition))
+        return [int(float(reply[1])) for reply in replies if reply and reply[0] != b"!"]
+
+    async def _look_at_due(
+        self,
+        keys: Keys,
+        timers: Sequence[bytes],
+        leases: Sequence[bytes],
+        free: Sequence[bytes],
+        found: _Found,
+    ) -> None:
+        items: list[tuple[str, str, str]] = []
+        for kind, members in (("timer", timers), ("lease", leases)):
+            for member in members:
+                field, _, execution_id = member.decode().partition(":")
+                items.append((kind, execution_id, field))
+        items += [("free", execution_id.decode(), "") for execution_id in free]
+        calls, asked = [], []
+        now = self._now()
+        for start in range(0, len(items), MOST_ITEMS):
+            part = items[start : start + MOST_ITEMS]
+            call = Call()
+            arguments: list[Argument] = [len(part)]
+            for kind, execution_id, field in part:
+                fields = (field, "h") if kind == "lease" else (field,) if field else ()
+                arguments += [kind, call.place(execution_id, fields), field]
+            told: list[Argument] = [self._lease, int(self._queued > 0), *call.fields(), *arguments]
+            calls.append((_DUE, call.keys(keys), [*call.arguments(now, self._ttl), *told]))
+            asked.append(part)
+        replies = await self._redis.scripts(calls, partition=keys.partition)
+        for part, reply in zip(asked, replies, strict=True):
+            values = iter(reply)
+            for _, execution_id, field in part:
+                found.take(execution_id, field[1:], values)
+                if len(self._redis.partitions) > 1:
+                    self._places.remember(execution_id, keys.partition)
+
+
+class _Found:
+    """What time has brought about, gathered from the partitions."""
+
+    def __init__(self) -> None:
+        self.woken: dict[tuple[str, int], None] = {}
+        self.deadlines: dict[tuple[str, int], None] = {}
+        self.expired: list[Expired] = []
+        self.next_at: list[int] = []
+
+    def take(self, execution_id: str, node_id: str, values: Iterator[Reply]) -> None:
+        """Take what a script said of one timer, lease or execution."""
+        kind = next(values)
+        if kind == b"nothing":
+            return
+        generation = next(values)
+        if kind == b"woken":
+            self.woken[execution_id, generation] = None
+        elif kind == b"deadline":
+            self.deadlines[execution_id, generation] = None
+        else:
+            digest, record = next(values).decode(), read_record(next(values))
+            self.expired.append(
+                Expired(
+                    *(execution_id, generation, digest, node_id),
+                    *(record.attempt, record.failures, record.losses, record.issued),
+                    *(record.worker, record.queued_at, record.started_at),
+                )
+            )

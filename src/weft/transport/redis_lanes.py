@@ -1,0 +1,139 @@
+"""The lanes that tasks travel on, one stream each: a queue, a handler, a priority. And whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
+
+from weft.core.envelope import unpack_task
+from weft.core.task import PRIORITIES
+from weft.transport.contract import TaskDelivery
+from weft.transport.redis_entries import WORKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Mapping, Sequence
+
+    from weft.core.task import Task
+    from weft.redis.keys import Keys
+
+# Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
+OLDEST_EVERY = 8
+
+# The latest time that Lua keeps exactly.
+_LATEST = 2**53
+_LEVELS = frozenset(PRIORITIES.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    group: ClassVar[str] = WORKERS
+    queue: str
+    handler: str
+    priority: int
+    stream: str
+    partition: int
+
+    def read(self, identity: str, fields: Mapping[bytes, bytes]) -> TaskDelivery:
+        task = unpack_task(fields[b"m"])
+        if task.handler != self.handler or task.queue != self.queue or task.priority != self.priority:
+            # A worker would be given what it cannot run.
+            raise ValueError("a task of another lane")
+        # When it was queued, by the server's clock.
+        queued_at = int(fields[b"q"])
+        if not 0 <= queued_at < _LATEST:
+            raise ValueError(f"a task that was queued at {queued_at}")
+        if task.queued_at != queued_at:
+            task = replace(task, queued_at=queued_at)
+        return TaskDelivery(identity, task)
+
+
+def lane(keys: Keys, queue: str, handler: str, priority: int) -> Lane:
+    return Lane(queue, handler, priority, keys.lane(queue, handler, priority), keys.partition)
+
+
+def member(task: Task) -> str:
+    """Name a task's lane in the set of all lanes."""
+    return f"{task.queue}|{task.handler}|{task.priority}"
+
+
+def read_lanes(keys: Keys, members: Iterable[bytes]) -> list[Lane]:
+    """Read the set of lanes. What is no lane was written by somebody else, and is passed over."""
+    lanes = []
+    for one in members:
+        parts = one.decode(errors="replace").split("|")
+        if len(parts) == 3 and parts[2].isdecimal() and int(parts[2]) in _LEVELS:
+            lanes.append(lane(keys, parts[0], parts[1], int(parts[2])))
+    return lanes
+
+
+class Served:
+    """Which lanes one consumer is served from, in which order."""
+
+    def __init__(self, queues: Collection[str] | None, handlers: Container[str] | None) -> None:
+        self.queues = queues
+        self.handlers = handlers
+        # When the set of lanes was last read.
+        self.read_at = 0.0
+        self._known: dict[Lane, None] = {}
+        # Queues in the order in which they are served next, and how many were taken from each.
+        self._taken: dict[str, int] = {}
+        self._lanes: dict[int, dict[str, list[Lane]]] = {}
+
+    def is_for(self, queues: Collection[str] | None, handlers: Container[str] | None) -> bool:
+        return self.queues == queues and self.handlers is handlers
+
+    def expect(self, partitions: Iterable[Keys]) -> None:
+        """Know the lanes that its handlers' tasks take by default, before the first task is there.
+
+        Then that task need not wait until the set of lanes is read again.
+        """
+        handlers: object = self.handlers
+        if isinstance(handlers, Iterable):
+            names = [name for name in handlers if self.queues is None or name in self.queues]
+            self.add(lane(keys, name, name, PRIORITIES["normal"]) for keys in partitions for name in names)
+
+    def add(self, lanes: Iterable[Lane]) -> bool:
+        """Take note of lanes; True: there are new ones among them that it may be served from."""
+        fresh = [one for one in lanes if one not in self._known and self._may_serve(one)]
+        self._known.update(dict.fromkeys(fresh))
+        for one in fresh:
+            self._taken.setdefault(one.queue, 0)
+            self._lanes.setdefault(one.partition, {}).setdefault(one.queue, []).append(one)
+            self._lanes[one.partition][one.queue].sort(key=lambda known: -known.priority)
+        return bool(fresh)
+
+    def drop(self, lane: Lane) -> None:
+        """Be served no more from a lane that cannot be read."""
+        self._lanes[lane.partition][lane.queue].remove(lane)
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        return [number for number, queues in self._lanes.items() if any(queues.values())]
+
+    def lanes(self, partition: int) -> list[Lane]:
+        """Give the lanes of a partition: queue by queue as they are served next, high priorities first."""
+        queues = self._lanes.get(partition, {})
+        return [one for name in self._taken for one in queues.get(name, ())]
+
+    def turns(self, lanes: Iterable[Lane]) -> list[int]:
+        """Say for each queue how many were taken, how many lanes it has, and their priorities."""
+        queues: dict[str, list[int]] = {}
+        for one in lanes:
+            queues.setdefault(one.queue, []).append(one.priority)
+        said: list[int] = []
+        for name, priorities in queues.items():
+            said += (self._taken[name], len(priorities), *priorities)
+        return said
+
+    def count(self, taken: Mapping[str, int]) -> None:
+        """Take note of how many were taken from queues: the others come first the next time."""
+        for queue, number in taken.items():
+            self._taken[queue] = (self._taken.pop(queue) + number) % OLDEST_EVERY
+
+    def _may_serve(self, one: Lane) -> bool:
+        return (self.queues is None or one.queue in self.queues) and (
+            self.handlers is None or one.handler in self.handlers
+        )

@@ -1,0 +1,562 @@
+"""Tasks and results on Redis streams, one group of consumers each.
+
+What is acknowledged is deleted, so a stream holds exactly what nobody took yet and what is in hand; nothing
+is ever trimmed. Each partition has one stream of results, and one of tasks for each lane. A worker is given
+no more than it asked for, by a script that goes through its lanes; where there is nothing it waits on all of
+them.
+
+Delivery is not receipt: what was on its way when a connection broke is this consumer's, and nobody else gets
+it before it is stale. So at its start, and after an error, a consumer first asks for what is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from weft.core.envelope import pack
+from weft.errors import StoreError
+from weft.redis.connection import ReplyError
+from weft.redis.keys import partition_of
+from weft.redis.script import load_script
+from weft.redis.waiting import first_answers
+from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
+from weft.transport.redis_entries import (
+    WORKERS,
+    Delivery,
+    Results,
+    identity_of,
+    own_entries,
+    place_of,
+)
+from weft.transport.redis_lanes import OLDEST_EVERY, Lane, Served, member, read_lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
+
+    from weft.core.task import Task
+    from weft.redis.connection import Command, Redis, Reply
+    from weft.redis.keys import Keys
+    from weft.redis.script import Script
+    from weft.transport.redis_entries import Entry, Source
+
+log = logging.getLogger("weft.transport")
+
+# A worker that waits looks so often whether there are new lanes.
+LOOK_SECONDS = 1.0
+# A reader of results asks anew so often: that a connection is dead is found out by asking.
+_READ_SECONDS = 5.0
+# A reader whose stream was deleted, again, waits so long.
+_PAUSE_SECONDS = 0.1
+# So many entries are read in the script that looks for them; of more, it only says where they are.
+_FEW = 4
+# Pages of a claim in one script; each looks through ten times as many entries as are wanted.
+_CLAIM_PAGES = 20
+# What is put aside is for people to look at: the last so many, and the beginning of each.
+_QUARANTINED = 1000
+_QUARANTINED_BYTES = 64 * 1024
+# Consumers that were not seen for so long and hold nothing are gone. They are looked for so often.
+GONE_SECONDS = 3600.0
+TIDY_SECONDS = 600.0
+# Ids that are remembered as in hand. Those that are never acknowledged here, because another has claimed
+# them, fall out in time.
+_HELD = 100_000
+
+_TAKE = load_script("weft.transport", "take")
+_CLAIM = load_script("weft.transport", "claim")
+_GIVE_BACK = load_script("weft.transport", "give_back")
+_LEAVE = load_script("weft.transport", "leave")
+_TIDY = load_script("weft.transport", "tidy")
+_SIGHT = load_script("weft.transport", "sight")
+
+
+class RedisStreams:
+    joint = True
+
+    def __init__(self, redis: Redis, *, gone_seconds: float = GONE_SECONDS) -> None:
+        self._redis = redis
+        self._gone_seconds = gone_seconds
+        self._tidied_at: float | None = None
+        self._results = [Results(keys.partition, keys.results) for keys in redis.partitions]
+        self._served: dict[str, Served] = {}
+        self._turn = 0
+        # When a wait was last refused, because a stream or its group was not there.
+        self._refused_at = -LOOK_SECONDS
+        # (group, consumer, partition): who need not ask for what is its own before it asks for more.
+        self._sure: set[tuple[str, str, int]] = set()
+        # What was handed out here and is not acknowledged: it is among what is one's own, and did come.
+        self._held: dict[int | str, None] = {}
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    async def send(self, tasks: Sequence[Task]) -> None:
+        commands: dict[int, list[Command]] = {}
+        lanes: dict[int, dict[str, None]] = {}
+        for task in tasks:
+            keys = self._keys_of(task.execution_id)
+            stream = keys.lane(task.queue, task.handler, task.priority)
+            sending: Command = ("XADD", stream, "*", "m", pack(task), "q", task.queued_at)
+            commands.setdefault(keys.partition, []).append(sending)
+            lanes.setdefault(keys.partition, {})[member(task)] = None
+        for partition, members in lanes.items():
+            commands[partition].append(("SADD", self._redis.partitions[partition].lanes, *members))
+        await self._run(commands)
+
+    async def fetch(
+        self,
+        consumer: str,
+        *,
+        queues: Collection[str] | None,
+        limit: int,
+        wait_seconds: float,
+        handlers: Container[str] | None = None,
+    ) -> Sequence[TaskDelivery]:
+        served = self._served.get(consumer)
+        if served is None or not served.is_for(queues, handlers):
+            served = self._served[consumer] = Served(queues, handlers)
+            served.expect(self._redis.partitions)
+        mine = served
+
+        async def look() -> list[TaskDelivery]:
+            return await self._look(consumer, mine, limit)
+
+        async def wait(seconds: float, given_up: asyncio.Future[None]) -> list[TaskDelivery]:
+            lanes = [lane for partition in mine.partitions for lane in mine.lanes(partition)]
+            return await self._wait(consumer, lanes, limit, min(seconds, LOOK_SECONDS), given_up)
+
+        return await self._take(look, wait, wait_seconds)
+
+    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+        await self._acknowledge(ids)
+
+    # -- results -----------------------------------------------------------------------------------
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        commands: dict[int, list[Command]] = {}
+        for message in messages:
+            keys = self._keys_of(message.execution_id)
+            commands.setdefault(keys.partition, []).append(("XADD", keys.results, "*", "m", pack(message)))
+        await self._run(commands)
+
+    async def read(self, consumer: str, *, limit: int, wait_seconds: float) -> Sequence[MessageDelivery]:
+        async def take(partition: int, wanted: int) -> tuple[int, list[MessageDelivery]]:
+            return await self._take_results(consumer, self._results[partition], wanted)
+
+        async def look() -> list[MessageDelivery]:
+            return await self._share_out(range(len(self._results)), limit, take)
+
+        async def wait(seconds: float, given_up: asyncio.Future[None]) -> list[MessageDelivery]:
+            return await self._wait(consumer, self._results, limit, min(seconds, _READ_SECONDS), given_up)
+
+        return await self._take(look, wait, wait_seconds)
+
+    async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
+        await self._acknowledge(ids)
+
+    # -- both --------------------------------------------------------------------------------------
+
+    async def claim(
+        self, consumer: str, *, idle_seconds: float, limit: int
+    ) -> tuple[Sequence[MessageDelivery], Sequence[TaskDelivery]]:
+        idle = round(idle_seconds * 1000)
+        messages: list[MessageDelivery] = []
+        tasks: list[TaskDelivery] = []
+        for results in self._results:
+            lanes = await self._lanes(results.partition)
+            messages += await self._claim([results], consumer, idle, limit - len(messages))
+            tasks += await self._claim(lanes, consumer, idle, limit - len(tasks))
+        await self._tidy()
+        return messages, tasks
+
+    async def unacknowledged(self, consumer: str, *, limit: int) -> Sequence[MessageDelivery]:
+        again: list[MessageDelivery] = []
+        for results in self._results:
+            async for entries in own_entries(self._redis, results, consumer):
+                again += await self._deliver(results, entries[: limit - len(again)])
+                if len(again) == limit:
+                    return again
+        return again
+
+    async def leave(self, consumer: str) -> None:
+        served = self._served.pop(consumer, None)
+        for results in self._results:
+            partition = results.partition
+            streams = await self._task_streams(partition, [] if served is None else [served])
+            calls: list[tuple[Script, Sequence[str], Sequence[str | int]]] = [
+                (_LEAVE, streams, [WORKERS, consumer, 1]),
+                (_LEAVE, [results.stream], [results.group, consumer, 0]),
+            ]
+            await self._redis.scripts(calls, partition=partition)
+            self._sure -= {(WORKERS, consumer, partition), (results.group, consumer, partition)}
+
+    async def queues(self) -> Sequence[QueueSight]:
+        seen: dict[str, tuple[int, int, int | None]] = {}
+        for keys in self._redis.partitions:
+            lanes = await self._lanes(keys.partition)
+            sights = await self._redis.script(
+                _SIGHT, [lane.stream for lane in lanes], [WORKERS], partition=keys.partition
+            )
+            for lane, (waiting, in_hand, oldest) in zip(lanes, sights, strict=True):
+                depth, in_flight, oldest_at = seen.get(lane.queue, (0, 0, None))
+                if oldest:
+                    oldest_at = int(oldest) if oldest_at is None else min(oldest_at, int(oldest))
+                seen[lane.queue] = (depth + waiting, in_flight + in_hand, oldest_at)
+        return [QueueSight(name, *about) for name, about in sorted(seen.items())]
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    async def _take(
+        self,
+        look: Callable[[], Awaitable[list[Delivery]]],
+        wait: Callable[[float, asyncio.Future[None]], Awaitable[list[Delivery]]],
+        wait_seconds: float,
+    ) -> list[Delivery]:
+        """Look, then wait, and so on. Whoever gives this up has nothing in hand."""
+        loop = asyncio.get_running_loop()
+        given_up: asyncio.Future[None] = loop.create_future()
+
+        async def take() -> list[Delivery]:
+            until = loop.time() + wait_seconds
+            taken = await look()
+            while not taken and not given_up.done() and (left := until - loop.time()) > 0:
+                taken = await wait(left, given_up)
+                if not taken and not given_up.done():
+                    taken = await look()
+            return taken
+
+        taking = asyncio.ensure_future(take())
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            given_up.set_result(None)
+            with suppress(StoreError, ReplyError):
+                await self._give_back(await taking)
+            raise
+
+    async def _share_out(
+        self,
+        partitions: Sequence[int],
+        limit: int,
+        take: Callable[[int, int], Awaitable[tuple[int, list[Delivery]]]],
+    ) -> list[Delivery]:
+        """Take up to so many from partitions: an equal share of each, and again from those that had it."""
+        self._turn += 1
+        start: int = self._turn % len(partitions) if partitions else 0
+        asked = [*partitions[start:], *partitions[:start]]
+        taken: list[Delivery] = []
+        while asked and len(taken) < limit:
+            share = max(1, (limit - len(taken)) // len(asked))
+            more = []
+            for partition in asked:
+                wanted = min(share, limit - len(taken))
+                if wanted == 0:
+                    break
+                came, deliveries = await take(partition, wanted)
+                taken += deliveries
+                if came == wanted:
+                    more.append(partition)
+            asked = more
+        return taken
+
+    async def _look(self, consumer: str, served: Served, limit: int) -> list[TaskDelivery]:
+        """Take what is there, at most so many. Where that is nothing, the lanes were read just now."""
+
+        async def take(partition: int, wanted: int) -> tuple[int, list[TaskDelivery]]:
+            return await self._take_tasks(consumer, served, partition, wanted)
+
+        is_fresh = asyncio.get_running_loop().time() < served.read_at + LOOK_SECONDS
+        if not is_fresh:
+            await self._read_lanes(served)
+        taken = await self._share_out(served.partitions, limit, take)
+        if not taken and is_fresh and await self._read_lanes(served):
+            taken = await self._share_out(served.partitions, limit, take)
+        return taken
+
+    async def _read_lanes(self, served: Served) -> bool:
+        """Read the lanes that there are; True: there are new ones."""
+        served.read_at = asyncio.get_running_loop().time()
+        lanes = [lane for keys in self._redis.partitions for lane in await self._lanes(keys.partition)]
+        is_new = served.add(lanes)
+        await self._tidy()
+        return is_new
+
+    async def _take_tasks(
+        self, consumer: str, served: Served, partition: int, limit: int
+    ) -> tuple[int, list[TaskDelivery]]:
+        """Take tasks of a partition; also say how many entries came, garbage among them."""
+        lanes = served.lanes(partition)
+        own = await self._own(consumer, lanes, limit)
+        if own:
+            return len(own), own
+        with _Asking(self._sure, (WORKERS, consumer, partition)):
+            came, reads, bad = await self._redis.script(
+                _TAKE,
+                [lane.stream for lane in lanes],
+                [WORKERS, consumer, limit, OLDEST_EVERY, _FEW, *served.turns(lanes)],
+                partition=partition,
+            )
+            if reads:
+                group = ("XREADGROUP", "GROUP", WORKERS, consumer, "COUNT")
+                replies = await self._redis.run(
+                    [(*group, count, "STREAMS", lanes[number - 1].stream, ">") for number, count in reads],
+                    partition=partition,
+                )
+                # Others may have been quicker, and a stream may be gone by now.
+                came += [
+                    (number, reply[0][1])
+                    for (number, _), reply in zip(reads, replies, strict=True)
+                    if reply is not None and not isinstance(reply, ReplyError)
+                ]
+        counts: Counter[str] = Counter()
+        taken: list[TaskDelivery] = []
+        for number, entries in came:
+            lane = lanes[number - 1]
+            counts[lane.queue] += len(entries)
+            taken += await self._deliver(lane, entries)
+        for number in bad:
+            log.warning("lane.unreadable", extra={"stream": lanes[number - 1].stream})
+            served.drop(lanes[number - 1])
+        served.count(counts)
+        return counts.total(), taken
+
+    async def _take_results(
+        self, consumer: str, results: Results, limit: int
+    ) -> tuple[int, list[MessageDelivery]]:
+        own = await self._own(consumer, [results], limit)
+        if own:
+            return len(own), own
+        reading = ("XREADGROUP", "GROUP", results.group, consumer, "COUNT", limit)
+        command: Command = (*reading, "STREAMS", results.stream, ">")
+        with _Asking(self._sure, (results.group, consumer, results.partition)):
+            (reply,) = await self._redis.run([command], partition=results.partition)
+            if isinstance(reply, ReplyError):
+                await self._make_groups([results], reply)
+                (reply,) = await self._redis.run([command], partition=results.partition)
+        if isinstance(reply, ReplyError):
+            raise reply
+        if reply is None:
+            return 0, []
+        ((_, entries),) = reply
+        return len(entries), await self._deliver(results, entries)
+
+    async def _wait(
+        self,
+        consumer: str,
+        sources: Sequence[Source[Delivery]],
+        limit: int,
+        wait_seconds: float,
+        given_up: asyncio.Future[None],
+    ) -> list[Delivery]:
+        """Wait on streams until something comes to one of them, or the time is over."""
+        by_partition: dict[int, dict[bytes, Source[Delivery]]] = {}
+        for source in sources:
+            by_partition.setdefault(source.partition, {})[source.stream.encode()] = source
+        if not sources:
+            await asyncio.wait([given_up], timeout=wait_seconds)
+            return []
+        group = sources[0].group
+        # One that waits is given of a single stream; one that comes when they have some, of all of them.
+        count = max(1, limit // len(sources))
+        # For Redis, no time at all is for ever.
+        milliseconds = max(1, round(wait_seconds * 1000))
+        reading: Command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", milliseconds)
+        commands: dict[int, Command] = {}
+        for partition, streams in by_partition.items():
+            commands[partition] = (*reading, "STREAMS", *streams, *([">"] * len(streams)))
+        answers = await first_answers(self._redis, commands, wait_seconds=wait_seconds, given_up=given_up)
+        taken: list[Delivery] = []
+        error: StoreError | None = None
+        for partition, answer in answers.items():
+            streams = by_partition[partition]
+            if isinstance(answer, StoreError):
+                self._sure.discard((group, consumer, partition))
+                error = answer
+            elif isinstance(answer, ReplyError):
+                await self._make_groups(list(streams.values()), answer)
+                # Somebody may be deleting streams as fast as they are made.
+                if asyncio.get_running_loop().time() < self._refused_at + LOOK_SECONDS:
+                    await asyncio.wait([given_up], timeout=_PAUSE_SECONDS)
+                self._refused_at = asyncio.get_running_loop().time()
+            else:
+                for stream, entries in answer:
+                    taken += await self._deliver(streams[stream], entries)
+        if error is not None and not taken:
+            raise error
+        await self._give_back(taken[limit:])
+        return taken[:limit]
+
+    async def _own(self, consumer: str, sources: Sequence[Source[Delivery]], limit: int) -> list[Delivery]:
+        """Take what was given to this consumer of one partition and never came."""
+        own: list[Delivery] = []
+        if not sources or (who := (sources[0].group, consumer, sources[0].partition)) in self._sure:
+            return own
+        for source in sources:
+            async for entries in own_entries(self._redis, source, consumer):
+                lost = [entry for entry in entries if identity_of(source, entry) not in self._held]
+                own += await self._deliver(source, lost[: limit - len(own)])
+                if len(own) == limit:
+                    return own
+        self._sure.add(who)
+        return own
+
+    # -- what was taken ----------------------------------------------------------------------------
+
+    async def _deliver(self, source: Source[Delivery], entries: Sequence[Entry]) -> list[Delivery]:
+        """Read entries; what cannot be read is put aside, and the others go their way."""
+        read: list[Delivery] = []
+        garbage: list[tuple[Entry, str]] = []
+        held = self._held
+        for entry in entries:
+            values = entry[1]
+            if values is None:
+                # It was deleted while somebody had it.
+                garbage.append((entry, ""))
+                continue
+            identity = identity_of(source, entry)
+            try:
+                read.append(source.read(identity, dict(zip(values[::2], values[1::2], strict=True))))
+            except (ValueError, KeyError) as error:
+                garbage.append((entry, f"{type(error).__name__}: {error}"[:500]))
+            else:
+                held[identity] = None
+        while len(held) > _HELD:
+            del held[next(iter(held))]
+        if garbage:
+            await self._put_aside(source, garbage)
+        return read
+
+    async def _put_aside(self, source: Source[Any], garbage: Sequence[tuple[Entry, str]]) -> None:
+        commands: list[Command] = []
+        ids = [entry[0] for entry, _ in garbage]
+        for (identity, values), why in garbage:
+            if values is None:
+                continue
+            fields = dict(zip(values[::2], values[1::2], strict=False))
+            raw = fields.get(b"m", b" ".join(values))[:_QUARANTINED_BYTES]
+            where: Command = ("stream", source.stream, "entry", identity, "why", why, "m", raw)
+            quarantine = self._redis.partitions[source.partition].quarantine
+            commands.append(("XADD", quarantine, "MAXLEN", "~", _QUARANTINED, "*", *where))
+            about = {"stream": source.stream, "entry": identity.decode(), "why": why}
+            log.warning("message.quarantined", extra=about)
+        commands.append(("XDEL", source.stream, *ids))
+        commands.append(("XACK", source.stream, source.group, *ids))
+        await self._redis.run(commands, partition=source.partition)
+
+    async def _acknowledge(self, ids: Sequence[int | str]) -> None:
+        commands: dict[int, list[Command]] = {}
+        for (partition, stream), entries in _by_stream(ids).items():
+            # Deleted first: where only that happens, a claim finds the id without an entry. The other way
+            # round, an entry would be left that nobody is ever given.
+            deleting: Command = ("XDEL", stream, *entries)
+            commands.setdefault(partition, []).append(deleting)
+            commands[partition].append(("XACK", stream, self._group_of(partition, stream), *entries))
+        await self._run(commands)
+        for identity in ids:
+            self._held.pop(identity, None)
+
+    async def _give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Let others have what was taken here and is not wanted."""
+        ids = [delivery.id for delivery in deliveries]
+        for (partition, stream), entries in _by_stream(ids).items():
+            arguments: list[str] = [self._group_of(partition, stream), *entries]
+            await self._redis.script(_GIVE_BACK, [stream], arguments, partition=partition)
+        for identity in ids:
+            self._held.pop(identity, None)
+
+    async def _claim(
+        self, sources: Sequence[Source[Delivery]], consumer: str, idle: int, limit: int
+    ) -> list[Delivery]:
+        """Claim from streams of one partition and group; also what is behind pages that are empty."""
+        claimed: list[Delivery] = []
+        streams = [source.stream for source in sources]
+        at, cursor = 1, b"0-0"
+        while at <= len(sources) and len(claimed) < limit:
+            at, cursor, found = await self._redis.script(
+                _CLAIM,
+                streams,
+                [sources[0].group, consumer, idle, limit - len(claimed), _CLAIM_PAGES, at, cursor],
+                partition=sources[0].partition,
+            )
+            for number, identity, values in found:
+                claimed += await self._deliver(sources[number - 1], [[identity, values]])
+        return claimed
+
+    async def _tidy(self) -> None:
+        """Now and then, remove the consumers that are gone."""
+        now = asyncio.get_running_loop().time()
+        if self._tidied_at is not None and now < self._tidied_at + TIDY_SECONDS:
+            return
+        self._tidied_at = now
+        idle = round(self._gone_seconds * 1000)
+        for results in self._results:
+            streams = await self._task_streams(results.partition, list(self._served.values()))
+            await self._redis.scripts(
+                [(_TIDY, [results.stream], [results.group, idle]), (_TIDY, streams, [WORKERS, idle])],
+                partition=results.partition,
+            )
+
+    async def _task_streams(self, partition: int, served: Sequence[Served]) -> list[str]:
+        """Name the streams of tasks: of all lanes, and of those where nothing was sent so far."""
+        lanes = await self._lanes(partition)
+        expected = [lane for one in served for lane in one.lanes(partition)]
+        return list(dict.fromkeys(lane.stream for lane in (*lanes, *expected)))
+
+    # -- streams -----------------------------------------------------------------------------------
+
+    def _keys_of(self, execution_id: str) -> Keys:
+        partitions = self._redis.partitions
+        return partitions[partition_of(execution_id, len(partitions))]
+
+    def _group_of(self, partition: int, stream: str) -> str:
+        results = self._results[partition]
+        return results.group if stream == results.stream else WORKERS
+
+    async def _lanes(self, partition: int) -> list[Lane]:
+        keys = self._redis.partitions[partition]
+        return read_lanes(keys, await self._redis.call("SMEMBERS", keys.lanes, partition=partition))
+
+    async def _make_groups(self, sources: Sequence[Source[Any]], refusal: ReplyError) -> None:
+        """Make the groups that a flush or a deletion has taken; raises any other refusal."""
+        if not str(refusal).startswith(("NOGROUP", "UNBLOCKED")):
+            raise refusal
+        making: list[Command] = [
+            ("XGROUP", "CREATE", source.stream, source.group, "0", "MKSTREAM") for source in sources
+        ]
+        # One that is there is left as it is.
+        await self._redis.run(making, partition=sources[0].partition)
+
+    async def _run(self, commands: Mapping[int, Sequence[Command]]) -> None:
+        running = [self._redis.run(some, partition=partition) for partition, some in commands.items()]
+        replies: list[list[Reply]] = (
+            [await running[0]] if len(running) == 1 else await asyncio.gather(*running)
+        )
+        for reply in (reply for some in replies for reply in some):
+            if isinstance(reply, ReplyError):
+                raise reply
+
+
+class _Asking:
+    """Asking for more: where that goes wrong, what came may be lost on the way."""
+
+    def __init__(self, sure: set[tuple[str, str, int]], who: tuple[str, str, int]) -> None:
+        self._sure = sure
+        self._who = who
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._sure.discard(self._who)
+
+
+def _by_stream(ids: Sequence[int | str]) -> dict[tuple[int, str], list[str]]:
+    """Sort ids of deliveries by partition and stream."""
+    sorted_ids: dict[tuple[int, str], list[str]] = {}
+    for identity in ids:
+        partition, stream, entry = place_of(identity)
+        sorted_ids.setdefault((partition, stream), []).append(entry)
+    return sorted_ids

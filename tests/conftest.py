@@ -1,0 +1,62 @@
+"""Says which servers a run is on: a failure may be of one version alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from weft.errors import NoServerError
+from weft.journal.postgres_schema import migrate
+from weft.testing.server_binaries import find_postgres, find_redis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft.testing.postgres_server import PostgresServer
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="session")
+def migrated_database(postgres_server: PostgresServer, worker_id_or_main: str) -> Iterator[str]:
+    """Give the name of a database with an empty journal: copies of it are made in no time."""
+    name = f"weft_journal_{os.getpid()}_{worker_id_or_main}"
+    asyncio.run(migrate(postgres_server.create_database(name)))
+    yield name
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def journal_url(postgres_server: PostgresServer, migrated_database: str) -> Iterator[str]:
+    """Give the URL of a database with an empty journal, for this test alone."""
+    name = f"{migrated_database}_{next(_NUMBERS)}"
+    yield postgres_server.create_database(name, template=migrated_database)
+    postgres_server.drop_database(name)
+
+
+def pytest_report_header() -> str:
+    return f"servers: {_described('Redis')}, {_described('PostgreSQL')}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # A quiet run, which ours are, has no header.
+    if not terminalreporter.showheader:
+        terminalreporter.write_line(pytest_report_header())
+
+
+def _described(name: str) -> str:
+    variable, find = {
+        "Redis": ("WEFT_TEST_REDIS_URL", find_redis),
+        "PostgreSQL": ("WEFT_TEST_POSTGRES_URL", find_postgres),
+    }[name]
+    if os.environ.get(variable):
+        return f"{name} of {variable}"
+    try:
+        found = find()
+    except NoServerError:
+        return f"no {name}"
+    return f"{name} {found.version} ({found.source})"

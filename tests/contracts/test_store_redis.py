@@ -1,0 +1,111 @@
+"""The store on Redis, held against its contract."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from weft.core.envelope import unpack_message, unpack_task
+from weft.core.task import Result
+from weft.redis.connection import Redis
+from weft.store.redis import RedisStore
+from weft.testing.store_checkpoint_contract import CheckpointContract
+from weft.testing.store_contract import StoreBench, StoreContract
+from weft.testing.walk import Walk, workflow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from weft.clock import VirtualClock
+    from weft.core.payload import Json
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow
+    from weft.core.task import Task
+    from weft.store.contract import StateStore
+
+
+class TestRedisStore(StoreContract, CheckpointContract):
+    PARTITIONS = 1
+
+    @pytest.fixture
+    def walks(self) -> list[Walk]:
+        """The walks of a test: the store asks their plans and journals."""
+        return []
+
+    @pytest.fixture
+    def new_walk(self, store: StateStore, clock: VirtualClock, walks: list[Walk]) -> Callable[..., Walk]:
+        def made(*nodes: Json, execution_id: str = "x1", checkpoint: bool = False, **fields: Any) -> Walk:
+            walk = Walk(
+                workflow(*nodes, **fields),
+                store=store,
+                clock=clock,
+                execution_id=execution_id,
+                checkpoint=checkpoint,
+            )
+            walks.append(walk)
+            return walk
+
+        return made
+
+    @pytest.fixture
+    def new_run(self, new_walk: Callable[..., Walk]) -> Callable[..., Walk]:
+        return lambda *nodes, checkpoint=True, **fields: new_walk(*nodes, checkpoint=checkpoint, **fields)
+
+    @pytest.fixture
+    async def bench(
+        self, clock: VirtualClock, redis_url: str, walks: list[Walk]
+    ) -> AsyncIterator[StoreBench]:
+        ids = count(1)
+        redis = Redis(redis_url, partitions=self.PARTITIONS)
+
+        async def plan(digest: str) -> Plan | None:
+            return next((walk.plan for walk in walks if walk.plan.digest == digest), None)
+
+        async def execution(execution_id: str) -> ExecutionRow | None:
+            for walk in walks:
+                if walk.execution_id == execution_id:
+                    return await walk.journal.execution(execution_id)
+            return None
+
+        store = RedisStore(
+            redis,
+            plans=plan,
+            executions=execution,
+            new_id=lambda: f"token-{next(ids)}",
+            now=clock.now,
+            window=self.WINDOW,
+            lease_seconds=self.LEASE_SECONDS,
+            reported_seconds=self.REPORTED_SECONDS,
+        )
+
+        async def published() -> Sequence[Result]:
+            found = []
+            for keys in redis.partitions:
+                for _, (_, wire) in await redis.call("XRANGE", keys.results, "-", "+"):
+                    message = unpack_message(wire)
+                    assert isinstance(message, Result)
+                    found.append(message)
+            return found
+
+        async def sent() -> Sequence[Task]:
+            found = []
+            for keys in redis.partitions:
+                for lane in await redis.call("SMEMBERS", keys.lanes):
+                    queue, handler, priority = lane.decode().split("|")
+                    stream = keys.lane(queue, handler, int(priority))
+                    found += [
+                        unpack_task(fields[1]) for _, fields in await redis.call("XRANGE", stream, "-", "+")
+                    ]
+            return found
+
+        async def flush() -> None:
+            await redis.call("FLUSHDB")
+
+        yield StoreBench(store, published, sent, flush)
+        await redis.close()
+
+
+class TestRedisStoreInPartitions(TestRedisStore):
+    PARTITIONS = 4

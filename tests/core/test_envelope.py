@@ -1,0 +1,102 @@
+"""Messages on a wire, and the seal they carry."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.core.envelope import pack, unpack_message, unpack_task
+from weft.core.seal import fits, sealer
+from weft.core.task import Result, Task, Wake
+from weft.core.template import compile_template
+from weft.testing.transport_contract import a_task
+
+WAKE = Wake("x1", 1, "d")
+
+
+def a_result(output: bytes | None = b'{"a":1}', **fields: object) -> Result:
+    known: dict[str, object] = {
+        "execution_id": "x1",
+        "generation": 1,
+        "node_id": "a",
+        "attempt": 1,
+        "digest": "d",
+        "failures": 0,
+        "losses": 0,
+        "worker": "w",
+        "queued_at": 1,
+        "started_at": 2,
+        "finished_at": 3,
+    }
+    return Result(output=output, **{**known, **fields})  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=300))
+def test_a_payload_comes_back_byte_for_byte(payload: bytes) -> None:
+    result = a_result(payload, error={"code": "x", "details": [1, None, {"é": 2.5}]}, seal=payload[:16])
+    assert unpack_message(pack(result)) == result
+
+
+def test_a_task_comes_back_with_its_secrets() -> None:
+    template = compile_template(
+        {"headers": [{"x": "Bearer {{ secrets.KEY }}!"}]}, max_template_bytes=1000, secrets_allowed=True
+    )
+    assert not isinstance(template, list)
+    filled = template.fill({}, max_bytes=1000)  # type: ignore[arg-type]
+    task = msgspec.structs.replace(a_task(1), secrets=filled.secrets, seal=b"s", config_blob="b1")
+    assert filled.secrets
+    assert unpack_task(pack(task)) == task
+
+
+def test_a_wake_comes_back() -> None:
+    assert unpack_message(pack(WAKE)) == WAKE
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_and_nothing_else_happens(wire: bytes) -> None:
+    for unpack in (unpack_task, unpack_message):
+        with pytest.raises(ValueError, match="a message of"):
+            unpack(wire)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        msgspec.msgpack.encode((2, 1, a_result())),
+        msgspec.msgpack.encode((1, 9, a_result())),
+        msgspec.msgpack.encode((1, 1, {"execution_id": "x1"})),
+        msgspec.msgpack.encode((1, 1, ("x1", "1", "a"))),
+        b"\x93" * 100_000,
+    ],
+    ids=["a later version", "another kind", "not an array", "wrong types", "nested too deep"],
+)
+def test_what_does_not_fit_is_refused(wire: bytes) -> None:
+    with pytest.raises(ValueError, match="a message of"):
+        unpack_message(wire)
+
+
+def test_a_task_is_no_result_and_a_result_no_task() -> None:
+    with pytest.raises(ValueError, match="kind 0"):
+        unpack_message(pack(a_task(1)))
+    with pytest.raises(ValueError, match="kind 1"):
+        unpack_task(pack(a_result()))
+
+
+def test_a_seal_is_of_one_attempt_and_one_key() -> None:
+    seal, other = sealer(b"k" * 32), sealer(b"j" * 32)
+    mine = seal("x1", 1, "a", 1)
+    assert fits(mine, seal("x1", 1, "a", 1))
+    for forged in (
+        other("x1", 1, "a", 1),
+        seal("x2", 1, "a", 1),
+        seal("x1", 2, "a", 1),
+        seal("x1", 1, "a", 2),
+    ):
+        assert not fits(forged, mine)
+    assert not fits(b"", mine)
+
+
+def test_types_are_exact() -> None:
+    assert isinstance(unpack_task(pack(a_task(1))), Task)

@@ -1,0 +1,158 @@
+"""compose.yaml and ops/: what they set is a setting, what they start is a command, what they name exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from weft.cli.main import COMMANDS
+from weft.settings import read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).parent.parent.parent
+OPS = ROOT / "ops"
+KUBERNETES = OPS / "kubernetes"
+SECRETS = {
+    "database-url": "postgresql://weft:secret@database/weft",
+    "redis-url": "redis://redis:6379/0",
+    "api-keys": "one,another",
+}
+ROLES = ("api", "orchestrator", "worker")
+
+
+def filled(value: str) -> str:
+    """Put in what compose would take from the shell: ``${NAME:-default}`` and ``${NAME:?message}``."""
+    return re.sub(
+        r"\$\{(?P<name>\w+):(?P<kind>[-?])(?P<rest>[^}]*)\}",
+        lambda match: match["rest"] if match["kind"] == "-" else "given",
+        value,
+    )
+
+
+def compose() -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    return read
+
+
+def manifests() -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (document["kind"], document.get("metadata", {}).get("name", "")): document
+        for path in sorted(KUBERNETES.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    }
+
+
+def containers() -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Every container of weft: where it is written, its arguments, its environment."""
+    for name, service in compose()["services"].items():
+        if service["image"] == "weft":
+            environment = {key: filled(value) for key, value in service["environment"].items()}
+            yield f"compose.yaml: {name}", service["command"], environment
+    every = manifests()
+    shared = every["ConfigMap", "weft"]["data"]
+    for (kind, name), document in every.items():
+        if kind in ("Deployment", "Job"):
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                own = {item["name"]: item["value"] for item in container.get("env", [])}
+                yield f"kubernetes: {name}", container["args"], {**shared, **own}
+
+
+CONTAINERS = {name: (arguments, environment) for name, arguments, environment in containers()}
+
+
+def test_there_is_one_of_every_role_in_both() -> None:
+    commands = {(name.partition(":")[0], arguments[0]) for name, (arguments, _) in CONTAINERS.items()}
+    assert commands == {
+        (place, command) for place in ("compose.yaml", "kubernetes") for command in (*ROLES, "migrate")
+    }
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_name_is_a_setting_and_every_value_is_good(name: str, tmp_path: Path) -> None:
+    arguments, environment = CONTAINERS[name]
+    settings, warnings = read_settings(environ=with_secrets(environment, tmp_path), folder=tmp_path)
+    assert warnings == []
+    assert settings.database_url is not None
+    assert settings.redis_url is not None
+    # What listens beyond its own container needs a key: the API, and health where Kubernetes asks for it.
+    assert bool(settings.api_keys) == (arguments[0] == "api" or name.startswith("kubernetes"))
+    assert (settings.metrics_port is not None) == (arguments[0] in ("orchestrator", "worker"))
+
+
+def with_secrets(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Let what is read from a mounted secret be read from a file of the same name here."""
+    read = dict(environment)
+    for key, value in environment.items():
+        if key.endswith("_FILE"):
+            assert value.startswith("/run/secrets/weft/")
+            file = folder / Path(value).name
+            file.write_text(SECRETS[file.name])
+            read[key] = str(file)
+    return read
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_container_starts_a_command_of_weft(name: str) -> None:
+    arguments, _ = CONTAINERS[name]
+    assert arguments[0] in {command.name for command in COMMANDS}
+
+
+def test_every_name_of_weft_that_is_written_in_them_is_a_setting() -> None:
+    written = {
+        name
+        for path in [ROOT / "compose.yaml", *OPS.rglob("*")]
+        if path.is_file()
+        for name in re.findall(r"WEFT_[A-Z0-9_]+", path.read_text(encoding="utf-8"))
+    }
+    known = {name.removesuffix("_FILE") for name in written}
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    others = {"WEFT_URL", "WEFT_API_KEY"}
+    assert {name for name in known - others if f"| `{name.removeprefix('WEFT_')}` |" not in page} == set()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_kubernetes_asks_for_health_where_it_is_answered(role: str) -> None:
+    pod = manifests()["Deployment", f"weft-{role}"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    arguments, environment = CONTAINERS[f"kubernetes: weft-{role}"]
+    answered = arguments[arguments.index("--port") + 1] if role == "api" else environment["WEFT_METRICS_PORT"]
+    for probe, path in {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}.items():
+        asked = container[f"{probe}Probe"]["httpGet"]
+        assert (asked["path"], str(ports[asked["port"]])) == (path, answered)
+
+
+def test_what_the_manifests_name_exists() -> None:
+    every = manifests()
+    for name in every["Kustomization", ""]["resources"]:
+        assert (KUBERNETES / name).is_file()
+    mentioned = (KUBERNETES / "kustomization.yaml").read_text(encoding="utf-8")
+    assert all(f"--from-literal={name}=" in mentioned for name in SECRETS)
+    labels = every["Service", "weft-api"]["spec"]["selector"]
+    assert labels == every["Deployment", "weft-api"]["spec"]["template"]["metadata"]["labels"]
+    services = compose()["services"]
+    assert {
+        need for service in services.values() for need in service.get("depends_on", {})
+    } <= services.keys()
+    assert (ROOT / services["api"]["build"]["dockerfile"]).is_file()
+
+
+def test_the_image_is_built_of_files_that_are_let_in() -> None:
+    lines = (OPS / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
+    ignored = (OPS / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    for source in (source for sources in copies for source in sources):
+        assert (ROOT / source).exists()
+        assert f"!{source}" in ignored
+
+
+def test_redis_keeps_what_it_was_given_and_evicts_nothing() -> None:
+    command = compose()["services"]["redis"]["command"]
+    assert command[command.index("--appendonly") + 1] == "yes"
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"

@@ -1,0 +1,133 @@
+"""Partitions and tags on the servers of a cluster, and what a move or a failover is like."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.redis.cluster import Cluster
+
+from weft.errors import StoreError
+from weft.limits.contract import Rate
+from weft.limits.redis import RedisLimits
+from weft.redis.connection import PAUSE_SECONDS, Redis
+from weft.redis.slots import slot_of
+from weft.testing.limits_contract import ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+PARTITIONS = 8
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(servers=3) as cluster:
+        yield cluster
+
+
+async def test_each_partition_lands_on_its_server_whatever_is_called_first(cluster: Cluster) -> None:
+    for first in range(PARTITIONS):
+        redis = Redis(cluster.url, partitions=PARTITIONS)
+        for partition in (first, *range(PARTITIONS)):
+            key = redis.partitions[partition].results
+            await redis.call("SET", key, partition, partition=partition)
+        await redis.close()
+    found = [server.execute("KEYS", "*results") for server in cluster.servers]
+    assert all(found), "there is something on each"
+    assert {key.decode() for keys in found for key in keys} == {keys.results for keys in redis.partitions}
+
+
+async def test_a_blocking_call_goes_to_the_server_of_its_partition(cluster: Cluster) -> None:
+    for partition in range(PARTITIONS):
+        redis = Redis(cluster.url, partitions=PARTITIONS)
+        key = redis.partitions[partition].results
+        waiting = asyncio.create_task(redis.block("BLPOP", key, 5, wait_seconds=5, partition=partition))
+        await redis.call("RPUSH", key, "x", partition=partition)
+        assert await waiting == [key.encode(), b"x"]
+        await redis.close()
+
+
+async def test_a_slot_that_moved_is_an_error_once_and_then_found(cluster: Cluster) -> None:
+    redis = Redis(cluster.url, partitions=PARTITIONS)
+    keys = redis.partitions[3]
+    await redis.call("SET", keys.results, "kept", partition=3)
+    await redis.call("SET", keys.token, "t", partition=3)
+    owner = cluster.at(redis._address(slot_of(keys.tag)).port)
+    to = next(server for server in cluster.servers if server is not owner)
+    cluster.move(slot_of(keys.tag), to=to)
+    with pytest.raises(StoreError, match="MOVED"):
+        await redis.call("GET", keys.results, partition=3)
+    assert await redis.call("GET", keys.results, partition=3) == b"kept"
+    # Another server than the one whose state it was: what cannot be trusted is gone.
+    assert await redis.call("GET", keys.token, partition=3) is None
+    assert redis.wiped == 1
+    for partition in range(PARTITIONS):
+        assert await redis.call("EXISTS", redis.partitions[partition].server, partition=partition) == 1
+    await redis.close()
+
+
+async def test_the_slots_of_a_server_that_died_are_found_where_another_took_them_over() -> None:
+    with Cluster(servers=3, replicas=1) as cluster:
+        redis = Redis(cluster.url, partitions=PARTITIONS)
+        for partition in range(PARTITIONS):
+            await redis.call("PING", partition=partition)
+        first = cluster.servers[0]
+        lost = [n for n in range(PARTITIONS) if redis._address(slot_of(f"p{n}")).port == first.port]
+        kept = [n for n in range(PARTITIONS) if n not in lost]
+        assert lost
+        first.kill()
+        # The others go on, while nobody has its slots yet.
+        with pytest.raises(StoreError):
+            await redis.call("PING", partition=lost[0])
+        for partition in kept:
+            assert await redis.call("PING", partition=partition) == b"PONG"
+        cluster.wait_until_taken_over(cluster.replicas[0])
+
+        async def store() -> None:
+            for partition in range(PARTITIONS):
+                await redis.call("SET", redis.partitions[partition].results, 1, partition=partition)
+
+        await _until_it_works(store)
+        # Also for one who knows the dead one alone, by name: there he has to wait.
+        stranger = Redis(cluster.url)
+        with pytest.raises(StoreError):
+            await stranger.open()
+        await stranger.close()
+        await redis.close()
+
+
+async def test_tags_are_limited_wherever_their_buckets_are(cluster: Cluster) -> None:
+    tags = {f"tag{number}": Rate(1, burst=2) for number in range(12)}
+    redis = Redis(cluster.url)
+    limits = RedisLimits(redis, tags)
+    for tag in tags:
+        for number in range(3):
+            await limits.join(tag, ticket(number))
+    released = (await limits.release()).tickets
+    assert sorted(tag for tag, _ in released) == sorted([*tags] * 2)
+    for tag, one in released:
+        assert await limits.spend(tag, one)
+        assert not await limits.spend(tag, ticket(9))
+    for number in range(20):
+        assert await limits.hit(f"caller{number}", limit=1, window_seconds=60) == 0.0
+    assert all(server.execute("KEYS", "*bucket") for server in cluster.servers)
+    # One server is away: the lines of the others move on.
+    cluster.servers[1].kill()
+    hits = [limits.hit(f"caller{number}", limit=5, window_seconds=60) for number in range(20)]
+    answers = await asyncio.gather(*hits, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {float, StoreError}
+    await _until_it_works(limits.release)
+    await redis.close()
+
+
+async def _until_it_works(call: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await call()
+            except StoreError:
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                return

@@ -1,0 +1,77 @@
+"""A store on a real Redis, and executions that walk through it."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from weft.clock import VirtualClock
+from weft.redis.connection import Redis
+from weft.store.redis import RedisStore
+from weft.testing.walk import Walk, workflow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from weft.core.payload import Json
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    redis = Redis(redis_url)
+    yield redis
+    await redis.close()
+
+
+@pytest.fixture
+def walks() -> list[Walk]:
+    """The walks of a test: the store asks their plans and journals."""
+    return []
+
+
+@pytest.fixture
+def new_store(clock: VirtualClock, walks: list[Walk]) -> Callable[..., RedisStore]:
+    """Make a store, as another process would have it."""
+    ids = count(1)
+
+    async def plan(digest: str) -> Plan | None:
+        return next((walk.plan for walk in walks if walk.plan.digest == digest), None)
+
+    async def execution(execution_id: str) -> ExecutionRow | None:
+        for walk in walks:
+            if walk.execution_id == execution_id:
+                return await walk.journal.execution(execution_id)
+        return None
+
+    def made(redis: Redis, **settings: Any) -> RedisStore:
+        given: dict[str, Any] = {"now": clock.now, **settings}
+        return RedisStore(
+            redis, plans=plan, executions=execution, new_id=lambda: f"token-{next(ids)}", **given
+        )
+
+    return made
+
+
+@pytest.fixture
+def store(redis: Redis, new_store: Callable[..., RedisStore]) -> RedisStore:
+    return new_store(redis)
+
+
+@pytest.fixture
+def new_walk(store: RedisStore, clock: VirtualClock, walks: list[Walk]) -> Callable[..., Walk]:
+    def made(*nodes: Json, **fields: Any) -> Walk:
+        own: dict[str, Any] = {"store": store, "clock": clock}
+        own |= {name: fields.pop(name) for name in ("store", "execution_id", "input") if name in fields}
+        walks.append(Walk(workflow(*nodes, **fields), **own))
+        return walks[-1]
+
+    return made

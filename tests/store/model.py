@@ -1,0 +1,196 @@
+"""What a store on Redis should answer: a memory store for each partition, each with a life of its own."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from weft.store.contract import Answer, Due
+from weft.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from weft.core.event import Running
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.task import Result, Task
+    from weft.store.contract import Applied, Held, Outcomes, Sight, Started, StartRequest
+
+
+class Partition(MemoryStore):
+    """A memory store that can lose one execution, or be left with a half of one."""
+
+    def flush(self) -> None:
+        super().flush()
+        # Executions of which an install was broken off, and its epoch: there for nobody, and in the way of
+        # older ones.
+        self._halves: dict[str, int] = {}
+
+    def lose(self, execution_id: str) -> None:
+        """Forget an execution and its mark, as a server does that drops a key."""
+        self._drop(execution_id)
+        self._closed.pop(execution_id, None)
+        self._halves.pop(execution_id, None)
+
+    def break_off(self, snapshot: Snapshot, token: str) -> None:
+        """Begin an install, and be interrupted."""
+        row = snapshot.execution
+        known = self._executions.get(row.id)
+        epoch = (
+            known.row.epoch
+            if known
+            else max(self._closed[row.id].epoch if row.id in self._closed else 0, self._halves.get(row.id, 0))
+        )
+        if token != self._token or row.epoch <= epoch:
+            return
+        if known is not None and known.unrecorded and known.row.generation == row.generation:
+            return
+        self.lose(row.id)
+        self._halves[row.id] = row.epoch
+
+    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+        row = snapshot.execution
+        if row.epoch <= self._halves.get(row.id, 0):
+            return Answer.REFUSED
+        answer = await super().install(snapshot, token=token, fresh=fresh)
+        if answer is Answer.YES:
+            self._halves.pop(row.id, None)
+        return answer
+
+    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+        if self._halves.get(execution_id, 0) > epoch:
+            return Answer.REFUSED
+        self._halves.pop(execution_id, None)
+        return await super().close(execution_id, generation=generation, epoch=epoch)
+
+
+class Model:
+    def __init__(self, partitions: int, *, now: Callable[[], int], **settings: Any) -> None:
+        words = count(1)
+        self.sent: list[Task] = []
+        self.published: list[Result] = []
+        self.partitions = [
+            Partition(
+                now=now,
+                new_id=lambda: f"word-{next(words)}",
+                publish=self.published.extend,
+                send=self.sent.extend,
+                **settings,
+            )
+            for _ in range(partitions)
+        ]
+        self._where: dict[str, int] = {}
+
+    def put(self, row: ExecutionRow) -> None:
+        """Say in which partition an execution lies."""
+        self._where[row.id] = row.partition
+
+    def where(self, execution_id: str) -> int:
+        return self._where.get(execution_id, 0)
+
+    def of(self, execution_id: str) -> Partition:
+        return self.partitions[self.where(execution_id)]
+
+    async def _each(self, name: str, items: Sequence[Any], execution_id: Callable[[Any], str]) -> list[Any]:
+        answers: list[Any] = [None] * len(items)
+        for number, partition in enumerate(self.partitions):
+            own = [index for index, item in enumerate(items) if self.where(execution_id(item)) == number]
+            if own:
+                given = await getattr(partition, name)([items[index] for index in own])
+                for index, answer in zip(own, given, strict=True):
+                    answers[index] = answer
+        return answers
+
+    # -- the store ---------------------------------------------------------------------------------
+
+    async def token(self) -> str:
+        return " ".join([await partition.token() for partition in self.partitions])
+
+    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+        number = self.where(snapshot.execution.id)
+        word = token.split(" ")[number]
+        return await self.partitions[number].install(snapshot, token=word, fresh=fresh)
+
+    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+        return await self.of(execution_id).close(execution_id, generation=generation, epoch=epoch)
+
+    async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        return await self._each("epochs", execution_ids, str)
+
+    async def unchanged(self, since: int) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for partition in self.partitions:
+            found |= await partition.unchanged(since)
+        return found
+
+    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
+        return await self._each("apply", settlements, lambda one: str(one.execution.id))
+
+    async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
+        return await self._each("settle", completions, lambda one: str(one[0]))
+
+    async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
+        return await self.of(execution_id).outcomes(execution_id, hold=hold)
+
+    async def unrecorded(self, *, limit: int) -> Sequence[str]:
+        return [name for partition in self.partitions for name in await partition.unrecorded(limit=limit)]
+
+    async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
+        return await self._each("free", execution_ids, str)
+
+    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
+        return await self._each("queue", tasks, lambda one: str(one[0].execution_id))
+
+    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        return await self.of(execution_id).line(
+            execution_id, generation=generation, node_id=node_id, attempt=attempt
+        )
+
+    async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+        return await self.of(execution_id).release(
+            execution_id, generation=generation, node_id=node_id, attempt=attempt
+        )
+
+    async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
+        return await self._each("start", requests, lambda one: str(one.execution_id))
+
+    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
+        return await self._each("beat", held, lambda one: str(one.execution_id))
+
+    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+        for result, nonce in zip(results, nonces, strict=True):
+            await self.of(result.execution_id).report([result], [nonce])
+
+    async def hand_back(self, held: Sequence[Held]) -> None:
+        for one in held:
+            await self.of(one.execution_id).hand_back([one])
+
+    async def due(self, *, idle_seconds: float) -> Due:
+        found = [await partition.due(idle_seconds=idle_seconds) for partition in self.partitions]
+        times = [due.next_at for due in found if due.next_at is not None]
+        return Due(
+            [one for due in found for one in due.woken],
+            [one for due in found for one in due.expired],
+            [one for due in found for one in due.deadlines],
+            min(times, default=None),
+        )
+
+    async def running(self, execution_id: str) -> dict[str, Running]:
+        return await self.of(execution_id).running(execution_id)
+
+    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
+        return await self.of(execution_id).look(execution_id, names=names)
+
+    async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
+        return await self._each("in_flight", execution_ids, str)
+
+    async def running_by_queue(self) -> Mapping[str, int]:
+        running: dict[str, int] = {}
+        for partition in self.partitions:
+            for queue, number in (await partition.running_by_queue()).items():
+                running[queue] = running.get(queue, 0) + number
+        return running
+
+    async def backlog(self) -> int:
+        return sum([await partition.backlog() for partition in self.partitions])

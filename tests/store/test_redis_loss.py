@@ -1,0 +1,278 @@
+"""What is lost on Redis reads as unknown, whatever it was and whoever lost it: never as "nothing left"."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from weft.core.envelope import unpack_message, unpack_task
+from weft.core.snapshot import Settlement, Snapshot
+from weft.core.task import Result
+from weft.errors import StoreError
+from weft.redis.connection import Redis
+from weft.store.contract import Answer
+from weft.testing.store_contract import as_seen_before, queue, start
+from weft.testing.walk import node, nonce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.store.redis import RedisStore
+    from weft.testing.redis_server import RedisServer
+    from weft.testing.walk import Walk
+
+# Every byte there is, and what trips up those who take payloads for text.
+BYTES = bytes(range(256)) + b"\r\n$-1\r\n\x00\xc3\x28,.a,"
+
+
+async def keys_of(redis: Redis, pattern: str = "*") -> list[bytes]:
+    return sorted(await redis.call("KEYS", pattern))
+
+
+async def under_way(walk: Walk) -> None:
+    """Take `a` and `b` into a worker's hands, and settle `a`: `c` waits for `b` alone."""
+    await walk.begin()
+    await walk.complete("a")
+
+
+def join(new_walk: Callable[..., Walk]) -> Walk:
+    return new_walk("a", "b", node("c", "a", "b"))
+
+
+class TestLostKeys:
+    async def test_an_execution_is_one_key(self, redis: Redis, new_walk: Callable[..., Walk]) -> None:
+        await under_way(join(new_walk))
+        assert len(await keys_of(redis, "*x1*")) == 1
+
+    @pytest.mark.parametrize("how", ["DEL", "PEXPIRE"])
+    async def test_without_its_key_an_execution_is_unknown_to_every_move(
+        self, redis: Redis, new_walk: Callable[..., Walk], how: str
+    ) -> None:
+        walk = join(new_walk)
+        await under_way(walk)
+        row = await walk.execution()
+        (key,) = await keys_of(redis, "*x1*")
+        await redis.call(*(("DEL", key) if how == "DEL" else ("PEXPIRE", key, 0)))
+        store = walk.store
+        await walk.record(await walk.completed("b"))
+        moves = [
+            (await store.apply([Settlement(row, walk.plan, (await walk.row("b"),))]))[0].answer,
+            (await store.free(["x1"]))[0].answer,
+            await queue(walk, as_seen_before(walk, row, "c")),
+            await start(walk, "b"),
+            (await store.beat([walk.held("b")]))[0],
+        ]
+        assert moves == [Answer.UNKNOWN] * len(moves)
+        assert list(await store.epochs(["x1"])) == [None]
+        # And rebuilt it goes on where the journal is.
+        assert await walk.rebuild() is Answer.YES
+        sight = await store.look("x1")
+        assert sight is not None
+        assert {name: seen.phase for name, seen in sight.nodes.items()} == {"c": "limbo"}
+
+    async def test_no_key_whose_loss_frees_a_child_early_or_leaves_it_waiting_for_ever(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        """Each key is lost once: the join is freed by its last parent, or a rebuild is asked for."""
+        names = None
+        index = 0
+        while names is None or index < len(names):
+            await redis.call("FLUSHDB")
+            walk = join(new_walk)
+            await under_way(walk)
+            names = await keys_of(redis)
+            await redis.call("DEL", names[index])
+            free = (await store.free(["x1"]))[0]
+            assert list(free.free) == [], names[index]
+            await store.due(idle_seconds=1e9)
+            standing = await walk.record(await walk.completed("b"))
+            assert standing.execution is not None
+            settlement = Settlement(standing.execution, walk.plan, standing.rows)
+            (applied,) = await store.apply([settlement])
+            assert applied.answer is Answer.UNKNOWN or [one.node_id for one in applied.free] == ["c"], names[
+                index
+            ]
+            index += 1
+
+    @pytest.mark.parametrize("lost", ["leases", "timers", "free", "active"])
+    async def test_a_lost_sorted_set_ends_this_life_of_the_store_at_the_next_look_at_the_time(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, lost: str
+    ) -> None:
+        walk = join(new_walk)
+        await walk.begin()
+        token = await store.token()
+        await redis.call("DEL", getattr(redis.partitions[0], lost))
+        await store.due(idle_seconds=1e9)
+        assert list(await store.beat([walk.held("a")])) == [Answer.UNKNOWN]
+        assert await store.token() != token
+        assert await store.backlog() == 0
+
+    async def test_without_the_token_everything_is_unknown_and_another_life_begins(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = join(new_walk)
+        await under_way(walk)
+        await redis.call("DEL", redis.partitions[0].token)
+        assert (await store.free(["x1"]))[0].answer is Answer.UNKNOWN
+        assert await walk.rebuild() is Answer.YES
+        assert list(await store.beat([walk.held("b")])) == [Answer.YES]
+        assert await store.backlog() == 2
+
+    async def test_a_mark_of_an_earlier_life_says_nothing(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = join(new_walk)
+        await store.close("x1", generation=1, epoch=1)
+        assert await start(walk, "a") is Answer.REFUSED
+        await redis.call("DEL", redis.partitions[0].token)
+        assert await start(walk, "a") is Answer.UNKNOWN
+
+    async def test_a_hash_that_nobody_touches_is_gone_after_a_while(
+        self, redis: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
+    ) -> None:
+        store = new_store(redis, ttl_seconds=1000)
+        walk = new_walk("a", store=store)
+        await walk.begin()
+        (key,) = await keys_of(redis, "*x1*")
+        assert 990 <= await redis.call("TTL", key) <= 1000
+        await redis.call("EXPIRE", key, 5)
+        # So long as a worker holds something of it, it is there.
+        walk.clock.advance(600)
+        await store.beat([walk.held("a")])
+        assert await redis.call("TTL", key) > 990
+
+
+class TestScripts:
+    async def test_a_server_that_forgot_the_scripts_is_told_them_again(
+        self, redis: Redis, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = join(new_walk)
+        await walk.begin()
+        for name, freed in (("a", []), ("b", ["c"]), ("c", [])):
+            await redis.call("SCRIPT", "FLUSH")
+            result = await walk.result(name)
+            await walk.store.report([result], [nonce(name, 1)])
+            await redis.call("SCRIPT", "FLUSH")
+            assert await walk.complete(name) == freed
+        assert (await walk.execution()).state == "COMPLETED"
+
+    @pytest.mark.parametrize("times", [1, 50])
+    async def test_outputs_are_bytes_and_stay_what_they_are(
+        self, new_walk: Callable[..., Walk], store: RedisStore, times: int
+    ) -> None:
+        walk = new_walk("a", node("b", "a", config=["{{ a.output }}"]))
+        await walk.begin()
+        standing = await walk.record(await walk.completed("a"))
+        assert standing.execution is not None
+        row = replace(standing.rows[0], output=BYTES * times)
+        (applied,) = await store.apply([Settlement(standing.execution, walk.plan, (row,))])
+        # As it is seen by who brought the row, and by another.
+        for given in (applied, *await store.free(["x1"])):
+            assert [one.seen for one in given.free] == [{"a": row}]
+
+    @pytest.mark.parametrize("times", [1, 500])
+    async def test_inputs_are_bytes_and_the_large_ones_stay_in_the_journal(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, times: int
+    ) -> None:
+        walk = new_walk("a", input={"text": "\x00\u00e4," * times * 10})
+        given = (await walk.submit()).execution.input
+        await walk.install(Snapshot(await walk.execution(), walk.plan, ()), fresh=True)
+        kept = await redis.call("HEXISTS", redis.partitions[0].execution("x1"), "i")
+        assert bool(kept) is (times == 1)
+        ((free,),) = [one.free for one in await store.free(["x1"])]
+        assert free.execution.input == given
+
+    async def test_results_and_configs_are_bytes_and_stay_what_they_are(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = new_walk("a")
+        assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
+        ((free,),) = [one.free for one in await store.free(["x1"])]
+        await walk.hand_out(free, BYTES)
+        keys = redis.partitions[0]
+        ((_, (_, task, _, queued_at)),) = await redis.call("XRANGE", keys.lane("echo", "echo", 1), "-", "+")
+        assert unpack_task(task).config == BYTES
+        assert int(queued_at) == walk.clock.now()
+        assert await redis.call("SMEMBERS", keys.lanes) == [b"echo|echo|1"]
+        await store.report([await walk.result("a", output=BYTES)], [nonce("a", 1)])
+        ((_, (_, wire)),) = await redis.call("XRANGE", keys.results, "-", "+")
+        result = unpack_message(wire)
+        assert isinstance(result, Result)
+        assert result.output == BYTES
+
+    async def test_a_worker_and_a_nonce_are_any_text(
+        self, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = new_walk("a")
+        assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
+        ((free,),) = [one.free for one in await store.free(["x1"])]
+        await queue(walk, free)
+        odd = "nönce\x00,:|"
+        assert await start(walk, "a", nonce=odd) is Answer.YES
+        assert await start(walk, "a", nonce=odd) is Answer.YES
+        assert await start(walk, "a", nonce="nönce") is Answer.REFUSED
+
+    async def test_a_name_that_no_node_has_is_refused(
+        self, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        for name in ("!", "x", "F0", "", ".a", "a,b", "ä"):
+            assert await start(walk, name) is Answer.REFUSED
+
+
+class TestServers:
+    async def test_without_a_clock_of_its_own_the_time_is_the_servers(
+        self, redis: Redis, new_walk: Callable[..., Walk], new_store: Callable[..., RedisStore]
+    ) -> None:
+        store = new_store(redis, now=None, lease_seconds=0.2)
+        walk = new_walk("a", store=store)
+        assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
+        ((free,),) = [one.free for one in await store.free(["x1"])]
+        await queue(walk, free)
+        seconds, _ = await redis.call("TIME")
+        assert await start(walk, "a") is Answer.YES
+        (running,) = (await store.running("x1")).values()
+        assert running.started_at is not None
+        assert abs(running.started_at // 1_000_000 - int(seconds)) <= 1
+        due = await store.due(idle_seconds=1e9)
+        assert due.next_at == running.started_at + 200_000
+        while not due.expired:
+            due = await store.due(idle_seconds=1e9)
+        assert [one.node_id for one in due.expired] == ["a"]
+
+    async def test_a_server_that_was_restarted_with_its_data_counts_as_lost(
+        self, private_redis: RedisServer, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
+    ) -> None:
+        redis = Redis(private_redis.url)
+        store = new_store(redis)
+        walk = new_walk("a", "b", store=store)
+        await walk.begin()
+        token = await store.token()
+        private_redis.stop()
+        private_redis.start()
+        answers = None
+        while answers is None:
+            try:
+                answers = list(await store.beat([walk.held("a")]))
+            except StoreError:  # until it is reached again
+                await asyncio.sleep(0.05)
+        assert answers == [Answer.UNKNOWN]
+        assert await store.token() != token
+        assert await store.backlog() == 0
+        assert await walk.rebuild() is Answer.YES
+        assert list(await store.beat([walk.held("a")])) == [Answer.YES]
+        await redis.close()
+
+    async def test_a_heartbeat_may_come_from_another_thread(
+        self, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = new_walk("a")
+        await walk.begin()
+        held = walk.held("a")
+        answers = await asyncio.to_thread(lambda: asyncio.run(store.beat([held])))
+        assert list(answers) == [Answer.YES]
+        assert list(await store.beat([held])) == [Answer.YES]

@@ -1,0 +1,984 @@
+"""The store on Redis, held to the memory store: the same calls on both, drawn, and the same answers.
+
+A journal in memory says what is true, and both stores are told of it as movers would: in order, late,
+twice, or not at all. Between the calls a server forgets its scripts, a key, a sorted set, or everything; its
+streams are cut; another process takes over. After each step both show the same of every execution.
+
+Not compared: the order of lists, the order in which nodes are free once a sweep has freed several, and when
+to look again (early is legal). ``WEFT_TEST_EXAMPLES=2000`` draws so many stories, and others every time;
+without it they are few and always the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from functools import wraps
+from itertools import count
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
+from tests.store.drawn import ANY, INDEXES, MOSTLY, OFFSETS, PAYLOADS, RARELY, SOME, documents
+from tests.store.model import Model
+
+from weft.clock import VirtualClock
+from weft.core.envelope import unpack_message, unpack_task
+from weft.core.event import (
+    AttemptIssued,
+    CancelRequested,
+    DeadlinePassed,
+    Event,
+    ExecutionStarted,
+    NodeSkipped,
+    PauseRequested,
+    ResumeRequested,
+    RetryRequested,
+)
+from weft.core.judge import judge
+from weft.core.ledger import Verdict
+from weft.core.outcome import completion
+from weft.core.plan import compile_plan
+from weft.core.row import NodeRow
+from weft.core.snapshot import Settlement, Snapshot
+from weft.core.state import NodeState
+from weft.core.task import Result, Task
+from weft.errors import StoreError
+from weft.journal.contract import Submission
+from weft.journal.memory import MemoryJournal
+from weft.redis.connection import Redis
+from weft.store.contract import Answer, Applied, FreeNode, Held, StartRequest
+from weft.store.redis import RedisStore
+from weft.testing.walk import an_error, nonce
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+
+    from weft.core.payload import Json
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow
+    from weft.redis.script import Script
+    from weft.testing.redis_server import RedisServer
+
+GIVEN = os.environ.get("WEFT_TEST_EXAMPLES")
+EXAMPLES = int(GIVEN or 50)
+STEPS = 40
+
+MOST_EXECUTIONS = 3
+LEASE_SECONDS = 15.0
+# A memory store forgets marks after 900 s, Redis by its own clock: in no story does so much time pass.
+MOST_SECONDS = 850.0
+# Where an attempt stands of which a result may come.
+IN_HAND = "running reported limbo"
+SORTED_SETS = ["leases", "timers", "free", "active", "unrecorded"]
+# With these a few nodes are already too many for one call, and an output for its record.
+NARROW = {
+    "weft.store.redis.MOST_FIELDS": 6,
+    "weft.store.redis.MOST_ITEMS": 2,
+    "weft.store.redis_calls.MOST_ITEMS": 2,
+    "weft.store.redis_calls.MOST_FIELDS": 6,
+    "weft.store.redis_apply.MOST_FIELDS": 6,
+    "weft.store.redis_apply.MOST_ITEMS": 2,
+    "weft.store.redis_sights.MOST_FIELDS": 2,
+    "weft.store.redis_due.MOST_ITEMS": 2,
+    "weft.store.redis_shape.MOST_CHILDREN": 2,
+    "weft.store.redis_shape._MOST_ASKED": 2,
+    "weft.store.redis_records.INLINE_OUTPUT_BYTES": 4,
+}
+
+P = ParamSpec("P")
+M = TypeVar("M", bound="StoreMachine")
+
+
+class Bench:
+    """A server, a connection to it, and a loop to call it from, for many stories."""
+
+    def __init__(self, url: str, *, partitions: int, server: RedisServer | None = None) -> None:
+        self.url = url
+        self.partitions = partitions
+        self.server = server
+        self.runner = asyncio.Runner()
+        self.redis = Redis(url, partitions=partitions)
+        self.steps = Counter[str]()
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        self.runner.run(story)
+
+    def close(self) -> None:
+        self.run(self.redis.close())
+        self.runner.close()
+
+
+def told(
+    step: Callable[Concatenate[M, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[M, P], None]:
+    """Let a step be written as a coroutine."""
+
+    @wraps(step)
+    def run(machine: M, /, *arguments: P.args, **named: P.kwargs) -> None:
+        machine.bench.steps[step.__name__] += 1
+        machine.bench.run(step(machine, *arguments, **named))
+
+    return run
+
+
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self.bench = bench
+        self.redis = bench.redis
+        self.clock = VirtualClock()
+        self.passed = 0.0
+        self._ids = count(1)
+        self.journal = MemoryJournal(now=self.clock.now, new_id=lambda: f"id-{next(self._ids)}")
+        self.plans: dict[str, Plan] = {}
+        self.executions: list[str] = []
+        self.payloads: list[bytes] = [b""]
+        # What was told before, to be told again; and the free nodes that were given and not handed out.
+        self.settlements: list[Settlement] = []
+        self.snapshots: list[Snapshot] = []
+        self.given: dict[tuple[str, str], FreeNode] = {}
+        # Words of earlier lives, on both sides.
+        self.tokens: list[tuple[str, str]] = []
+        # Executions whose nodes a sweep has freed, in whatever order.
+        self.unordered: set[str] = set()
+        # Partitions whose counts include what was lost, and whose lists name it.
+        self.doubtful: set[int] = set()
+
+    # -- telling both ------------------------------------------------------------------------------
+
+    def new_store(self) -> RedisStore:
+        """Make a store as another process has it, that has seen nothing."""
+
+        async def plan(digest: str) -> Plan | None:
+            return self.plans.get(digest)
+
+        return RedisStore(
+            self.redis,
+            plans=plan,
+            executions=self.journal.execution,
+            new_id=lambda: f"token-{next(self._ids)}",
+            now=self.clock.now,
+            inline_input_bytes=4,
+            **self.settings,
+        )
+
+    async def both(self, name: str, *arguments: Any, **named: Any) -> Any:
+        """Call both stores; give what both answered."""
+        expected = await getattr(self.model, name)(*arguments, **named)
+        answered = await getattr(self.store, name)(*arguments, **named)
+        if name in ("apply", "settle", "free"):
+            await self.compare_applied(answered, expected)
+        else:
+            assert answered == expected, name
+        return expected
+
+    async def compare_applied(self, answered: Sequence[Applied], expected: Sequence[Applied]) -> None:
+        assert [(one.answer, one.complete) for one in answered] == [
+            (one.answer, one.complete) for one in expected
+        ]
+        for ours, theirs in zip(answered, expected, strict=True):
+            got, wanted = [free_node(one) for one in ours.free], [free_node(one) for one in theirs.free]
+            execution_id = theirs.free[0].execution.id if theirs.free else None
+            if execution_id not in self.unordered:
+                assert got == wanted
+                continue
+            # As many, each of them free, and the same of each that both have chosen.
+            assert len(got) == len(wanted)
+            sight = await self.model.look(str(execution_id))
+            assert sight is not None
+            assert {sight.nodes[one.node_id].phase for one in ours.free} == {"free"}
+            by_name = {one["node_id"]: one for one in wanted}
+            for one in got:
+                assert one == by_name.get(one["node_id"], one)
+
+    async def apply(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements += settlements
+        for applied in await self.both("apply", settlements):
+            self.take(applied)
+
+    def take(self, applied: Applied) -> None:
+        for free in applied.free:
+            self.given[free.execution.id, free.node_id] = free
+
+    async def record(self, event: Event, *, is_told: bool = True) -> None:
+        """Record an event, and tell the stores what follows, unless whoever recorded it is gone."""
+        row = await self.execution(event.execution_id)
+        if row.checkpoint:
+            event = replace(event, asked=row.epoch)
+        (standing,) = await self.journal.record([event])
+        execution = standing.execution
+        if execution is None or standing.verdict is Verdict.UNKNOWN:
+            return
+        settlement = Settlement(execution, self.plans[execution.digest], standing.rows)
+        if not is_told:
+            self.settlements.append(settlement)
+        elif execution.is_terminal:
+            await self.end(execution.id, execution.generation, execution.epoch)
+        else:
+            await self.apply([settlement])
+
+    async def end(self, execution_id: str, generation: int, epoch: int) -> None:
+        # Where it is, is found out: who does not know leaves a mark in every partition.
+        await self.store.epochs([execution_id])
+        await self.both("close", execution_id, generation=generation, epoch=epoch)
+
+    async def install(
+        self, snapshot: Snapshot, *, fresh: bool, tokens: tuple[str, str] | None = None
+    ) -> None:
+        ours, theirs = tokens or (await self.store.token(), await self.model.token())
+        expected = await self.model.install(snapshot, token=theirs, fresh=fresh)
+        answered = await self.store.install(snapshot, token=ours, fresh=fresh)
+        assert answered is expected
+        self.keep(snapshot, expected)
+
+    def keep(self, snapshot: Snapshot, answer: Answer) -> None:
+        self.snapshots.append(snapshot)
+        if answer is Answer.YES:
+            self.unordered.discard(snapshot.execution.id)
+
+    # -- what is true now --------------------------------------------------------------------------
+
+    async def execution(self, execution_id: str) -> ExecutionRow:
+        row = await self.journal.execution(execution_id)
+        assert row is not None
+        return row
+
+    async def live(self) -> list[str]:
+        """Name the executions that the store has."""
+        epochs = await self.model.epochs(self.executions)
+        return [name for name, epoch in zip(self.executions, epochs, strict=True) if epoch is not None]
+
+    async def chosen(self, x: int, n: int = 0, phases: str = "") -> tuple[ExecutionRow, Plan, NodeRow]:
+        """Give an execution's row, its plan, and the row of one of its nodes.
+
+        Mostly it is one that the store has, and a node in one of these phases.
+        """
+        names = (await self.live() if x < ANY else []) or self.executions
+        row = await self.execution(names[x % len(names)])
+        plan = self.plans[row.digest]
+        sight = await self.model.look(row.id) if n < ANY else None
+        fitting = sorted(name for name, one in sight.nodes.items() if one.phase in phases) if sight else []
+        ids = fitting or plan.graph.ids
+        node_id = ids[n % len(ids)]
+        rows = await self.journal.nodes(row.id)
+        return row, plan, rows.get(node_id) or NodeRow(node_id=node_id)
+
+    async def attempts(
+        self, x: int, ns: Sequence[int], generation: int, attempt: int, phases: str
+    ) -> list[dict[str, Any]]:
+        """Name attempts of an execution's nodes, each number off by so much."""
+        found = []
+        for n in ns:
+            row, _, node = await self.chosen(x, n, phases)
+            found.append(
+                {
+                    "execution_id": row.id,
+                    "generation": max(0, row.generation + generation),
+                    "node_id": node.node_id,
+                    "attempt": max(0, node.attempt + attempt),
+                }
+            )
+        return found
+
+    async def ended(self, x: int, n: int, **fields: Any) -> Result:
+        """Make the result of an attempt that somebody has in hand."""
+        row, _, node = await self.chosen(x, n, IN_HAND)
+        return self.result(row, node, **fields)
+
+    def result(self, row: ExecutionRow, node: NodeRow, **fields: Any) -> Result:
+        now = self.clock.now()
+        given: dict[str, Any] = {
+            "execution_id": row.id,
+            "generation": row.generation,
+            "node_id": node.node_id,
+            "attempt": node.attempt,
+            "digest": row.digest,
+            "failures": node.failures,
+            "losses": node.losses,
+            "worker": "worker-1",
+            "queued_at": now - 2,
+            "started_at": now - 1,
+            "finished_at": now,
+        }
+        if "error" not in fields and not fields.get("lost"):
+            given["output"] = self.output(node)
+        return Result(**{**given, **fields})
+
+    def output(self, node: NodeRow) -> bytes:
+        """Give what an attempt returns: always the same."""
+        return self.payloads[(int(node.node_id[1:]) + node.attempt) % len(self.payloads)]
+
+    def judged(self, result: Result) -> Event:
+        return judge(result, self.plans[result.digest], draw=0.0, max_deliveries=3)
+
+    # -- the journal moves on ----------------------------------------------------------------------
+
+    @initialize(
+        document=documents(),
+        window=st.integers(1, 4),
+        queued_seconds=st.sampled_from([None, 7.0]),
+        payloads=st.lists(PAYLOADS, min_size=1, max_size=4),
+        partition=INDEXES,
+        checkpoint=st.booleans(),
+    )
+    @told
+    async def begin(
+        self,
+        document: Json,
+        window: int,
+        queued_seconds: float | None,
+        payloads: list[bytes],
+        partition: int,
+        checkpoint: bool,
+    ) -> None:
+        await self.redis.call("FLUSHDB")
+        self.payloads = payloads
+        self.settings: dict[str, Any] = {
+            "window": window,
+            "lease_seconds": LEASE_SECONDS,
+            "reported_seconds": 40.0,
+            "queued_seconds": queued_seconds,
+        }
+        self.model = Model(self.bench.partitions, now=self.clock.now, **self.settings)
+        self.store = self.new_store()
+        await self.add(document, partition, checkpoint, payloads[0])
+
+    async def add(self, document: Json, partition: int, checkpoint: bool, given: bytes) -> None:
+        plan = compile_plan(document)
+        self.plans[plan.digest] = plan
+        submission = Submission(
+            id=f"x{len(self.executions)}",
+            plan=plan,
+            document=b"{}",
+            input=given,
+            partition=partition % self.bench.partitions,
+            checkpoint=checkpoint,
+        )
+        (row,) = await self.journal.submit([submission])
+        self.executions.append(row.id)
+        self.model.put(row)
+        await self.install(Snapshot(row, plan, ()), fresh=True)
+        await self.record(ExecutionStarted(execution_id=row.id, generation=1))
+
+    @precondition(lambda self: len(self.executions) < MOST_EXECUTIONS)
+    @rule(document=documents(), partition=INDEXES, checkpoint=st.booleans(), given=PAYLOADS)
+    @told
+    async def submit(self, document: Json, partition: int, checkpoint: bool, given: bytes) -> None:
+        await self.add(document, partition, checkpoint, given)
+
+    @rule(x=INDEXES, n=INDEXES, is_told=MOSTLY, twice=RARELY)
+    @told
+    async def complete(self, x: int, n: int, is_told: bool, twice: bool) -> None:
+        event = self.judged(await self.ended(x, n))
+        for _ in range(2 if twice else 1):
+            await self.record(event, is_told=is_told)
+
+    @rule(x=INDEXES, n=INDEXES, retryable=MOSTLY, is_told=MOSTLY)
+    @told
+    async def fail(self, x: int, n: int, retryable: bool, is_told: bool) -> None:
+        result = await self.ended(x, n, error=an_error(retryable=retryable))
+        await self.record(self.judged(result), is_told=is_told)
+
+    @rule(x=INDEXES, n=INDEXES)
+    @told
+    async def lose_attempt(self, x: int, n: int) -> None:
+        await self.record(self.judged(await self.ended(x, n, lost=True)))
+
+    @rule(x=INDEXES, n=INDEXES, is_told=MOSTLY)
+    @told
+    async def skip(self, x: int, n: int, is_told: bool) -> None:
+        row, _, node = await self.chosen(x, n, "free")
+        event = NodeSkipped(
+            execution_id=row.id,
+            generation=row.generation,
+            node_id=node.node_id,
+            attempt=node.attempt,
+            reason="condition",
+            cause=None,
+        )
+        await self.record(event, is_told=is_told)
+
+    @rule(x=INDEXES, n=INDEXES)
+    @told
+    async def issue(self, x: int, n: int) -> None:
+        row, _, node = await self.chosen(x, n, "free waiting")
+        event = AttemptIssued(
+            execution_id=row.id,
+            generation=row.generation,
+            node_id=node.node_id,
+            attempt=node.attempt,
+            epoch=row.epoch,
+        )
+        await self.record(event)
+
+    @rule(x=INDEXES, what=st.sampled_from(["pause", "resume", "cancel"]), is_told=MOSTLY)
+    @told
+    async def control(self, x: int, what: str, is_told: bool) -> None:
+        row, _, _ = await self.chosen(x)
+        requests: dict[str, Event] = {
+            "pause": PauseRequested(execution_id=row.id, generation=0),
+            "resume": ResumeRequested(execution_id=row.id, generation=0),
+            "cancel": CancelRequested(execution_id=row.id, generation=0),
+        }
+        await self.record(requests[what], is_told=is_told)
+
+    @rule(is_told=MOSTLY, order=INDEXES)
+    @told
+    async def retry(self, is_told: bool, order: int) -> None:
+        for name in self.executions:
+            if not (await self.execution(name)).is_terminal:
+                continue
+            await self.journal.record([RetryRequested(execution_id=name, generation=0)])
+            row = await self.execution(name)
+            rows = list((await self.journal.nodes(name)).values())
+            if not row.is_terminal and is_told:
+                snapshot = Snapshot(row, self.plans[row.digest], in_turn(rows, order))
+                await self.install(snapshot, fresh=True)
+
+    @rule(which=st.lists(st.integers(0, 1000), min_size=1, max_size=4))
+    @told
+    async def tell_again(self, which: list[int]) -> None:
+        """Rows that come late, or once more: of older states, epochs and generations too."""
+        if self.settlements:
+            await self.apply([self.settlements[index % len(self.settlements)] for index in which])
+
+    @rule(x=INDEXES, late=RARELY)
+    @told
+    async def close(self, x: int, late: bool) -> None:
+        """Close what the journal has ended, and what it has ended in an earlier generation."""
+        row, _, _ = await self.chosen(x)
+        if row.is_terminal:
+            await self.end(row.id, row.generation, row.epoch)
+        elif late and row.generation > 1:
+            await self.end(row.id, row.generation - 1, row.epoch - 1)
+
+    # -- building anew -----------------------------------------------------------------------------
+
+    async def rebuilt(self, execution_id: str, order: int) -> Snapshot | None:
+        row = await self.execution(execution_id)
+        snapshot = await self.journal.rebuild(row.id, seen_epoch=row.epoch)
+        if snapshot is None or snapshot.execution.is_terminal:
+            return None
+        return Snapshot(snapshot.execution, snapshot.plan, in_turn(snapshot.rows, order))
+
+    @rule(x=INDEXES, fresh=RARELY, order=INDEXES, old=RARELY)
+    @told
+    async def rebuild(self, x: int, fresh: bool, order: int, old: bool) -> None:
+        row, _, _ = await self.chosen(x)
+        snapshot = await self.rebuilt(row.id, order)
+        if snapshot is not None:
+            await self.install(snapshot, fresh=fresh, tokens=self.tokens[-1] if old and self.tokens else None)
+
+    @rule(order=INDEXES)
+    @told
+    async def recover(self, order: int) -> None:
+        """Build anew all that the store has lost."""
+        live = await self.live()
+        for name in self.executions:
+            snapshot = None if name in live else await self.rebuilt(name, order)
+            if snapshot is not None:
+                await self.install(snapshot, fresh=False)
+
+    @rule(which=st.integers(0, 1000), fresh=st.booleans())
+    @told
+    async def build_again(self, which: int, fresh: bool) -> None:
+        """A builder that was overtaken."""
+        if self.snapshots:
+            await self.install(self.snapshots[which % len(self.snapshots)], fresh=fresh)
+
+    @rule(x=INDEXES, order=INDEXES, parts=st.integers(1, 3))
+    @told
+    async def break_off(self, x: int, order: int, parts: int) -> None:
+        """A builder that dies between two parts: what it leaves is there for nobody."""
+        row, _, _ = await self.chosen(x)
+        snapshot = await self.rebuilt(row.id, order)
+        if snapshot is None:
+            return
+        ours, theirs = await self.store.token(), await self.model.token()
+        with patch.object(self.redis, "script", dies_after(parts, self.redis.script)):
+            try:
+                answered = await self.store.install(snapshot, token=ours, fresh=False)
+            except StoreError:
+                number = self.model.where(row.id)
+                self.model.partitions[number].break_off(snapshot, theirs.split(" ")[number])
+                assert list(await self.store.epochs([row.id])) == [None]
+                return
+        assert answered is await self.model.install(snapshot, token=theirs, fresh=False)
+        self.keep(snapshot, answered)
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    async def sort_of_task(self, free: FreeNode) -> Task:
+        node = free.plan.nodes[free.node_id]
+        return Task(
+            execution_id=free.execution.id,
+            generation=free.execution.generation,
+            node_id=free.node_id,
+            attempt=free.attempt,
+            digest=free.plan.digest,
+            handler=node.handler,
+            queue=node.queue,
+            priority=1,
+            config=self.payloads[-1],
+            timeout_seconds=node.timeout_seconds,
+            queued_at=self.clock.now(),
+            failures=free.failures,
+            losses=free.losses,
+        )
+
+    @rule(xs=SOME)
+    @told
+    async def free(self, xs: list[int]) -> None:
+        names = [*[self.executions[x % len(self.executions)] for x in xs], "nobody"]
+        for applied in await self.both("free", names):
+            self.take(applied)
+
+    @rule(which=SOME, epoch=OFFSETS, keep=RARELY)
+    @told
+    async def queue(self, which: list[int], epoch: int, keep: bool) -> None:
+        names = sorted(self.given)
+        tasks = []
+        for name in dict.fromkeys(names[index % len(names)] for index in which if names):
+            free = self.given[name] if keep else self.given.pop(name)
+            tasks.append((await self.sort_of_task(free), free.execution.epoch + epoch))
+        await self.both("queue", tasks)
+        await self.drain()
+
+    @rule(x=INDEXES)
+    @told
+    async def hand_out(self, x: int) -> None:
+        """Queue and start all that is free, as movers do."""
+        row, _, _ = await self.chosen(x)
+        await self.carry_on(row.id)
+
+    @rule(x=INDEXES, n=INDEXES)
+    @told
+    async def hand_out_what_follows(self, x: int, n: int) -> None:
+        """Let an attempt complete, and hand out all that is free behind it."""
+        row, _, node = await self.chosen(x, n, IN_HAND)
+        await self.record(self.judged(self.result(row, node)))
+        await self.carry_on(row.id)
+
+    async def carry_on(self, name: str) -> None:
+        (applied,) = await self.both("free", [name])
+        await self.both(
+            "queue", [(await self.sort_of_task(free), free.execution.epoch) for free in applied.free]
+        )
+        await self.both(
+            "start",
+            [
+                StartRequest(
+                    *(name, free.execution.generation, free.node_id, free.attempt),
+                    *(nonce(free.node_id, free.attempt), "worker-1"),
+                )
+                for free in applied.free
+            ],
+        )
+        await self.drain()
+
+    @rule(x=INDEXES, ns=SOME, generation=OFFSETS, attempt=OFFSETS, wrong=RARELY)
+    @told
+    async def start(self, x: int, ns: list[int], generation: int, attempt: int, wrong: bool) -> None:
+        requests = [
+            StartRequest(**one, nonce=nonce_of(one, wrong), worker="worker-1")
+            for one in await self.attempts(x, ns, generation, attempt, "queued running")
+        ]
+        await self.both("start", requests)
+
+    async def held(self, x: int, ns: Sequence[int], generation: int, attempt: int, wrong: bool) -> list[Held]:
+        now = self.clock.now()
+        return [
+            Held(**one, nonce=nonce_of(one, wrong), worker="worker-2", queued_at=now - 9, started_at=now - 5)
+            for one in await self.attempts(x, ns, generation, attempt, IN_HAND)
+        ]
+
+    @rule(x=INDEXES, ns=SOME, generation=OFFSETS, attempt=OFFSETS, wrong=RARELY)
+    @told
+    async def beat(self, x: int, ns: list[int], generation: int, attempt: int, wrong: bool) -> None:
+        await self.both("beat", await self.held(x, ns, generation, attempt, wrong))
+
+    @rule(x=INDEXES, ns=SOME, wrong=RARELY)
+    @told
+    async def hand_back(self, x: int, ns: list[int], wrong: bool) -> None:
+        await self.both("hand_back", await self.held(x, ns, 0, 0, wrong))
+
+    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS, wrong=RARELY)
+    @told
+    async def report(self, x: int, n: int, generation: int, attempt: int, wrong: bool) -> None:
+        row, _, node = await self.chosen(x, n, IN_HAND)
+        (one,) = await self.attempts(x, [n], generation, attempt, IN_HAND)
+        # A result is appended once, so its execution is not sought: whoever has started it knows where it is.
+        await self.store.epochs([one["execution_id"]])
+        await self.both("report", [replace(self.result(row, node), **one)], [nonce_of(one, wrong)])
+        await self.drain()
+
+    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS)
+    @told
+    async def line(self, x: int, n: int, generation: int, attempt: int) -> None:
+        (one,) = await self.attempts(x, [n], generation, attempt, "free queued")
+        await self.both("line", one.pop("execution_id"), **one)
+
+    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS)
+    @told
+    async def release(self, x: int, n: int, generation: int, attempt: int) -> None:
+        (one,) = await self.attempts(x, [n], generation, attempt, "lined free queued")
+        await self.both("release", one.pop("execution_id"), **one)
+
+    async def drain(self) -> None:
+        """Take what was sent and published out of the streams: it is what it should be."""
+        tasks: list[Task] = []
+        results: list[Result] = []
+        for keys in self.redis.partitions:
+            for lane in await self.lanes(keys.partition):
+                for _, fields in await self.redis.call("XRANGE", lane, "-", "+"):
+                    assert int(fields[3]) == self.clock.now()
+                    tasks.append(unpack_task(fields[1]))
+                await self.redis.call("XTRIM", lane, "MAXLEN", 0)
+            for _, fields in await self.redis.call("XRANGE", keys.results, "-", "+"):
+                message = unpack_message(fields[1])
+                assert isinstance(message, Result)
+                results.append(message)
+            await self.redis.call("XTRIM", keys.results, "MAXLEN", 0)
+        assert sorted(tasks, key=repr) == sorted(self.model.sent, key=repr)
+        assert sorted(results, key=repr) == sorted(self.model.published, key=repr)
+        self.model.sent.clear()
+        self.model.published.clear()
+
+    async def lanes(self, partition: int) -> list[str]:
+        keys = self.redis.partitions[partition]
+        lanes = [lane.decode().split("|") for lane in await self.redis.call("SMEMBERS", keys.lanes)]
+        return [keys.lane(queue, handler, int(priority)) for queue, handler, priority in sorted(lanes)]
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    @rule(x=INDEXES, ns=SOME, generation=OFFSETS, ahead=RARELY, also_nobody=RARELY)
+    @told
+    async def settle(self, x: int, ns: list[int], generation: int, ahead: bool, also_nobody: bool) -> None:
+        at = self.clock.now() + (10**6 if ahead else 0)
+        completions = []
+        for n in ns:
+            row, _, node = await self.chosen(x, n, IN_HAND)
+            number = max(0, row.generation + generation)
+            settled = NodeRow(
+                node_id=node.node_id,
+                attempt=node.attempt,
+                ended=node.attempt,
+                answered=node.attempt,
+                state=NodeState.COMPLETED,
+                generation=number,
+                output=self.output(node),
+                output_bytes=len(self.output(node)),
+                worker="worker-1",
+                queued_at=at - 5,
+                started_at=at - 1,
+                finished_at=at,
+            )
+            completions.append((row.id, number, settled))
+        if also_nobody:
+            completions.append(("nobody", 1, completions[0][2]))
+        for applied in await self.both("settle", completions):
+            self.take(applied)
+
+    @rule(x=INDEXES, n=INDEXES, hold=st.sampled_from(["none", "none", "none", "one", "all"]))
+    @told
+    async def outcomes(self, x: int, n: int, hold: str) -> None:
+        row, _, node = await self.chosen(x, n, IN_HAND)
+        held = {"none": (), "one": (node.node_id,), "all": None}[hold]
+        await self.both("outcomes", row.id, hold=held)
+
+    @rule(x=INDEXES, most=st.integers(1, 6), is_told=MOSTLY)
+    @told
+    async def commit(self, x: int, most: int, is_told: bool) -> None:
+        """Record the outcomes that the journal has not, or the first of them."""
+        row, _, _ = await self.chosen(x)
+        found = await self.both("outcomes", row.id)
+        for outcome in found.rows[:most]:
+            await self.record(completion(row.id, outcome, asked=found.epoch), is_told=is_told)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    @rule(
+        seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 8.0, 20.0, 50.0]),
+        idle_seconds=st.sampled_from([0.0, 5.0, 1e9]),
+        sweeps=MOSTLY,
+        follows=st.booleans(),
+    )
+    @told
+    async def wait(self, seconds: float, idle_seconds: float, sweeps: bool, follows: bool) -> None:
+        if self.passed + seconds <= MOST_SECONDS:
+            self.passed += seconds
+            self.clock.advance(seconds)
+        if sweeps:
+            await self.sweep(idle_seconds=idle_seconds, follows=follows)
+
+    async def sweep(self, *, idle_seconds: float = 1e9, follows: bool = False) -> None:
+        expected = await self.model.due(idle_seconds=idle_seconds)
+        answered = await self.store.due(idle_seconds=idle_seconds)
+        for name in ("woken", "expired", "deadlines"):
+            ours, theirs = getattr(answered, name), getattr(expected, name)
+            assert sorted(ours, key=repr) == sorted(theirs, key=repr), name
+        self.unordered.update(name for name, _ in expected.woken)
+        # Not later than the first timer: of leases a look shows nothing.
+        for execution_id in self.executions:
+            sight = await self.model.look(execution_id)
+            times = [one.due_at for one in sight.nodes.values() if one.due_at is not None] if sight else []
+            assert not times or (answered.next_at is not None and answered.next_at <= min(times))
+        if follows:
+            for name, generation in expected.deadlines:
+                await self.record(DeadlinePassed(execution_id=name, generation=generation))
+            for one in expected.expired:
+                row = await self.execution(one.execution_id)
+                nodes = await self.journal.nodes(row.id)
+                node = nodes.get(one.node_id) or NodeRow(node_id=one.node_id)
+                await self.record(self.judged(self.result(row, node, lost=True)))
+
+    # -- what goes wrong ---------------------------------------------------------------------------
+
+    async def new_life(self) -> None:
+        """Remember the words of a life that is over."""
+        self.tokens.append((await self.store.token(), await self.model.token()))
+
+    @rule(
+        what=st.sampled_from(["execution", "execution", "execution", "token", "set", "server", "everything"]),
+        x=INDEXES,
+        how=st.sampled_from(["DEL", "UNLINK", "PEXPIRE"]),
+        which=st.sampled_from(SORTED_SETS),
+    )
+    @told
+    async def lose(self, what: str, x: int, how: str, which: str) -> None:
+        row, plan, node = await self.chosen(x)
+        if what == "execution":
+            await self.lose_execution(row, how)
+            await self.expect_unknown(row, plan, node)
+            return
+        self.tokens.append((await self.store.token(), await self.model.token()))
+        number = self.model.where(row.id)
+        keys = self.redis.partitions[number]
+        if what == "everything":
+            # Of a server that is shared with others, this is all that is ours.
+            await self.redis.call("FLUSHDB" if self.bench.server is None else "FLUSHALL")
+            self.lose_everything()
+            return
+        await self.lose_partition(number)
+        if what == "token":
+            await self.redis.call("DEL", keys.token)
+            self.doubtful.add(number)
+        elif what == "set":
+            # The next look at the time finds out, and ends this life of the partition.
+            await self.redis.call("DEL", getattr(keys, which))
+            await self.sweep()
+        else:
+            # Of a server that was restarted, or has taken over, nothing is believed.
+            await self.redis.call("SET", keys.server, "another")
+            await self.reconnect()
+
+    async def lose_execution(self, row: ExecutionRow, how: str) -> None:
+        number = self.model.where(row.id)
+        key = self.redis.partitions[number].execution(row.id)
+        await self.redis.call(how, key, *([0] if how == "PEXPIRE" else []))
+        await self.lose_marks([row.id])
+        if row.id in await self.live():
+            self.doubtful.add(number)
+        self.model.partitions[number].lose(row.id)
+
+    async def expect_unknown(self, row: ExecutionRow, plan: Plan, node: NodeRow) -> None:
+        """What is lost is unknown to every move: never "nothing left"."""
+        attempt = (row.id, row.generation, node.node_id, node.attempt)
+        started = await self.store.start([StartRequest(*attempt, "any", "worker-1")])
+        answers = [
+            (await self.store.apply([Settlement(row, plan, (node,))]))[0].answer,
+            (await self.store.free([row.id]))[0].answer,
+            (await self.store.beat([Held(*attempt, "any", "worker-1", 0, 0)]))[0],
+            (await self.store.outcomes(row.id)).answer,
+            started[0].answer,
+        ]
+        assert answers == [Answer.UNKNOWN] * len(answers)
+
+    def lose_everything(self) -> None:
+        for partition in self.model.partitions:
+            partition.flush()
+        self.doubtful.clear()
+
+    async def lose_partition(self, number: int) -> None:
+        self.model.partitions[number].flush()
+        self.doubtful.discard(number)
+        await self.lose_marks([name for name in self.executions if self.model.where(name) == number])
+
+    async def lose_marks(self, execution_ids: Sequence[str]) -> None:
+        """Lose the marks in partitions that executions do not lie in: of what is not known, each has one."""
+        for name in execution_ids:
+            for keys in self.redis.partitions:
+                if keys.partition != self.model.where(name):
+                    await self.redis.call("DEL", keys.execution(name))
+
+    async def reconnect(self) -> None:
+        await self.redis.close()
+        self.redis = self.bench.redis = Redis(self.bench.url, partitions=self.bench.partitions)
+        await self.redis.open()
+        self.store = self.new_store()
+
+    @rule(
+        what=st.sampled_from(["scripts", "process", "process", "streams", "streams"]),
+        partition=INDEXES,
+        how=st.sampled_from(["XTRIM", "DEL", "DESTROY", "DELCONSUMER", "SETID", "garbage"]),
+    )
+    @told
+    async def disturb(self, what: str, partition: int, how: str) -> None:
+        """What is to change no answer: scripts are told again, and what is on its way is not looked at."""
+        if what == "scripts":
+            await self.redis.call("SCRIPT", "FLUSH")
+        elif what == "process":
+            self.store = self.new_store()
+        else:
+            await self.spoil_the_streams(partition % self.bench.partitions, how)
+
+    async def spoil_the_streams(self, number: int, how: str) -> None:
+        for stream in [self.redis.partitions[number].results, *await self.lanes(number)]:
+            await self.redis.run([("XGROUP", "CREATE", stream, "group", "0", "MKSTREAM")])
+            await self.redis.call("XADD", stream, "*", "m", b"\xff\x00")
+            await self.redis.call("XREADGROUP", "GROUP", "group", "one", "STREAMS", stream, ">")
+            commands: dict[str, tuple[Any, ...]] = {
+                "XTRIM": ("XTRIM", stream, "MAXLEN", 0),
+                "DEL": ("DEL", stream),
+                "DESTROY": ("XGROUP", "DESTROY", stream, "group"),
+                "DELCONSUMER": ("XGROUP", "DELCONSUMER", stream, "group", "one"),
+                "SETID": ("XGROUP", "SETID", stream, "group", "0"),
+                "garbage": ("XADD", stream, "*", "x", b"\xff"),
+            }
+            await self.redis.call(*commands[how])
+            await self.redis.call("XTRIM", stream, "MAXLEN", 0)
+
+    # -- and both are the same ---------------------------------------------------------------------
+
+    @invariant()
+    def both_show_the_same(self) -> None:
+        if self.executions:
+            self.bench.run(self.compare())
+
+    async def compare(self) -> None:
+        names = [*self.executions, "nobody"]
+        for name in names:
+            await self.both("look", name)
+            await self.both("running", name)
+        await self.both("look", names[0], names=["n0", "n3", "nobody"])
+        await self.both("in_flight", names)
+        await self.both("epochs", names)
+        await self.both("running_by_queue")
+        await self.both("unchanged", self.clock.now() - 5_000_000)
+        await self.both("unchanged", self.clock.now())
+        unrecorded = set(await self.store.unrecorded(limit=100))
+        assert unrecorded >= set(await self.model.unrecorded(limit=100))
+        if not self.doubtful:
+            assert unrecorded == set(await self.model.unrecorded(limit=100))
+            await self.both("backlog")
+
+
+class RestartMachine(StoreMachine):
+    @rule(kill=st.booleans())
+    @told
+    async def restart(self, kill: bool) -> None:
+        """It comes back with its data, or with what it had written of them: neither is believed."""
+        assert self.bench.server is not None
+        self.tokens.append((await self.store.token(), await self.model.token()))
+        if kill:
+            self.bench.server.kill()
+        else:
+            self.bench.server.stop()
+        self.bench.server.start()
+        await self.reconnect()
+        self.lose_everything()
+
+
+def in_turn(rows: Sequence[NodeRow], order: int) -> list[NodeRow]:
+    """Give rows in another order: it is of no consequence."""
+    start = order % (len(rows) or 1)
+    return [*rows[start:], *rows[:start]]
+
+
+def nonce_of(attempt: dict[str, Any], wrong: bool) -> str:
+    return "other" if wrong else nonce(attempt["node_id"], attempt["attempt"])
+
+
+def free_node(free: FreeNode) -> dict[str, Any]:
+    """Say what is to be the same of a free node; of parents, an output that nobody reads is not kept."""
+    return {
+        "node_id": free.node_id,
+        "attempt": (free.attempt, free.failures, free.losses, free.issued, free.released),
+        "parents": [replace(parent, output=None) for parent in free.parents],
+        "seen": free.seen,
+        "waiting": free.waiting,
+        "execution": free.execution,
+        "plan": free.plan.digest,
+    }
+
+
+def dies_after(calls: int, script: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Let so many calls of scripts through, and no more."""
+    left = count(calls, -1)
+
+    async def counted(one: Script, *arguments: Any, **named: Any) -> Any:
+        if next(left) == 0:
+            raise StoreError("the store cannot be reached: this is the end")
+        return await script(one, *arguments, **named)
+
+    return counted
+
+
+def tell_stories(
+    bench: Bench, machine: type[StoreMachine], *, examples: int = EXAMPLES, steps: int = STEPS
+) -> None:
+    run_state_machine_as_test(
+        lambda: machine(bench),  # type: ignore[arg-type]
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=not GIVEN,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+            report_multiple_bugs=False,
+        ),
+    )
+    if GIVEN:
+        print(sum(bench.steps.values()), "steps:", dict(bench.steps.most_common()))
+
+
+@pytest.fixture(params=[1, 3], ids=["one_partition", "three_partitions"])
+def bench(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    bench = Bench(redis_url, partitions=request.param)
+    yield bench
+    bench.close()
+
+
+def test_redis_answers_as_memory_does(bench: Bench) -> None:
+    tell_stories(bench, StoreMachine)
+
+
+def test_redis_answers_as_memory_does_where_a_call_takes_little(bench: Bench) -> None:
+    """With limits so low that what is wide in earnest happens to a few nodes."""
+    for name, limit in NARROW.items():
+        patch(name, limit).start()
+    try:
+        tell_stories(bench, StoreMachine)
+    finally:
+        patch.stopall()
+
+
+def test_a_server_that_comes_back_with_its_data_has_lost_them(private_redis: RedisServer) -> None:
+    bench = Bench(private_redis.url, partitions=1, server=private_redis)
+    tell_stories(bench, RestartMachine, examples=max(5, EXAMPLES // 20))
+    bench.close()

@@ -1,0 +1,193 @@
+"""Wide workflows on Redis: everything goes in bounded pieces, and no piece holds the server up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from weft.core.snapshot import Settlement, Snapshot
+from weft.core.state import NodeState
+from weft.store.contract import Answer
+from weft.testing.walk import node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from weft.core.row import NodeRow
+    from weft.redis.connection import Redis
+    from weft.store.contract import FreeNode
+    from weft.store.redis import RedisStore
+    from weft.testing.walk import Walk
+
+WIDTH = 10_000
+# A script that takes longer holds up every heartbeat. Generous: the machine may be busy.
+MOST_MICROSECONDS = 50_000
+
+
+@pytest.fixture
+async def slow_log(redis: Redis) -> None:
+    await redis.call("CONFIG", "SET", "slowlog-log-slower-than", MOST_MICROSECONDS)
+    await redis.call("SLOWLOG", "RESET")
+
+
+async def slow_calls(redis: Redis) -> list[bytes]:
+    return [entry[3][0] for entry in await redis.call("SLOWLOG", "GET", 10)]
+
+
+def names(width: int) -> list[str]:
+    return [f"n{index}" for index in range(width)]
+
+
+def fan(new_walk: Callable[..., Walk], width: int, **fields: Any) -> Walk:
+    return new_walk(
+        "root", *[node(name, "root") for name in names(width)], node("join", *names(width), **fields)
+    )
+
+
+async def settled(walk: Walk, node_id: str, output: object = None) -> NodeRow:
+    standing = await walk.record(await walk.completed(node_id, output))
+    (row,) = standing.rows
+    return row
+
+
+async def apply(walk: Walk, rows: Sequence[NodeRow]) -> Sequence[FreeNode]:
+    (applied,) = await walk.store.apply([Settlement(await walk.execution(), walk.plan, rows)])
+    assert applied.answer is Answer.YES
+    return applied.free
+
+
+@pytest.mark.usefixtures("slow_log")
+class TestTenThousand:
+    async def test_a_fan_out_and_in_holds_nobody_up(
+        self, redis: Redis, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = fan(new_walk, WIDTH)
+        await walk.begin()
+        free = await apply(walk, [await settled(walk, "root")])
+        # As many as have a place, the first first.
+        assert [one.node_id for one in free] == names(1000)
+        assert [row.node_id for row in free[-1].parents] == ["root"]
+        row = free[0].parents[0]
+        settled_rows = [type(row)(node_id=name, state=NodeState.COMPLETED) for name in names(WIDTH)]
+        given: Sequence[FreeNode] = ()
+        for start in range(0, WIDTH, 2500):
+            given = await apply(walk, settled_rows[start : start + 2500])
+        (last,) = given
+        assert last.node_id == "join"
+        assert [parent.node_id for parent in last.parents] == names(WIDTH)
+        sight = await walk.store.look("x1")
+        assert sight is not None
+        assert {name: seen.phase for name, seen in sight.nodes.items()} == {"join": "free"}
+        assert await slow_calls(redis) == []
+
+    async def test_an_install_in_parts_holds_nobody_up(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = fan(new_walk, WIDTH)
+        await walk.begin()
+        row = await settled(walk, "root")
+        snapshot = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert snapshot is not None
+        halves = [type(row)(node_id=name, state=NodeState.COMPLETED) for name in names(WIDTH)[::2]]
+        snapshot = Snapshot(snapshot.execution, walk.plan, [*snapshot.rows, *halves])
+        assert await walk.install(snapshot, fresh=False) is Answer.YES
+        assert list(await store.in_flight(["x1"])) == [(WIDTH // 2, 0)]
+        sight = await store.look("x1", names=["join", "n1"])
+        assert sight is not None
+        assert len(sight.nodes["join"].awaited) == WIDTH // 2
+        assert sight.nodes["n1"].phase == "limbo"
+        assert await slow_calls(redis) == []
+
+
+class TestParts:
+    async def test_a_fan_out_that_was_cut_short_is_completed_by_the_same_row_again(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = fan(new_walk, 2000)
+        await walk.begin()
+        row = await settled(walk, "root")
+        execution = await walk.execution()
+        settlement = Settlement(execution, walk.plan, (row,))
+        # The first call was made, and those with the other dependents were not.
+        run = redis.scripts
+        redis.scripts = lambda calls, **where: run(calls[:1], **where)  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match="shorter"):
+            await store.apply([settlement])
+        redis.scripts = run  # type: ignore[method-assign]
+        sight = await store.look("x1")
+        assert sight is not None
+        assert 0 < len(sight.nodes) < 2000
+        assert [one.node_id for one in await apply(walk, [row])] == names(1000)
+
+    async def test_until_its_last_part_an_execution_is_there_for_nobody(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = fan(new_walk, 2000)
+        await walk.begin()
+        row = await settled(walk, "root")
+        held = walk.held("root")
+        first = await walk.journal.rebuild("x1", seen_epoch=1)
+        second = await walk.journal.rebuild("x1", seen_epoch=2)
+        assert first is not None
+        assert second is not None
+        token = await store.token()
+        run = redis.script
+        seen: list[object] = []
+
+        async def watched(script: object, *rest: object, **where: object) -> object:
+            reply = await run(script, *rest, **where)  # type: ignore[arg-type]
+            redis.script = run  # type: ignore[method-assign]
+            seen.extend(await store.beat([held]))
+            seen.extend(await store.epochs(["x1"]))
+            seen.append((await store.apply([Settlement(first.execution, walk.plan, (row,))]))[0].answer)
+            # Nothing that is listed by time goes away with it.
+            walk.clock.advance(100)
+            await store.due(idle_seconds=0)
+            # A builder that comes later wins, also over one that is not done.
+            seen.append(await store.install(second, token=token, fresh=False))
+            return reply
+
+        redis.script = watched  # type: ignore[method-assign]
+        assert await store.install(first, token=token, fresh=False) is Answer.REFUSED
+        assert seen == [Answer.UNKNOWN, None, Answer.UNKNOWN, Answer.YES]
+        assert list(await store.epochs(["x1"])) == [3]
+        assert list(await store.in_flight(["x1"])) == [(2000, 0)]
+        walk.clock.advance(15)
+        assert len((await store.due(idle_seconds=1e9)).expired) == 2000
+
+    async def test_what_is_due_comes_in_looks_of_a_thousand(
+        self, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = new_walk(*names(2500))
+        await walk.install(await walk.submit(), fresh=True)
+        await walk.rebuild()
+        walk.clock.advance(15)
+        due = await store.due(idle_seconds=1e9)
+        assert {one.node_id for one in due.expired} == set(names(2500))
+        assert due.next_at == walk.clock.now()
+
+    async def test_places_and_free_nodes_are_given_in_order_over_all_parts_of_the_lists(
+        self, new_walk: Callable[..., Walk], new_store: Callable[..., RedisStore], redis: Redis
+    ) -> None:
+        walk = new_walk(*names(1000), store=new_store(redis, window=450))
+        handed_out = await walk.begin()
+        assert handed_out == names(450)
+        # They settle in another order than they were started in.
+        for name in [*names(450)[::-2], *names(450)[::2]]:
+            handed_out += await walk.complete(name)
+        assert handed_out == names(900)
+        assert set(await walk.store.running("x1")) == set(names(900)[450:])
+
+    async def test_an_early_rule_over_many_parents_sees_what_had_settled(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = fan(new_walk, 40, trigger_rule="one_success")
+        await walk.begin()
+        rows = [await settled(walk, "root")]
+        await apply(walk, rows)
+        free = await apply(walk, [await settled(walk, "n33"), await settled(walk, "n7")])
+        (join,) = [one for one in free if one.node_id == "join"]
+        # Woken by the first of the two.
+        assert [row.node_id for row in join.parents] == ["n33"]
+        assert join.waiting == 39

@@ -13,6 +13,9 @@ from weft.errors import NoServerError
 from weft.journal.postgres_schema import migrate
 from weft.testing.server_binaries import find_postgres, find_redis
 
+# A check that fails there says what it saw.
+pytest.register_assert_rewrite("tests.fleet.harness", "tests.operation.calling")
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -51,7 +51,14 @@ _SETTINGS = {
     "jit": "off",
 }
 
-_LOST = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, TimeoutError)
+# InternalClientError: the driver says so where a connection ends in the middle of an answer.
+_LOST = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    TimeoutError,
+)
 # Data exceptions, broken constraints, bounds of the server, and what a trigger raises.
 _UNSTORABLE = ("22", "23", "54", "P0")
 _CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)

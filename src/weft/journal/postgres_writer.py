@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from weft.errors import DataFolderError, JournalError, OutcomeUnknownError, UnstorableError
+from weft.errors import DataFolderError, JournalError, OutcomeUnknownError, UnstorableError, WeftError
 from weft.journal.postgres_connection import (
     Connection,
     Door,
@@ -174,6 +174,9 @@ class Writer:
                     self._prepared = connection
                 answers = await work(transaction, requests)
             except Exception as error:
+                if connection.is_closed() and not isinstance(error, WeftError):
+                    # Whatever the driver makes of it: nothing was committed.
+                    raise JournalError(f"nothing was written: the connection was lost: {error!r}") from error
                 await roll_back(connection)
                 if is_conflict(error) and attempt < _TRIES:
                     await asyncio.sleep(_TRY_AGAIN_SECONDS * attempt)

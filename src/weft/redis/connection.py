@@ -42,8 +42,8 @@ ReplyError = hiredis.ReplyError
 CONNECT_SECONDS = 5.0
 # A server that does not answer for so long is taken to be away.
 ANSWER_SECONDS = 10.0
-# After a connection could not be made, others are not tried for this long: two a second at most.
-PAUSE_SECONDS = 0.5
+# After a connection could not be made, others are not tried for this long: less than two a second.
+PAUSE_SECONDS = 0.6
 # Connections for blocking reads that are kept for the next one.
 _IDLE_CONNECTIONS = 8
 # More than that is written at once, without waiting for what others may ask.

@@ -275,7 +275,16 @@ class RedisStore:
         for call, reply in zip(calls, replies, strict=True):
             await self._read_applied(call, iter(reply[len(call.indexes) :]), settlements, answers, free)
         await self._complete(list(free.values()), partition)
+        merged = [settlements[index].execution.id for index in indexes if answers[index] is Answer.YES]
+        await self._add_left_out(merged, free, partition)
         return free
+
+    async def _add_left_out(self, merged: Sequence[str], free: dict[str, Given], partition: int) -> None:
+        """Read the free nodes of executions whose last call merged nothing, and an earlier one something."""
+        left_out = [name for name in dict.fromkeys(merged) if name not in free]
+        found: dict[str, Answer | Given] = {}
+        await self._free_in(partition, left_out, found)
+        free.update({name: one for name, one in found.items() if isinstance(one, Given)})
 
     async def _read_applied(
         self,
@@ -374,6 +383,8 @@ class RedisStore:
                 one = free[execution_id] = Given(row, shapes[execution_id], {})
                 one.read(values)
         await self._complete(list(free.values()), partition)
+        taken = [execution_id for index, execution_id, *_ in items if answers[index] is Answer.YES]
+        await self._add_left_out(taken, free, partition)
         return free
 
     async def _shapes_of(self, execution_ids: Sequence[str]) -> dict[str, Shape]:

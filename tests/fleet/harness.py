@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
+import redis
 from tests.fleet.crashing import BATCH, PAUSE
 from tests.operation.serving import PATIENCE_SECONDS, WEFT, Api, Server
 from tests.tracecheck import DrawnNode, check, merkle
 
-import redis
 from weft.cli.trace import read_journal
 from weft.embedded import new_id
 from weft.journal.postgres import PostgresJournal

@@ -978,7 +978,7 @@ def tell_stories(
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
-    # Hypothesis makes five stories of six by repeating a step of another. Here nearly every step that is taken
+    # Hypothesis makes five stories of six by repeating a step of another. Here nearly every step taken
     # twice changes nothing more, and as many stories of their own find several times as much.
     with patch.object(ConjectureRunner, "generate_mutations_from", lambda *_: None, create=True):
         run_state_machine_as_test(lambda: machine(bench), settings=given)  # type: ignore[arg-type]

@@ -267,6 +267,24 @@ class TestServers:
         assert list(await store.beat([walk.held("a")])) == [Answer.YES]
         await redis.close()
 
+    async def test_a_life_that_began_after_a_flush_goes_on_when_others_connect(
+        self,
+        redis: Redis,
+        redis_url: str,
+        new_store: Callable[..., RedisStore],
+        new_walk: Callable[..., Walk],
+        store: RedisStore,
+    ) -> None:
+        walk = join(new_walk)
+        await walk.begin()
+        await redis.call("FLUSHDB")
+        assert await walk.rebuild() is Answer.YES
+        token = await store.token()
+        other = Redis(redis_url)
+        assert await new_store(other).token() == token
+        assert list(await store.beat([walk.held("a")])) == [Answer.YES]
+        await other.close()
+
     async def test_a_heartbeat_may_come_from_another_thread(
         self, new_walk: Callable[..., Walk], store: RedisStore
     ) -> None:

@@ -603,9 +603,16 @@ class StoreMachine(RuleBasedStateMachine):
             await self.both("start", requests)
         await self.drain()
 
-    @rule(x=INDEXES, ns=SOME, generation=OFFSETS, attempt=OFFSETS, wrong=RARELY)
+    @rule(x=INDEXES, ns=SOME, generation=OFFSETS, attempt=OFFSETS, wrong=RARELY, pauses=RARELY)
     @told
-    async def start(self, x: int, ns: list[int], generation: int, attempt: int, wrong: bool) -> None:
+    async def start(
+        self, x: int, ns: list[int], generation: int, attempt: int, wrong: bool, pauses: bool
+    ) -> None:
+        """Start what is queued, perhaps just after somebody has paused the execution."""
+        row, _, _ = await self.chosen(x)
+        await self.carry_on(row.id, starts=False)
+        if pauses:
+            await self.record(PauseRequested(execution_id=row.id, generation=0))
         requests = [
             StartRequest(**one, nonce=nonce_of(one, wrong), worker="worker-1")
             for one in await self.attempts(x, ns, generation, attempt, "queued running")
@@ -645,11 +652,14 @@ class StoreMachine(RuleBasedStateMachine):
         (one,) = await self.attempts(x, [n], generation, attempt, "free queued")
         await self.both("line", one.pop("execution_id"), **one)
 
-    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS)
+    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS, queues=st.booleans())
     @told
-    async def release(self, x: int, n: int, generation: int, attempt: int) -> None:
+    async def release(self, x: int, n: int, generation: int, attempt: int, queues: bool) -> None:
         (one,) = await self.attempts(x, [n], generation, attempt, "lined free queued")
-        await self.both("release", one.pop("execution_id"), **one)
+        name = one.pop("execution_id")
+        await self.both("release", name, **one)
+        if queues:
+            await self.carry_on(name, starts=False)
 
     async def drain(self) -> None:
         """Take what was sent and published out of the streams: it is what it should be."""
@@ -681,6 +691,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(x=INDEXES, ns=SOME, generation=OFFSETS, ahead=RARELY, also_nobody=RARELY)
     @told
     async def settle(self, x: int, ns: list[int], generation: int, ahead: bool, also_nobody: bool) -> None:
+        row, _, _ = await self.chosen(x)
+        await self.carry_on(row.id)
         at = self.clock.now() + (10**6 if ahead else 0)
         completions = []
         for n in ns:
@@ -705,12 +717,16 @@ class StoreMachine(RuleBasedStateMachine):
             completions.append(("nobody", 1, completions[0][2]))
         await self.both("settle", completions)
 
-    @rule(x=INDEXES, n=INDEXES, hold=st.sampled_from(["none", "none", "none", "one", "all"]))
+    @rule(x=INDEXES, n=INDEXES, hold=st.sampled_from(["none", "none", "one", "one", "all"]))
     @told
     async def outcomes(self, x: int, n: int, hold: str) -> None:
         row, _, node = await self.chosen(x, n, IN_HAND)
         held = {"none": (), "one": (node.node_id,), "all": None}[hold]
         await self.both("outcomes", row.id, hold=held)
+        if hold == "one":
+            # What it is held for: something else is recorded of it.
+            await self.record(self.judged(self.result(row, node, lost=True)))
+            await self.carry_on(row.id)
 
     @rule(x=INDEXES, most=st.integers(1, 6), is_told=MOSTLY)
     @told

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import NodeState
@@ -178,6 +179,28 @@ class TestParts:
             handed_out += await walk.complete(name)
         assert handed_out == names(900)
         assert set(await walk.store.running("x1")) == set(names(900)[450:])
+
+    async def test_what_is_free_is_told_also_where_the_last_of_several_calls_merged_nothing(
+        self, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        old = replace(await walk.execution())
+        assert await walk.rebuild() is Answer.YES
+        row = await settled(walk, "a")
+        news, late = (Settlement(one, walk.plan, (row,)) for one in (await walk.execution(), old))
+        first, *others = await store.apply([news, *[late] * 60])
+        assert {one.answer for one in others} == {Answer.REFUSED}
+        assert [one.node_id for one in first.free] == ["b"]
+
+    async def test_a_completion_that_is_refused_is_refused_however_many_children_it_has(
+        self, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        walk = fan(new_walk, 2000)
+        await walk.begin()
+        # It is not committed at checkpoints: the journal has to say what becomes of it.
+        (applied,) = await store.settle([("x1", 1, await settled(walk, "root"))])
+        assert applied.answer is Answer.REFUSED
 
     async def test_an_early_rule_over_many_parents_sees_what_had_settled(
         self, new_walk: Callable[..., Walk]

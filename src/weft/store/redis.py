@@ -269,9 +269,7 @@ class RedisStore:
             partition=partition,
         )
         free: dict[str, Given] = {}
-        for call, reply in zip(calls, replies, strict=True):
-            for index, answer in zip(call.indexes, reply, strict=False):
-                answers[index] = _ANSWERS[answer]
+        _note_answers(calls, replies, answers)
         for call, reply in zip(calls, replies, strict=True):
             await self._read_applied(call, iter(reply[len(call.indexes) :]), settlements, answers, free)
         await self._complete(list(free.values()), partition)
@@ -369,9 +367,7 @@ class RedisStore:
         )
         shapes = {execution_id: shape for _, execution_id, _, _, shape in items}
         free: dict[str, Given] = {}
-        for call, reply in zip(calls, replies, strict=True):
-            for index, answer in zip(call.indexes, reply, strict=False):
-                answers[index] = _ANSWERS[answer]
+        _note_answers(calls, replies, answers)
         for call, reply in zip(calls, replies, strict=True):
             ids, values = call.execution_ids, iter(reply[len(call.indexes) :])
             for place in values:
@@ -748,6 +744,17 @@ class RedisStore:
 def _told(*arguments: Argument) -> Callable[[Keys, Sequence[Move]], tuple[list[str], list[Argument]]]:
     """Make what a script is told before its moves, which needs no keys of its own."""
     return lambda _keys, _part: ([], list(arguments))
+
+
+def _note_answers(calls: Sequence[ApplyCall], replies: Sequence[Reply], answers: list[Answer]) -> None:
+    """Note what was answered to each item: of one in several parts, the first answer that is not a yes."""
+    refused: set[int] = set()
+    for call, reply in zip(calls, replies, strict=True):
+        for index, number in zip(call.indexes, reply, strict=False):
+            if index not in refused:
+                answers[index] = _ANSWERS[number]
+                if answers[index] is not Answer.YES:
+                    refused.add(index)
 
 
 def _pass_over(values: Iterator[Reply]) -> None:

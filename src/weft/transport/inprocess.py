@@ -103,7 +103,8 @@ class InProcessTransport:
         self._messages: deque[Message] = deque()
         self._tasks_pending: _Pending[TaskDelivery] = _Pending()
         self._messages_pending: _Pending[MessageDelivery] = _Pending()
-        self._sleepers: dict[str, set[asyncio.Future[bool]]] = {"tasks": set(), "messages": set()}
+        # In the order in which they lay down: a run of a test is the same every time.
+        self._sleepers: dict[str, dict[asyncio.Future[bool], None]] = {"tasks": {}, "messages": {}}
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -245,9 +246,8 @@ class InProcessTransport:
     # -- waiting -----------------------------------------------------------------------------------
 
     def _wake(self, kind: str) -> None:
-        sleepers = self._sleepers[kind]
-        while sleepers:
-            sleeper = sleepers.pop()
+        sleepers, self._sleepers[kind] = self._sleepers[kind], {}
+        for sleeper in sleepers:
             if not sleeper.done():
                 sleeper.set_result(True)
 
@@ -255,10 +255,10 @@ class InProcessTransport:
         """Wait for something to come; False: the time is over, and nothing came."""
         loop = asyncio.get_running_loop()
         sleeper: asyncio.Future[bool] = loop.create_future()
-        self._sleepers[kind].add(sleeper)
+        self._sleepers[kind][sleeper] = None
         alarm = loop.call_at(until, lambda: None if sleeper.done() else sleeper.set_result(False))
         try:
             return await sleeper
         finally:
             alarm.cancel()
-            self._sleepers[kind].discard(sleeper)
+            self._sleepers[kind].pop(sleeper, None)

@@ -39,8 +39,9 @@ async def one_by_one(calls: Iterable[Awaitable[_T]]) -> list[_T]:
 
 
 async def all_at_once(calls: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Await calls of a port together: what goes to a server then goes in one write."""
-    return await asyncio.gather(*calls)
+    """Await calls of a port together: what goes to a server then goes in one write, in their order."""
+    made = list(calls)
+    return [await made[0]] if len(made) == 1 else await asyncio.gather(*made)
 
 
 def _uncounted(events: int, microseconds: int) -> None:
@@ -78,6 +79,9 @@ class Ports:
     feed: Feed | None = None
     # How handlers call services outside; None: they cannot.
     outbound: Outbound | None = None
+    # Tasks that are sure to follow on a row go to the store with it; where that is a call in this process, it
+    # would save nothing.
+    sends_ahead: bool = False
     # How several calls of one kind are made that do not depend on each other.
     together: Callable[[Iterable[Awaitable[Any]]], Awaitable[list[Any]]] = field(default=one_by_one)
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.api.conftest import Serve
     from tests.walks.stage import Stage
 
-BATCH = {"id", "workflow", "version", "state", "total", "counts", "created_at", "finished_at"}
+BATCH = {"id", "workflow", "version", "state", "total", "counts", "retried", "created_at", "finished_at"}
 
 
 async def started(play: Play, inputs: list[Any], **fields: Any) -> dict[str, Any]:

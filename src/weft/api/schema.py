@@ -728,6 +728,7 @@ _BATCH_EXAMPLE = {
     "state": "COMPLETED",
     "total": 2,
     "counts": {"PENDING": 0, "RUNNING": 0, "PAUSED": 0, "COMPLETED": 2, "FAILED": 0, "CANCELLED": 0},
+    "retried": 1,
     "created_at": _AT,
     "finished_at": _LATER,
 }
@@ -760,6 +761,7 @@ class Batch(BaseModel):
     state: Literal["RUNNING", "COMPLETED"]
     total: int
     counts: dict[ExecutionStateName, int]
+    retried: int = Field(description="attempts of nodes that followed a first one")
     created_at: Time
     finished_at: Time | None
 

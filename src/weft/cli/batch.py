@@ -153,7 +153,7 @@ async def _stay(begun: Mapping[str, Any], server: Server, *, quiet: bool) -> Map
     try:
         while True:
             if progress is not None:
-                progress.show(Snapshot(loop.time() - since, _counts(now)))
+                progress.show(Snapshot(loop.time() - since, _counts(now), retried=now.get("retried", 0)))
             if now["finished_at"] is not None:
                 return now
             await asyncio.sleep(pause)
@@ -180,7 +180,10 @@ async def _report(
     if quiet and not missing:
         return
     took = seconds_text(elapsed_seconds(ended["created_at"], ended["finished_at"]))
-    shown = ", ".join(f"{count:,} {name.lower()}" for name, count in counts.items())
+    words = [f"{count:,} {name.lower()}" for name, count in counts.items()]
+    if retried := ended.get("retried", 0):
+        words.append(f"{retried:,} retried")
+    shown = ", ".join(words)
     sys.stderr.write(f"{ended['total']:,} executions after {took}: {shown}\n")
     left = min(missing, MAX_FAILURES)
     if left == 0:

@@ -1,5 +1,7 @@
 """How messages lie on a wire between processes: MessagePack with a version, payloads in it as they are.
 
+Where others carry a task who know JSON alone it is the same as JSON, and its bytes are base64.
+
 What is read from a wire is not trusted: what does not fit raises ValueError, and its reader puts it aside.
 """
 
@@ -26,6 +28,8 @@ class _Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
+_read_json = msgspec.json.Decoder(tuple[int, int, Task]).decode
 _read_envelope = msgspec.msgpack.Decoder(_Envelope).decode
 _READERS: dict[int, Callable[[msgspec.Raw], Any]] = {
     kind: msgspec.msgpack.Decoder(type_).decode for type_, kind in _KINDS.items()
@@ -40,6 +44,22 @@ def pack(message: Task | Result | Wake) -> bytes:
 def unpack_task(wire: bytes) -> Task:
     """Read a task; raises ValueError where it is none."""
     task: Task = _unpack(wire, (_TASK,))
+    return task
+
+
+def pack_json(task: Task) -> str:
+    """Make the JSON text of a task."""
+    return _encode_json((VERSION, _TASK, task)).decode()
+
+
+def unpack_json(text: str) -> Task:
+    """Read a task from JSON; raises ValueError where it is none."""
+    try:
+        version, kind, task = _read_json(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
+        raise ValueError(f"not a task of weft: {error}") from error
+    if version != VERSION or kind != _TASK:
+        raise ValueError(f"a message of version {version} and kind {kind}")
     return task
 
 

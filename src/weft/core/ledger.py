@@ -505,6 +505,8 @@ class Ledger:
         if isinstance(event, NodeFailed) and (event.lost or event.started_at is None):
             return  # there was no result: it was lost, or the failure was decided here
         queued_at, started_at, finished_at = self._times(event)
+        # It changes nothing: an execution that seems to change is taken for one that somebody sees to.
+        updated_at = execution.updated_at
         self._note(
             execution,
             "result.discarded",
@@ -516,6 +518,7 @@ class Ledger:
             started_at=started_at,
             finished_at=finished_at,
         )
+        execution.updated_at = updated_at
 
     # -- control -----------------------------------------------------------------------------------
 

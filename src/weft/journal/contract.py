@@ -96,6 +96,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     # Of every execution state, how many of its executions have it.
     counts: dict[ExecutionState, int]
+    # How many attempts of their nodes followed a first one, whatever the reason.
+    retried: int
     created_at: int
     # When the last of them became terminal; None while one is not.
     finished_at: int | None

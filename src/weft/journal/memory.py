@@ -261,6 +261,9 @@ class MemoryJournal(MemoryWorkflows):
             version=batch.new.version,
             total=len(batch.executions),
             counts={state: counts[state] for state in ExecutionState},
+            retried=sum(
+                max(node.attempt - 1, 0) for row in rows for node in self._nodes.get(row.id, {}).values()
+            ),
             created_at=batch.created_at,
             finished_at=max(ends, default=batch.created_at) if len(ends) == len(rows) else None,
         )

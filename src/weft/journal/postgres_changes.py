@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weft.core.time import micros
 from weft.errors import UnstorableError
 from weft.journal import postgres_rows as rows
-from weft.journal.postgres_rows import Columns, Values
+from weft.journal.postgres_rows import CLOCK, Columns, Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,6 +104,62 @@ def _statement(pieces: tuple[Piece, ...]) -> str:
         parts.append(f"part_{place} AS ({piece.sql.format(new=piece.columns.unnested(first))})")
         first += piece.columns.width
     return f"WITH {', '.join(parts)} SELECT"
+
+
+_CURRENT = f"""
+    current AS (
+        SELECT execution FROM progress
+        WHERE execution = ANY($1::text::bigint[])
+            AND ((execution, seq, epoch) IN (SELECT * FROM {rows.VERSION.unnested(1)})) IS TRUE
+        ORDER BY execution FOR UPDATE
+    )
+"""  # noqa: S608
+# Not a join: of many rows with many executions it would be made in a loop.
+_IF_CURRENT = "(SELECT * FROM {new} WHERE (execution IN (SELECT execution FROM current)) IS TRUE) AS new"
+
+
+@cache
+def _guarded_statement(pieces: tuple[Piece, ...]) -> str:
+    parts, first = [_CURRENT], 1 + rows.VERSION.width
+    for place, piece in enumerate(pieces):
+        new = _IF_CURRENT.format(new=piece.columns.unnested(first))
+        parts.append(f"part_{place} AS ({piece.sql.format(new=new)})")
+        first += piece.columns.width
+    return f"WITH {', '.join(parts)} SELECT {CLOCK}, ARRAY(SELECT execution FROM current)"  # noqa: S608
+
+
+async def write_if_current(
+    connection: Connection,
+    changes: Changes,
+    before: Mapping[str, ExecutionRow],
+    stored: Mapping[str, Mapping[str, NodeRow]],
+    numbers: Mapping[str, int],
+) -> tuple[int, set[int]] | None:
+    """Write what was gathered of executions that are still as they were: a transaction of its own.
+
+    Give the database's time, and the numbers of these executions; None: it is too much for one statement.
+    """
+    with storing():
+        events = [rows.event_values(numbers[event.execution], event) for event in changes.events]
+        plain, new, changed = _node_values(changes, stored, numbers)
+        counted, moved = _progress_values(changes, before, numbers)
+        if len(events) > _MAX_ROWS or len(plain) + len(new) + len(changed) > _MAX_ROWS:
+            return None
+        versions = sorted((numbers[id_], row.seq, row.epoch) for id_, row in before.items())
+        pieces: dict[Piece, list[Values]] = {
+            _PUT_COUNTERS: counted,
+            _PUT_PROGRESS: moved,
+            _ADD_PLAIN_NODES: plain,
+            _ADD_NODES: new,
+            _PUT_NODES: changed,
+            _ADD_EVENTS: events,
+        }
+        chosen = tuple(piece for piece, values in pieces.items() if values)
+        values = rows.VERSION.parameters(versions)
+        for piece in chosen:
+            values += piece.columns.parameters(pieces[piece])
+    clock, current = await connection.fetchrow(_guarded_statement(chosen), *values)
+    return clock, set(current)
 
 
 async def run(connection: Connection, pieces: Mapping[Piece, Sequence[Values]]) -> None:

@@ -111,6 +111,11 @@ def explained(error: BaseException) -> BaseException:
     return error
 
 
+def was_lost(error: BaseException) -> bool:
+    """Say whether an error means that the connection ended, or that no answer came."""
+    return isinstance(error, _LOST) and not isinstance(error, WeftError)
+
+
 def is_conflict(error: BaseException) -> bool:
     """Say whether two transactions were in each other's way: then nothing happened, and it is tried again."""
     return isinstance(error, _CONFLICTS)
@@ -183,7 +188,7 @@ class Pool:
             except Exception as error:
                 if is_conflict(error):
                     continue
-                if isinstance(error, _LOST) and not isinstance(error, WeftError):
+                if was_lost(error):
                     raise OutcomeUnknownError(f"the answer was lost: {_said(error)}") from error
                 raise explained(error) from error
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.journal.postgres_queries import CLOCK
+from weft.journal.postgres_rows import CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

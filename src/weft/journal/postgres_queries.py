@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
     from weft.journal.postgres_connection import Connection
 
-# The database's clock, in microseconds. In a statement behind the lock it is the time of the commit's turn.
-CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-
 _EXECUTIONS = (
     f"SELECT {rows.FACTS}, {rows.PROGRESS_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
 )
@@ -28,7 +25,7 @@ _PAGE_ROWS = 2_000
 # that are unsettled. Every execution is wanted at least once, if only with the name of no node.
 _WANTED = f"""
     SELECT progress.execution, {rows.PROGRESS_COLUMNS},
-        (SELECT {CLOCK}), (SELECT pg_current_xact_id()::text),
+        (SELECT {rows.CLOCK}), (SELECT pg_current_xact_id()::text),
         CASE WHEN nodes.node_id IS NOT NULL THEN ROW({rows.NODE_COLUMNS}) END
     FROM {rows.WANTED.unnested(1, "wanted")}
     JOIN progress ON progress.execution = wanted.execution
@@ -42,6 +39,12 @@ WANTED_NODE = WANTED_CLOCK + 2
 async def wanted(connection: Connection, values: Sequence[tuple[int, str, int]]) -> Any:
     """Read executions by their numbers, and some rows of theirs with them."""
     return await connection.fetch(_WANTED, *rows.WANTED.parameters(values)) if values else []
+
+
+async def clock(connection: Connection) -> int:
+    """Ask for the database's time."""
+    now: int = await connection.fetchval(f"SELECT {rows.CLOCK}")
+    return now
 
 
 async def facts(connection: Connection, ids: Collection[str]) -> list[tuple[int, ExecutionRow]]:
@@ -94,12 +97,38 @@ async def nodes(
         last = page[-1][0]
 
 
+async def all_nodes(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, NodeRow]]:
+    """Read all rows of the nodes of executions that have not many."""
+    found = await connection.fetch(
+        f"SELECT {rows.NODE_COLUMNS}, execution FROM nodes WHERE execution = ANY($1)",  # noqa: S608
+        numbers,
+    )
+    of_execution: dict[int, dict[str, NodeRow]] = {number: {} for number in numbers}
+    for values in found:
+        of_execution[values[-1]][values[0]] = rows.read_node(values)
+    return of_execution
+
+
 async def nodes_of(
     connection: Connection, execution_id: str, names: Collection[str] | None
 ) -> dict[str, NodeRow]:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         number = await connection.fetchval("SELECT number FROM executions WHERE id = $1", execution_id)
         return {} if number is None else await nodes(connection, number, names)
+
+
+async def events_at(
+    connection: Connection, places: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], bytes]:
+    """Read single events as they are stored, by the number of the execution and their own."""
+    found = await connection.fetch(
+        "SELECT events.execution, events.seq, body FROM events"
+        " JOIN unnest($1::bigint[], $2::integer[]) AS wanted (execution, seq)"
+        " ON events.execution = wanted.execution AND events.seq = wanted.seq",
+        [number for number, _ in places],
+        [seq for _, seq in places],
+    )
+    return {(number, seq): body for number, seq, body in found}
 
 
 async def events(
@@ -161,6 +190,11 @@ async def batch(connection: Connection, batch_id: str, namespace: str) -> Batch 
     )
     if not found:
         return None
+    retried = await connection.fetchval(
+        "SELECT coalesce(sum(attempt - 1), 0) FROM executions JOIN nodes ON execution = number"
+        " WHERE batch = $1 AND attempt > 1",
+        batch_id,
+    )
     workflow, version, total, created_at = found[0][:4]
     counted = [values[4:] for values in found if values[4] is not None]
     ends = [end for _, _, end in counted]
@@ -170,6 +204,7 @@ async def batch(connection: Connection, batch_id: str, namespace: str) -> Batch 
         version=version,
         total=total,
         counts=dict.fromkeys(ExecutionState, 0) | {ExecutionState(state): n for state, n, _ in counted},
+        retried=retried,
         created_at=created_at,
         finished_at=None if None in ends else max(ends, default=created_at),
     )
@@ -212,7 +247,7 @@ async def document(connection: Connection, digest: str) -> bytes | None:
 async def cached(connection: Connection, keys: Sequence[str], now: int | None) -> dict[str, bytes]:
     found = await connection.fetch(
         "SELECT key, coalesce(output, payload) FROM cache LEFT JOIN blobs ON name = blob"  # noqa: S608
-        f" WHERE key = ANY($1) AND good_until > coalesce($2, {CLOCK})",
+        f" WHERE key = ANY($1) AND good_until > coalesce($2, {rows.CLOCK})",
         list(keys),
         now,
     )
@@ -221,7 +256,7 @@ async def cached(connection: Connection, keys: Sequence[str], now: int | None) -
 
 async def put_blob(connection: Connection, name: str, payload: bytes, now: int | None) -> None:
     await connection.execute(
-        f"INSERT INTO blobs VALUES ($1, $2, coalesce($3, {CLOCK}))",  # noqa: S608
+        f"INSERT INTO blobs VALUES ($1, $2, coalesce($3, {rows.CLOCK}))",  # noqa: S608
         name,
         payload,
         now,

@@ -1,5 +1,7 @@
 """Recording events in PostgreSQL: lock the executions, read what the ledger looks at, judge, write.
 
+What can be judged by what this process has seen last is recorded without all that (``QuickRecorder``).
+
 Four round trips for a batch: BEGIN with the locks, the rows, all changes, COMMIT. The rows are read by a
 statement of their own behind the locks: within one statement with them, it would see the tables as they were
 before it waited. A fifth is needed where an event stops, retries or finishes a wide execution.
@@ -21,6 +23,7 @@ from weft.errors import JournalError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
 from weft.journal import postgres_rows as rows
+from weft.journal.postgres_quick import QuickRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -40,6 +43,13 @@ _MAX_GUESSED = 16
 _ALWAYS = 2**31 - 1
 # Plans of so many nodes and more are compiled in a thread, though that takes the same lock of Python's.
 _LARGE_DOCUMENT_BYTES = 64 * 1024
+
+
+def _by_execution(events: Iterable[Event]) -> dict[str, list[Event]]:
+    grouped: dict[str, list[Event]] = {}
+    for event in events:
+        grouped.setdefault(event.execution_id, []).append(event)
+    return grouped
 
 
 def _guessed(plan: Plan) -> Collection[str]:
@@ -105,14 +115,22 @@ class Recorder:
         self._bounds = bounds
         self._plans = plans
         self._facts = facts
+        self._quick = QuickRecorder(
+            now=now, new_id=new_id, bounds=bounds, plans=plans, facts=facts, find_plan=self.plan_of
+        )
 
     async def record(
         self, transaction: Transaction, batches: Sequence[Sequence[Event]]
     ) -> list[list[Standing]]:
         """Record batches of events, one behind the other, and give the standings of each."""
-        events = [event for batch in batches for event in batch]
-        standings = iter(await self.record_all(transaction, events))
-        return [[next(standings) for _ in batch] for batch in batches]
+        by_execution = _by_execution(event for batch in batches for event in batch)
+        done = await self._quick.record(transaction.connection, by_execution)
+        left = [event for id_, own in by_execution.items() if id_ not in done for event in own]
+        if left:
+            for standing in await self.record_all(transaction, left):
+                done.setdefault(standing.event.execution_id, []).append(standing)
+        standings = {id_: iter(own) for id_, own in done.items()}
+        return [[next(standings[event.execution_id]) for event in batch] for batch in batches]
 
     async def record_all(
         self,
@@ -122,9 +140,8 @@ class Recorder:
         first: Callable[[], Awaitable[None]] | None = None,
     ) -> list[Standing]:
         """Begin, and record events; ``first`` is done before anything is locked."""
-        by_execution: dict[str, list[Event]] = {}
-        for event in events:
-            by_execution.setdefault(event.execution_id, []).append(event)
+        by_execution = _by_execution(events)
+        self._quick.forget(by_execution)
         locked = await self._lock(transaction, by_execution, first)
         await self._read_further(transaction.connection, locked, by_execution)
         while True:
@@ -150,6 +167,7 @@ class Recorder:
     ) -> list[Snapshot | None]:
         """Begin, raise the epoch of an execution, and read all its rows."""
         ((execution_id, seen_epoch),) = requests
+        self._quick.forget([execution_id])
         connection = transaction.connection
         locked = await self._lock(transaction, {execution_id: ()})
         if execution_id not in locked.executions:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = tuple[Any, ...]
 
+# The database's clock, in microseconds. In a statement behind the lock it is the time of the commit's turn.
+CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _decode_event = msgspec.json.Decoder(History).decode
@@ -178,6 +181,8 @@ NODE = Columns(
     issued="integer",
     cached="boolean",
 )
+# What says whether an execution has changed: every commit about it raises one of the two.
+VERSION = Columns(execution="bigint", seq="integer", epoch="integer")
 WANTED = Columns(execution="bigint", node_id="text", at_most="integer")
 FIRST_EVENT = Columns(id="text", body="bytea")
 EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")

@@ -13,6 +13,7 @@ import msgspec
 from weft.errors import ClaimedError, JournalError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
+from weft.journal import postgres_rows as rows
 from weft.journal.memory import accepted_claim, new_execution
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from weft.journal.postgres_writer import Transaction
 
 _LOOK = f"""
-    SELECT {queries.CLOCK}, pg_current_xact_id()::text,
+    SELECT {rows.CLOCK}, pg_current_xact_id()::text,
         ARRAY(SELECT id FROM executions WHERE id = ANY($1))
 """  # noqa: S608
 
@@ -138,7 +139,7 @@ class Submitter:
         connection = transaction.connection
 
         async def take() -> None:
-            now = await connection.fetchval(f"SELECT {queries.CLOCK}") if self._now is None else self._now()
+            now = await connection.fetchval(f"SELECT {rows.CLOCK}") if self._now is None else self._now()
             if not await changes.take_claims(connection, [claim], now):
                 raise await _taken(connection, claim)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.journal.contract import LATEST, Version, Workflow
 from weft.journal.postgres_changes import add_definitions, lock_definitions
-from weft.journal.postgres_queries import CLOCK
+from weft.journal.postgres_rows import CLOCK
 
 if TYPE_CHECKING:
     from weft.journal.postgres_connection import Connection

@@ -51,15 +51,20 @@ _PREPARE = (
 
 
 class Transaction:
-    """A transaction that is about to begin: whoever works in it begins it, perhaps with its first lock."""
+    """A transaction that is about to begin: whoever works in it begins it, perhaps with its first lock.
+
+    Or does not, where one statement is enough.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         # Its number, once somebody has read it: only with it can a lost commit be asked after.
         self.number: str | None = None
+        self.has_begun = False
 
     async def begin(self, locked: Sequence[int] = ()) -> None:
         """Begin, and lock these executions in the order of their numbers, in one round trip."""
+        self.has_begun = True
         await self.connection.execute(f"BEGIN; {_lock(locked)}" if locked else "BEGIN")
 
     async def lock(self, executions: Sequence[int]) -> None:
@@ -165,39 +170,58 @@ class Writer:
             _answer(call, answer)
 
     async def _transact(self, work: Work, requests: Sequence[Any]) -> Sequence[Any]:
-        for attempt in range(1, _TRIES + 1):
-            connection = await self._connected()
-            transaction = Transaction(connection)
+        loop = asyncio.get_running_loop()
+        give_up_at: float | None = None
+        attempt = 0
+        while True:
+            transaction: Transaction | None = None
             try:
-                if self._prepared is not connection:
-                    await connection.execute(_PREPARE)
-                    self._prepared = connection
-                answers = await work(transaction, requests)
+                transaction = Transaction(await self._connected())
+                return await self._try(transaction, work, requests)
             except Exception as error:
-                if connection.is_closed() and not isinstance(error, WeftError):
-                    # Whatever the driver makes of it: nothing was committed.
-                    raise JournalError(f"nothing was written: the connection was lost: {error!r}") from error
-                await roll_back(connection)
-                if is_conflict(error) and attempt < _TRIES:
+                if is_conflict(error):
+                    attempt += 1
+                    if attempt == _TRIES:
+                        raise explained(error) from error
                     await asyncio.sleep(_TRY_AGAIN_SECONDS * attempt)
                     continue
-                raise explained(error) from error
-            try:
-                done = await connection.execute("COMMIT")
-            except Exception as error:
-                if isinstance(error, asyncpg.PostgresError) and not connection.is_closed():
-                    await roll_back(connection)  # refused: it is the server that says so
-                    if is_conflict(error) and attempt < _TRIES:
-                        await asyncio.sleep(_TRY_AGAIN_SECONDS * attempt)
-                        continue
+                alone = transaction is not None and not transaction.has_begun
+                if isinstance(error, OutcomeUnknownError) and alone and give_up_at is None:
+                    give_up_at = loop.time() + _ASKING_SECONDS
+                if give_up_at is None:
                     raise explained(error) from error
-                connection.terminate()
-                await self._ask_after(transaction, error)
-                return answers
-            if done != "COMMIT":
-                raise JournalError(f"nothing was written: PostgreSQL answered {done} to the commit")
+                # Whoever works in it looks first for what a statement of its own may have written.
+                if loop.time() >= give_up_at:
+                    raise OutcomeUnknownError(f"the commit may be lost: {error}") from error
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+
+    async def _try(self, transaction: Transaction, work: Work, requests: Sequence[Any]) -> Sequence[Any]:
+        connection = transaction.connection
+        try:
+            if self._prepared is not connection:
+                await connection.execute(_PREPARE)
+                self._prepared = connection
+            answers = await work(transaction, requests)
+        except Exception as error:
+            if connection.is_closed() and not isinstance(error, WeftError):
+                # Whatever the driver makes of it: nothing was committed.
+                raise JournalError(f"nothing was written: the connection was lost: {error!r}") from error
+            await roll_back(connection)
+            raise
+        if not transaction.has_begun:
+            return answers  # it was done by statements that commit by themselves
+        try:
+            done = await connection.execute("COMMIT")
+        except Exception as error:
+            if isinstance(error, asyncpg.PostgresError) and not connection.is_closed():
+                await roll_back(connection)  # refused: it is the server that says so
+                raise
+            connection.terminate()
+            await self._ask_after(transaction, error)
             return answers
-        raise AssertionError("unreachable")
+        if done != "COMMIT":
+            raise JournalError(f"nothing was written: PostgreSQL answered {done} to the commit")
+        return answers
 
     async def _ask_after(self, transaction: Transaction, error: Exception) -> None:
         """Return if the transaction has committed; raises JournalError if not, or OutcomeUnknownError."""

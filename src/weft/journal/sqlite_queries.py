@@ -129,6 +129,11 @@ def batch(connection: Connection, batch_id: str, namespace: str) -> Batch | None
         " WHERE batch = ? GROUP BY state",
         (batch_id,),
     ).fetchall()
+    (retried,) = connection.execute(
+        "SELECT ifnull(sum(attempt - 1), 0) FROM executions JOIN nodes ON execution = number"
+        " WHERE batch = ? AND attempt > 1",
+        (batch_id,),
+    ).fetchone()
     workflow, version, total, created_at = found
     ends = [end for _, _, end in counted]
     return Batch(
@@ -137,6 +142,7 @@ def batch(connection: Connection, batch_id: str, namespace: str) -> Batch | None
         version=version,
         total=total,
         counts=dict.fromkeys(ExecutionState, 0) | {ExecutionState(state): n for state, n, _ in counted},
+        retried=retried,
         created_at=created_at,
         finished_at=None if None in ends else max(ends, default=created_at),
     )

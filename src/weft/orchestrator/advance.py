@@ -15,20 +15,21 @@ queue, split from send    a node queued without a task     the sweep sends it ag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.core.event import AttemptFailed, Event, ExecutionStarted, NodeCompleted, NodeFailed
 from weft.core.judge import unstorable
 from weft.core.ledger import Standing, Verdict
 from weft.core.snapshot import Settlement
 from weft.errors import UnstorableError
+from weft.orchestrator.ahead import foresee
 from weft.orchestrator.ask import are_unasked, ask_first, outcomes_of
-from weft.orchestrator.dispatch import dispatch
+from weft.orchestrator.dispatch import dispatch, queue
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer, FreeNode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
@@ -113,9 +114,10 @@ async def apply(
 ) -> tuple[Sequence[FreeNode], Sequence[str]]:
     """Merge the journal's rows into the store; give the free nodes of the executions concerned.
 
-    And those executions that have settled in the store alone: recording what it has ends them.
+    And those executions that have settled in the store alone: recording what it has ends them. What is sure
+    to follow on the rows is sent with them.
     """
-    store = orchestrator.ports.store
+    ports, store = orchestrator.ports, orchestrator.ports.store
     merged: dict[str, tuple[ExecutionRow, Plan, list[NodeRow]]] = {}
     for standing in standings:
         execution, plan = standing.execution, standing.plan
@@ -137,19 +139,35 @@ async def apply(
         for execution, plan, rows in merged.values()
         if not execution.is_terminal
     ]
-    if ended:
-        await orchestrator.ports.together(
-            store.close(row.id, generation=row.generation, epoch=row.epoch) for row in ended
-        )
+    ahead = foresee(standings, orchestrator) if ports.sends_ahead and settlements else []
+
+    def calls() -> Iterator[Awaitable[Any]]:
+        for row in ended:
+            yield store.close(row.id, generation=row.generation, epoch=row.epoch)
+        if settlements:
+            yield store.apply(settlements)
+        # Behind the rows: what is moved has to be free by then.
+        if ahead:
+            yield queue(ahead, ports)
+
+    answers = await ports.together(calls())
     if not settlements:
         return (), ()
+    sent = {
+        (task.execution_id, task.node_id)
+        for (task, _), answer in zip(ahead, answers[-1], strict=False)
+        if answer is Answer.YES
+    }
     free: list[FreeNode] = []
     unknown: list[str] = []
     complete: list[str] = []
-    for settlement, applied in zip(settlements, await store.apply(settlements), strict=True):
+    for settlement, applied in zip(settlements, answers[len(ended)], strict=True):
         if applied.answer is Answer.UNKNOWN:
             unknown.append(settlement.execution.id)
-        free.extend(applied.free)
+        if sent:
+            free += [node for node in applied.free if (node.execution.id, node.node_id) not in sent]
+        else:
+            free.extend(applied.free)
         if applied.complete:
             complete.append(settlement.execution.id)
     for execution_id in unknown:

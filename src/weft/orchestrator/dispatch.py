@@ -22,7 +22,10 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow
     from weft.orchestrator.service import Orchestrator
+    from weft.ports import Ports
     from weft.store.contract import FreeNode
 
 
@@ -204,41 +207,68 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
     if not wanted:
         return
     ports = orchestrator.ports
-    now, seal = ports.clock.now(), ports.seal
     tasks = []
     for free, decision in wanted:
-        execution, node = free.execution, free.plan.nodes[free.node_id]
-        config, blob = decision.config, None
-        if ports.inline_config_bytes is not None and len(config) > ports.inline_config_bytes:
-            config, blob = b"", await ports.journal.put_blob(config)
-        tasks.append(
-            (
-                Task(
-                    execution_id=execution.id,
-                    generation=execution.generation,
-                    node_id=free.node_id,
-                    attempt=free.attempt,
-                    digest=execution.digest,
-                    handler=node.handler,
-                    queue=node.queue,
-                    priority=PRIORITIES[execution.priority],
-                    config=config,
-                    timeout_seconds=node.timeout_seconds,
-                    queued_at=now,
-                    failures=free.failures,
-                    losses=free.losses,
-                    secrets=decision.secrets,
-                    resource_tag=node.resource_tag,
-                    cache_key=decision.cache_key,
-                    namespace=execution.namespace,
-                    config_blob=blob,
-                    seal=b""
-                    if seal is None
-                    else seal(execution.id, execution.generation, free.node_id, free.attempt),
-                ),
-                execution.epoch,
-            )
-        )
+        blob = None
+        if is_large(decision, ports):
+            blob = await ports.journal.put_blob(decision.config)
+        attempt = free.attempt, free.failures, free.losses
+        task = make_task(free.execution, free.plan, decision, ports, attempt=attempt, config_blob=blob)
+        tasks.append((task, free.execution.epoch))
+    for (task, _), answer in zip(tasks, await queue(tasks, ports), strict=True):
+        if answer is Answer.UNKNOWN:
+            await rebuild(task.execution_id, ports)
+        elif answer is Answer.NO_PLACE and task.resource_tag is not None:
+            # Without a place it would hold a token that another could use: it stands in line again later.
+            ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
+            await ports.limits.leave(task.resource_tag, ticket)
+
+
+def is_large(decision: DispatchNode, ports: Ports) -> bool:
+    """Say whether a node's config is to lie in the journal, and its task to name it."""
+    return ports.inline_config_bytes is not None and len(decision.config) > ports.inline_config_bytes
+
+
+def make_task(
+    execution: ExecutionRow,
+    plan: Plan,
+    decision: DispatchNode,
+    ports: Ports,
+    *,
+    attempt: tuple[int, int, int] = (1, 0, 0),
+    config_blob: str | None = None,
+) -> Task:
+    """Write down an attempt of a node for whoever is to run it.
+
+    ``attempt``: its number, and how many before it failed and were lost.
+    """
+    node, seal = plan.nodes[decision.node_id], ports.seal
+    number, failures, losses = attempt
+    return Task(
+        execution_id=execution.id,
+        generation=execution.generation,
+        node_id=node.id,
+        attempt=number,
+        digest=execution.digest,
+        handler=node.handler,
+        queue=node.queue,
+        priority=PRIORITIES[execution.priority],
+        config=decision.config if config_blob is None else b"",
+        timeout_seconds=node.timeout_seconds,
+        queued_at=ports.clock.now(),
+        failures=failures,
+        losses=losses,
+        secrets=decision.secrets,
+        resource_tag=node.resource_tag,
+        cache_key=decision.cache_key,
+        namespace=execution.namespace,
+        config_blob=config_blob,
+        seal=b"" if seal is None else seal(execution.id, execution.generation, node.id, number),
+    )
+
+
+async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Answer]:
+    """Move nodes to queued, each under the epoch beside its task, and send the tasks of those that moved."""
     answers = await ports.store.queue(tasks)
     if ports.feed is not None and ports.feed.has_listeners():
         for (task, _), answer in zip(tasks, answers, strict=True):
@@ -248,10 +278,4 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
         await ports.transport.send(
             [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
         )
-    for (task, _), answer in zip(tasks, answers, strict=True):
-        if answer is Answer.UNKNOWN:
-            await rebuild(task.execution_id, ports)
-        elif answer is Answer.NO_PLACE and task.resource_tag is not None:
-            # Without a place it would hold a token that another could use: it stands in line again later.
-            ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
-            await ports.limits.leave(task.resource_tag, ticket)
+    return answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
@@ -71,8 +71,8 @@ class Orchestrator:
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._swept_at = 0
-        # Where a collector may be stopped: not while it has a batch in hand.
-        self._readings: set[asyncio.Task[Sequence[MessageDelivery]]] = set()
+        # The collectors that may be stopped: those without a batch in hand.
+        self._readings: set[asyncio.Task[Any]] = set()
         self._finishing = False
 
     def nudge(self) -> None:
@@ -149,12 +149,13 @@ class Orchestrator:
             await asyncio.sleep(0)
 
     async def _collect(self) -> None:
-        reading = asyncio.create_task(next_batch(self, limit=BATCH, wait_seconds=_READ_SECONDS))
-        self._readings.add(reading)
+        collector = asyncio.current_task()
+        assert collector is not None
+        self._readings.add(collector)
         try:
-            deliveries = await reading
+            deliveries = await next_batch(self, limit=BATCH, wait_seconds=_READ_SECONDS)
         finally:
-            self._readings.discard(reading)
+            self._readings.discard(collector)
         await take_or_keep(deliveries, self)
 
     async def _sweeping(self) -> None:

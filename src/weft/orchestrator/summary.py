@@ -104,6 +104,7 @@ def batch_fields(batch: Batch) -> dict[str, Any]:
         "state": "RUNNING" if batch.finished_at is None else "COMPLETED",
         "total": batch.total,
         "counts": batch.counts,
+        "retried": batch.retried,
         "created_at": time_of(batch.created_at),
         "finished_at": time_of(batch.finished_at),
     }

@@ -343,7 +343,10 @@ class Redis:
         """Send commands about one partition or key in one go; a refused one is a ReplyError in its place."""
         if not commands:
             return []
-        connection = await self._connection(self._slot(partition, key))
+        slot = self._slot(partition, key)
+        connection = self._shared.get((asyncio.get_running_loop(), self._address(slot)))
+        if connection is None or not connection.is_open or self._is_unsure:
+            connection = await self._connection(slot)
         return self.checked(await connection.run(commands))
 
     async def scripts(

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from weft.errors import StoreError
 from weft.redis.connection import ReplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
     from weft.redis.connection import Command, Connection, Redis, Reply
 
 # A server that was asked to let go answers at once, or is away.
 _LET_GO_SECONDS = 1.0
 
+T = TypeVar("T")
 # By partition: what the server said, or why it could not be asked.
 Answers: TypeAlias = "dict[int, Reply | StoreError]"
 _Answer: TypeAlias = "asyncio.Task[list[Reply]]"
+
+
+async def all_of(calls: Sequence[Awaitable[T]]) -> Sequence[T]:
+    """Wait for all calls at once. One alone is waited for as it is: a task for it would only cost time."""
+    return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
 
 
 async def first_answers(
@@ -38,6 +44,9 @@ async def first_answers(
 
     Those that are still waiting then are called back.
     """
+    if len(commands) == 1:
+        ((partition, command),) = commands.items()
+        return await _only_answer(redis, partition, command, wait_seconds=wait_seconds, given_up=given_up)
     answers: Answers = {}
     async with AsyncExitStack() as stack:
         running: dict[_Answer, tuple[int, Connection]] = {}
@@ -68,6 +77,35 @@ async def first_answers(
                 if reply is not None:
                     answers[partition] = reply
     return answers
+
+
+async def _only_answer(
+    redis: Redis, partition: int, command: Command, *, wait_seconds: float, given_up: asyncio.Future[None]
+) -> Answers:
+    """Wait for the only command: as nearly all do, and without a task that would wake another."""
+    calling_back: list[asyncio.Task[None]] = []
+    try:
+        async with redis.lend(partition=partition) as connection:
+
+            def let_go(_: asyncio.Future[None]) -> None:
+                calling_back.append(asyncio.create_task(_let_go(redis, partition, connection)))
+
+            given_up.add_done_callback(let_go)
+            try:
+                (reply,) = redis.checked(await connection.run([command], wait_seconds=wait_seconds))
+            finally:
+                given_up.remove_done_callback(let_go)
+                for task in calling_back:
+                    task.cancel()
+    except StoreError as error:
+        return {partition: error}
+    return {} if reply is None else {partition: reply}
+
+
+async def _let_go(redis: Redis, partition: int, connection: Connection) -> None:
+    await _call_back(redis, [(partition, connection)])
+    await asyncio.sleep(_LET_GO_SECONDS)
+    connection.close()
 
 
 async def _first(waiting: set[_Answer], given_up: asyncio.Future[None]) -> set[_Answer]:

@@ -174,6 +174,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     state: Literal["RUNNING", "COMPLETED"]
     total: int
     counts: dict[ExecutionState, int]
+    retried: int = 0
     created_at: datetime
     finished_at: datetime | None = None
 

@@ -103,6 +103,8 @@ class StartRequest(msgspec.Struct, frozen=True, gc=False):
 class Started(msgspec.Struct, frozen=True, gc=False):
     answer: Answer
     at: int = 0
+    # When it was queued, by the store's clock: a task that others have carried knows only its sender's.
+    queued_at: int = 0
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

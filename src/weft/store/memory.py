@@ -658,7 +658,7 @@ class MemoryStore:
             return Started(found)
         execution, node = found
         if node.phase is RUNNING and node.nonce == request.nonce:  # the answer was lost, not the start
-            return Started(Answer.YES, node.started_at or now)
+            return Started(Answer.YES, node.started_at or now, node.queued_at or now)
         if node.phase is not QUEUED:
             return Started(Answer.REFUSED)
         if not execution.is_open:
@@ -670,7 +670,7 @@ class MemoryStore:
         node.nonce, node.worker, node.lease_until = request.nonce, request.worker, now + self._lease
         execution.running += 1
         self._leases[request.execution_id, request.node_id] = node
-        return Started(Answer.YES, now)
+        return Started(Answer.YES, now, node.queued_at or now)
 
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
         until = self._now() + self._lease

@@ -20,6 +20,7 @@ from weft.core.envelope import pack
 from weft.core.outcome import taken_at
 from weft.core.time import MICROSECONDS, micros
 from weft.redis.script import Script, load_script
+from weft.redis.waiting import all_of
 from weft.store.contract import (
     Answer,
     Applied,
@@ -56,9 +57,10 @@ from weft.store.redis_records import (
 )
 from weft.store.redis_shape import Shape
 from weft.store.redis_sights import Sights
+from weft.store.redis_time import ServerTime
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Mapping, Sequence
 
     from weft.core.event import Running
     from weft.core.plan import Plan
@@ -68,7 +70,9 @@ if TYPE_CHECKING:
     from weft.redis.connection import Redis, Reply
     from weft.redis.keys import Keys
 
-_ANSWERS = {1: Answer.YES, 2: Answer.REFUSED, 3: Answer.NO_PLACE, 4: Answer.UNKNOWN}
+# The last is a yes to what was there already.
+_ANSWERS = {1: Answer.YES, 2: Answer.REFUSED, 3: Answer.NO_PLACE, 4: Answer.UNKNOWN, 5: Answer.YES}
+_WAS_THERE = 5
 
 # The mark of a closed execution stays longer than any builder that was under way lives.
 _KEEP_MARK_SECONDS = 1800
@@ -104,6 +108,7 @@ class RedisStore:
         lease_seconds: float = 15.0,
         reported_seconds: float = 300.0,
         queued_seconds: float | None = None,
+        joint: bool = True,
         inline_input_bytes: int = 16 * 1024,
         ttl_seconds: int = 7 * 86_400,
     ) -> None:
@@ -111,7 +116,7 @@ class RedisStore:
 
         Without ``now`` the time is the server's. ``ttl_seconds`` is the net under executions that nobody
         closes: a hash that is not touched for so long is gone. ``queued_seconds`` is given where a task may
-        be lost on its way: after it the task is sent again.
+        be lost on its way: after it the task is sent again. ``joint``: as the transport says.
         """
         self._redis = redis
         self._plans = plans
@@ -122,8 +127,10 @@ class RedisStore:
         self._lease = micros(lease_seconds)
         self._reported = micros(reported_seconds)
         self._queued = 0 if queued_seconds is None else micros(queued_seconds)
+        self._joint = joint
         self._inline_input_bytes = inline_input_bytes
         self._ttl = ttl_seconds
+        self._server_time = ServerTime()
         self._places = Places(redis)
         self._sights = Sights(
             *(redis, self._places), plans=plans, now=self._now, lease=self._lease, keep_seconds=ttl_seconds
@@ -237,8 +244,8 @@ class RedisStore:
         for index, settlement in enumerate(settlements):
             by_partition.setdefault(self._places.of_row(settlement.execution), []).append(index)
         free: dict[str, Given] = {}
-        merged = await asyncio.gather(
-            *[
+        merged = await all_of(
+            [
                 self._apply(partition, settlements, indexes, answers)
                 for partition, indexes in by_partition.items()
             ]
@@ -320,7 +327,9 @@ class RedisStore:
         answers = [Answer.UNKNOWN] * len(completions)
         shapes = await self._shapes_of([execution_id for execution_id, _, _ in completions])
         # Asked before, so that no time is after the one at which the script takes it.
-        now = self._now() or await self._server_now()
+        now = self._now() or self._server_time.at_least()
+        if any(row.finished_at is not None and row.finished_at > now for _, _, row in completions):
+            now = self._now() or self._server_time.heard(await self._server_now())
         taken = [(execution_id, number, taken_at(row, now)) for execution_id, number, row in completions]
         by_partition: dict[int, list[tuple[int, str, int, NodeRow, Shape]]] = {}
         gone: list[int] = []
@@ -336,8 +345,8 @@ class RedisStore:
         for index, (answer,) in zip(gone, await self._moved(_HAND_BACK, asked, _told()), strict=True):
             answers[index] = _ANSWERS[answer]
         free: dict[str, Given] = {}
-        for given in await asyncio.gather(
-            *[self._settle(partition, items, answers) for partition, items in by_partition.items()]
+        for given in await all_of(
+            [self._settle(partition, items, answers) for partition, items in by_partition.items()]
         ):
             free.update(given)
         last = {
@@ -367,7 +376,12 @@ class RedisStore:
         )
         shapes = {execution_id: shape for _, execution_id, _, _, shape in items}
         free: dict[str, Given] = {}
-        _note_answers(calls, replies, answers)
+        were_there = _note_answers(calls, replies, answers)
+        # What was taken now is here as it was given.
+        fresh: dict[str, dict[str, NodeRow]] = {}
+        for index, execution_id, _, node_row, _ in items:
+            if answers[index] is Answer.YES and index not in were_there:
+                fresh.setdefault(execution_id, {})[node_row.node_id] = node_row
         for call, reply in zip(calls, replies, strict=True):
             ids, values = call.execution_ids, iter(reply[len(call.indexes) :])
             for place in values:
@@ -375,8 +389,8 @@ class RedisStore:
                 packed, digest, kept = next(values), next(values).decode(), next(values)
                 given = await self._input(execution_id, kept)
                 row = read_execution(execution_id, packed, digest=digest, given=given)
-                # What was answered YES is here as it was given, or was before.
-                one = free[execution_id] = Given(row, shapes[execution_id], {})
+                rows = fresh.get(execution_id, {})
+                one = free[execution_id] = Given(row, shapes[execution_id], dict(rows))
                 one.read(values)
         await self._complete(list(free.values()), partition)
         taken = [execution_id for index, execution_id, *_ in items if answers[index] is Answer.YES]
@@ -463,9 +477,7 @@ class RedisStore:
 
     async def _free(self, execution_ids: Sequence[str], found: dict[str, Answer | Given]) -> None:
         by_partition = self._places.grouped(execution_ids)
-        await asyncio.gather(
-            *[self._free_in(partition, names, found) for partition, names in by_partition.items()]
-        )
+        await all_of([self._free_in(partition, names, found) for partition, names in by_partition.items()])
 
     async def _free_in(
         self, partition: int, execution_ids: Sequence[str], found: dict[str, Answer | Given]
@@ -534,7 +546,7 @@ class RedisStore:
         moves = []
         lanes: dict[int, tuple[str, str, int]] = {}
         for task, epoch in tasks:
-            wire = pack(task)
+            wire = pack(task) if self._joint else b""
             numbers = (task.generation, task.attempt, epoch, 0)
             move = Move(task.execution_id, task.node_id, wire, numbers=numbers, size=len(wire))
             lanes[id(move)] = (task.queue, task.handler, task.priority)
@@ -546,7 +558,8 @@ class RedisStore:
                 lane = places.setdefault(lanes[id(move)], len(places) + 1)
                 move.numbers = (*move.numbers[:3], lane)
             members: list[Argument] = [f"{queue}|{handler}|{priority}" for queue, handler, priority in places]
-            return [keys.lanes, *[keys.lane(*lane) for lane in places]], [self._queued, len(places), *members]
+            told: list[Argument] = [self._queued, int(self._joint), len(places)]
+            return [keys.lanes, *[keys.lane(*lane) for lane in places]], [*told, *members]
 
         replies = await self._moved(_QUEUE, moves, own, reads_all=True)
         return [_ANSWERS[answer] for (answer,) in replies]
@@ -568,8 +581,8 @@ class RedisStore:
             )
             for one in requests
         ]
-        replies = await self._moved(_START, moves, _told(self._lease), width=2)
-        return [Started(_ANSWERS[answer], at) for answer, at in replies]
+        replies = await self._moved(_START, moves, _told(self._lease), width=3)
+        return [Started(_ANSWERS[answer], at, queued_at) for answer, at, queued_at in replies]
 
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
         moves = [
@@ -661,7 +674,7 @@ class RedisStore:
             for place, index in enumerate(chosen):
                 answers[index] = flat[place * width : (place + 1) * width]
 
-        await asyncio.gather(*[in_partition(partition, chosen) for partition, chosen in by_partition.items()])
+        await all_of([in_partition(partition, chosen) for partition, chosen in by_partition.items()])
 
     # -- time, and those who look on -----------------------------------------------------------------
 
@@ -746,15 +759,24 @@ def _told(*arguments: Argument) -> Callable[[Keys, Sequence[Move]], tuple[list[s
     return lambda _keys, _part: ([], list(arguments))
 
 
-def _note_answers(calls: Sequence[ApplyCall], replies: Sequence[Reply], answers: list[Answer]) -> None:
-    """Note what was answered to each item: of one in several parts, the first answer that is not a yes."""
+def _note_answers(
+    calls: Sequence[ApplyCall], replies: Sequence[Reply], answers: list[Answer]
+) -> Container[int]:
+    """Note what was answered to each item: of one in several parts, the first answer that is not a yes.
+
+    Give the items that were there already.
+    """
     refused: set[int] = set()
+    were_there: set[int] = set()
     for call, reply in zip(calls, replies, strict=True):
         for index, number in zip(call.indexes, reply, strict=False):
+            if number == _WAS_THERE:
+                were_there.add(index)
             if index not in refused:
                 answers[index] = _ANSWERS[number]
                 if answers[index] is not Answer.YES:
                     refused.add(index)
+    return were_there
 
 
 def _pass_over(values: Iterator[Reply]) -> None:

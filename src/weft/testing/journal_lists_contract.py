@@ -255,6 +255,24 @@ class BatchesContract:
         assert results[2].output == b'{"a":"%s"}' % (b"\\u00e9" * 1000)
         assert await journal.batch_results("stranger") == []
 
+    async def test_a_batch_counts_the_attempts_that_followed_a_first_one(self, journal: Journal) -> None:
+        await journal.submit([submission(name) for name in "ab"], batch=batch_of())
+        await journal.submit([submission("c")])
+        runs = [Recording(journal, name, submission(name).plan) for name in "abc"]
+        for run in runs:
+            await run.started()
+        batch = await journal.batch("batch")
+        assert batch is not None
+        assert batch.retried == 0
+        await runs[0].failed_once("a")
+        await runs[0].failed_once("a", 2)
+        await runs[0].completed("a", attempt=3)
+        await runs[1].completed("a")
+        await runs[2].failed_once("a")
+        batch = await journal.batch("batch")
+        assert batch is not None
+        assert batch.retried == 2
+
     async def test_a_batch_that_comes_again_changes_nothing(self, journal: Journal) -> None:
         new = [submission(name) for name in "ab"]
         await journal.submit(new, batch=batch_of())

@@ -1,10 +1,10 @@
--- Move free nodes to queued and send their tasks. (state)
+-- Move free nodes to queued and send their tasks, unless somebody else does. (state)
 -- KEYS of its own: lanes, the lanes' streams.
--- ARGV: lease of a queued task in microseconds (0: none); number of lanes, the member of each in the set of lanes;
---   for each execution the number of fields to read, and these; number of tasks, for each: execution,
+-- ARGV: lease of a queued task in microseconds (0: none); 1 to send; number of lanes, the member of each in the set of
+--   lanes; for each execution the number of fields to read, and these; number of tasks, for each: execution,
 --   generation, attempt, epoch and lane, name, task.
 -- Reply: an answer for each task.
-local queued_for, lane_count = number(), number()
+local queued_for, is_sent, lane_count = number(), number() == 1, number()
 local lanes_from = cursor
 cursor = cursor + lane_count
 open_all()
@@ -32,7 +32,9 @@ for at = cursor + 1, last, 3 do
         leases[member(ex, name)] = now + queued_for
       end
       used[lane] = true
-      sent[#sent + 1] = {lane, ARGV[at + 2]}
+      if is_sent then
+        sent[#sent + 1] = {lane, ARGV[at + 2]}
+      end
       answer = YES
     end
   end

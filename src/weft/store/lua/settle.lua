@@ -4,19 +4,22 @@
 --   number of its children:
 --     t; name, outcome, output ('' none of its own), children
 --     c; name, children
--- Reply: an answer for each; then for each execution whose free nodes are to be given: execution, row, digest, input
+-- Reply: an answer for each (WAS_THERE: it was taken before); then for each execution whose free nodes are to be given: execution, row, digest, input
 --   (nil: elsewhere), and these.
+local WAS_THERE = 5
 
 local function take(ex, children)
   local name, outcome, output = argument(), argument(), argument()
   local _, state, answered = unpacked(OUTCOME, outcome)
   local node = node_of(ex, name)
   local known = not node and read(ex, name)
+  local answer = YES
   if known then
     -- The same again: its state, and the attempt that it is the result of.
     if sub(known, 2, 6) ~= sub(outcome, 2, 6) then
       return REFUSED
     end
+    answer = WAS_THERE
   else
     local phase = node and node[PHASE]
     local held = ex[MODE] ~= 1 or find(read(ex, 'H') or '', ',' .. name .. ',', 1, true)
@@ -33,7 +36,7 @@ local function take(ex, children)
   for _ = 1, children do
     arrive(ex, true)
   end
-  return YES
+  return answer
 end
 
 open_all()
@@ -55,12 +58,12 @@ for item = 1, number() do
       else
         answer = take(ex, children)
       end
-      if answer ~= YES then
+      if answer == REFUSED then
         break
       end
     end
   end
-  ex.wanted = ex.wanted or (wanted == 1 and answer == YES)
+  ex.wanted = ex.wanted or (wanted == 1 and (answer == YES or answer == WAS_THERE))
   reply[item] = answer
   cursor = at + 1 + length
 end

@@ -25,5 +25,10 @@ CORPUS: tuple[Past, ...] = (
     Past("calm_control", 101296, "a stale result between a retry's commit and its install began a rebuild"),
     Past("swarm", 6960, "an orchestrator that slept over a resume ran nodes before the start was recorded"),
     Past("checkpoint_frozen", 560, "the store took a result while its attempt was being recorded as lost"),
+    Past(
+        "checkpoint_errors",
+        4442,
+        "a result that was discarded again and again kept a lost retry from being found",
+    ),
     Past("checkpoint_mixed", 10, "a result that the store had taken ended after its dependents had begun"),
 )

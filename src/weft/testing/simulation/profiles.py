@@ -77,6 +77,8 @@ class Profile:
     # Whether completions are committed at checkpoints: by all processes, or by some and not by others.
     checkpoints: bool = False
     is_mixed: bool = False
+    # Whether tasks are sent with the rows that make their nodes ready.
+    sends_ahead: bool = False
 
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
@@ -95,6 +97,7 @@ _MESSAGES = ("doubled", "dropped", "delayed", "reordered")
 
 PROFILES: dict[str, Profile] = {
     "calm": Profile(is_calm=True, nets=frozenset()),
+    "ahead": Profile(is_calm=True, nets=frozenset(), sends_ahead=True),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),
     "limits": Profile(
@@ -153,6 +156,14 @@ PROFILES: dict[str, Profile] = {
         is_swarm=True,
         rebuilds=True,
         more=frozenset({"early", "at_most_once", "timers", "tags", "places"}),
+    ),
+    "ahead_swarm": Profile(
+        kinds=tuple(KINDS),
+        controls=4,
+        is_swarm=True,
+        rebuilds=True,
+        sends_ahead=True,
+        more=frozenset({"places"}),
     ),
     # -- DURABILITY=checkpoint ---------------------------------------------------------------------
     "checkpoint": Profile(checkpoints=True, is_calm=True, nets=frozenset(), kinds=("reordered",)),

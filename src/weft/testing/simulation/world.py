@@ -300,6 +300,7 @@ class World:
             stale_result_seconds=STALE_SECONDS,
             sweep_seconds=SWEEP_SECONDS,
             checkpoint_seconds=CHECKPOINT_SECONDS if checkpoints else None,
+            sends_ahead=self.profile.sends_ahead,
             timers_changed=lambda: self.scheduler.tell("timers"),
         )
 

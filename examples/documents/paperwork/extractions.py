@@ -1,0 +1,37 @@
+"""Replies of the model by the SHA-256 of a document's bytes: what was extracted once is not sent again.
+
+weft has a cache of its own, by a node's config. This one is asked before a page is even read, which for a
+scan takes longer than all else here; it outlives the journal; and two files with the same bytes share it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from paperwork.database import reading, transaction
+from paperwork.fields import TYPES, recipe
+
+if TYPE_CHECKING:
+    from paperwork.fields import Reply
+
+
+def find(sha256: str) -> tuple[str, Reply] | None:
+    """Give the type of a document and what the model said of it, if it was asked before."""
+    with reading() as connection:
+        rows = connection.execute(
+            "SELECT type, recipe, reply FROM extractions WHERE sha256 = ?", (sha256,)
+        ).fetchall()
+    for row in rows:
+        if row["type"] in TYPES and row["recipe"] == recipe(row["type"]):
+            return row["type"], json.loads(row["reply"])
+    return None
+
+
+def keep(sha256: str, type_: str, reply: Reply) -> None:
+    """Remember what the model said; the first reply stays."""
+    with transaction() as connection:
+        connection.execute(
+            "INSERT OR IGNORE INTO extractions (sha256, recipe, type, reply) VALUES (?, ?, ?, ?)",
+            (sha256, recipe(type_), type_, json.dumps(reply, ensure_ascii=False, sort_keys=True)),
+        )

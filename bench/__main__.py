@@ -8,18 +8,23 @@ import os
 import platform
 import sys
 
-from bench import server
+from bench import documents, server
+from bench.celery import celery
 from bench.fleet import fleet
 from bench.scale import scale
 from bench.startup import startup
 from bench.workloads import WORKLOADS
 
-PARTS = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet}
+DEFAULT = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet, "celery": celery}
+# These take minutes each: they run where they are asked for.
+PARTS = {**DEFAULT, **documents.PARTS}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Run the benchmarks.")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; default: all")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; default: {', '.join(DEFAULT)}"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON array")
     options = parser.parse_args()
     unknown = [part for part in options.parts if part not in PARTS]
@@ -29,7 +34,7 @@ def main() -> int:
     if not options.json:
         print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}", flush=True)
     figures = []
-    for part in options.parts or PARTS:
+    for part in options.parts or DEFAULT:
         for figure in PARTS[part]():
             figures.append(figure)
             if not options.json:

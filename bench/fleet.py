@@ -27,6 +27,7 @@ from weft.core.time import parse_rfc3339
 from weft.redis.connection import Redis
 from weft.redis.script import make_script
 from weft.testing.postgres_server import PostgresServer
+from weft.testing.rabbitmq_server import RabbitServer
 from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ class RunningFleet:
 
 
 @contextmanager
-def running(**settings: str) -> Iterator[RunningFleet]:
-    """Start servers and one process of each role, and end them all."""
+def running(*, broker: str | None = None, **settings: str) -> Iterator[RunningFleet]:
+    """Start servers and one process of each role, and end them all.
+
+    ``broker``: ``redis`` or ``rabbitmq``, where the worker is one of Celery, with two processes.
+    """
     with ExitStack() as ends:
         redis = ends.enter_context(RedisServer(appendonly=True))
         postgres = ends.enter_context(PostgresServer(durable=True))
@@ -60,11 +64,20 @@ def running(**settings: str) -> Iterator[RunningFleet]:
         environment |= {f"WEFT_{name}": value for name, value in settings.items()}
         environment["WEFT_REDIS_URL"] = redis.url
         environment["WEFT_DATABASE_URL"] = postgres.create_database("weft")
+        if broker is not None:
+            environment["WEFT_TRANSPORT"] = "celery"
+            rabbit = broker == "rabbitmq"
+            url = ends.enter_context(RabbitServer()).url if rabbit else redis.url_of(1)
+            environment["WEFT_CELERY_BROKER_URL"] = url
         weft = [sys.executable, "-m", "weft.cli.main"]
         subprocess.run([*weft, "migrate"], env=environment, check=True, stdout=subprocess.DEVNULL)
         url = ""
         roles: dict[str, subprocess.Popen[bytes]] = {}
         for role in ("orchestrator", "worker", "api"):
+            if role == "worker" and broker is not None:
+                roles[role] = _start_celery(environment)
+                ends.callback(_end, roles[role])
+                continue
             port = free_port()
             flags = ["--port", str(port)] if role == "api" else []
             process = subprocess.Popen(
@@ -79,6 +92,16 @@ def running(**settings: str) -> Iterator[RunningFleet]:
         yield RunningFleet(url, redis, postgres, roles)
 
 
+def _start_celery(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    flags = ["worker", "-c", "2", "-l", "WARNING", "--without-mingle", "--without-gossip"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "weft.celery", *flags],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     process.wait(60)
@@ -88,7 +111,7 @@ def fleet() -> Iterator[Figure]:
     """W1 and W3 in both kinds of durability, what a node costs, and what a fleet at rest does."""
     for durability, hop in (("strict", 1.5), ("checkpoint", 0.8)):
         with running(DURABILITY=durability) as one:
-            hops = run_loop(_hops(one.url))
+            hops = run_loop(chain_hops(one.url))
             yield Figure(
                 workload="fleet",
                 what=f"W1 hop p50, {durability}",
@@ -104,7 +127,7 @@ def fleet() -> Iterator[Figure]:
         yield from _idle(one)
 
 
-async def _hops(url: str) -> list[float]:
+async def chain_hops(url: str) -> list[float]:
     """Run chains one after the other; give the time from each end to the next start, in milliseconds."""
     document = graphs.chain(100)
     hops = []

@@ -5,14 +5,17 @@ A fence says how it is meant by the words behind its language:
 - ``python``: saved and run as a script. A ``text output`` block right behind it is what the script prints.
 - ``yaml``: a whole definition that validates; with ``invalid`` one that does not, and with ``fragment`` a
   part of one, which only has to be YAML.
-- ``console``: each line ``$ weft …`` (or ``$ ./dev run …``, or ``$ pytest …``) is run and must end with code
-  0, or with the N of ``exit=N``. The lines under it are its output in any order, where ``…`` stands for
-  lines left out. ``$ NAME=…`` keeps a value for the rest of the page.
+- ``console``: each line ``$ weft …`` (or ``$ ./dev run …``, ``$ pytest …``, ``$ python -m …``) is run and has
+  to end with code 0, or with the N of ``exit=N``. The lines under it are its output in any order, where ``…``
+  stands for lines left out. ``$ NAME=…`` keeps a value for the rest of the page, and so does ``$ cd …``.
+- ``$ python -m … &`` is a language model: it stays to the end of the page, on a port that is free, and the
+  commands behind it find it at ``WEFT_LLM_BASE_URL``.
 - ``$ weft up`` starts a server, on a port that is free, with the settings before it. The rest of the page
   finds it at ``WEFT_URL``; the next ``weft up`` takes its place. With ``exit=N`` it does not come up.
 - ``server``: where a page shows no ``weft up``, such a block has one started before it.
 - ``fleet``: from such a block on the settings name a Redis and a PostgreSQL of the page's own. There
-  ``$ weft api``, ``orchestrator`` and ``worker`` stay beside each other to the end of the page.
+  ``$ weft api``, ``orchestrator`` and ``worker`` stay beside each other to the end of the page. With
+  ``celery`` the settings name a broker too, and ``$ celery … worker`` stays like them.
 - ``sh``: each line ``weft …`` is run; a server is seen ready, and stopped.
 - ``title="name"``: the block is also a file of that name, for the commands of the same page; a second block
   of that name takes its place from there on.
@@ -60,8 +63,10 @@ GAP = re.compile(r"(?<=\S) {2,}")
 LEFT_OUT = "…"
 
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
+MODEL = re.compile(r"^python (?P<arguments>-m .*) &$")
 SERVER = re.compile(r"^([A-Z_]+=('[^']*'|\S+) )*weft (?P<role>up|api|orchestrator|worker)\b(?!.*--help)")
-READY = re.compile(r"^weft( \w+)? is ready( at (?P<url>\S+))?")
+CELERY = re.compile(r"^celery .*\bworker\b")
+READY = re.compile(r"^weft( \w+)? is ready( at (?P<url>\S+))?|celery@.* ready\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,8 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # Where what is typed is done; `cd` changes it.
+        self._place = folder
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith("WEFT_")
         }
@@ -160,14 +167,14 @@ class Reader:
     def _write(self, block: Block) -> None:
         title = block.mark("title")
         if title is not None:
-            (self._folder / title).write_text(block.text, encoding="utf-8")
+            (self._place / title).write_text(block.text, encoding="utf-8")
 
     def _do(self, block: Block) -> None:
         self._write(block)
         if "server" in block.marks and self._server is None:
             self._start_server("weft up")
         if "fleet" in block.marks and not self._has_fleet:
-            self._start_fleet()
+            self._start_fleet(on_celery="celery" in block.marks)
         match block.language:
             case "python":
                 self._run_script(block)
@@ -179,14 +186,14 @@ class Reader:
                     self._type(command, block)
             case "sh":
                 for line in block.text.splitlines():
-                    if not line.startswith("./dev "):
+                    if not line.startswith(("./dev ", "cd ", "python ")):
                         self._type(Command(line, []), block)
                 self._stop_server()
             case _:
                 pass
 
     def _run_script(self, block: Block) -> None:
-        script = self._folder / (block.mark("title") or f"block_{block.line}.py")
+        script = self._place / (block.mark("title") or f"block_{block.line}.py")
         script.write_text(block.text, encoding="utf-8")
         ended = self._run([sys.executable, script.name])
         assert ended.returncode == 0, f"{block.place}:\n{ended.stdout}"
@@ -195,10 +202,17 @@ class Reader:
     def _type(self, command: Command, block: Block) -> None:
         line = re.sub(r"^\./dev run\s*(#.*)?$", "weft run examples/quickstart.yaml", command.line)
         line = re.sub(r"^\./dev run ", "weft ", line)
-        server = SERVER.match(line)
-        if server and block.mark("exit") is None:
+        server, model = SERVER.match(line), MODEL.match(line)
+        if line.startswith("cd "):
+            self._place /= line.removeprefix("cd ")
+            return
+        if model:
+            printed = self._start_model(shlex.split(model["arguments"]))
+        elif server and block.mark("exit") is None:
             printed = self._start_server(line) if server["role"] == "up" else self._start_role(line)
-        elif ASSIGNMENT.match(line) or line.startswith(("weft ", "pytest ")):
+        elif CELERY.match(line):
+            printed = self._start_role(line)
+        elif ASSIGNMENT.match(line) or line.startswith(("weft ", "pytest ", "python -m ")):
             # What is assigned is for the commands behind it as well.
             kept = self._folder / ".environment"
             ended = self._run(["sh", "-c", f"set -a\n{line}\ncode=$?\nenv -0 >{kept}\nexit $code"])
@@ -215,7 +229,7 @@ class Reader:
     def _run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             arguments,
-            cwd=self._folder,
+            cwd=self._place,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -226,19 +240,36 @@ class Reader:
 
     def _start_server(self, line: str) -> str:
         self._stop_server()
-        self._server = _Server(line, self._folder, self._environment)
+        self._server = _Server(line, self._place, self._environment)
         printed = self._server.wait()
         self._environment["WEFT_URL"] = self._server.url
         return printed
 
-    def _start_fleet(self) -> None:
+    def _start_fleet(self, *, on_celery: bool) -> None:
         self._has_fleet = True
         redis = self._fleet.enter_context(RedisServer())
         postgres = self._fleet.enter_context(PostgresServer())
         self._environment |= {"WEFT_REDIS_URL": redis.url, "WEFT_DATABASE_URL": postgres.url}
+        if on_celery:
+            self._environment |= {"WEFT_TRANSPORT": "celery", "WEFT_CELERY_BROKER_URL": redis.url_of(1)}
+
+    def _start_model(self, arguments: Sequence[str]) -> str:
+        process = subprocess.Popen(
+            [sys.executable, *arguments, "--port", "0"],
+            cwd=self._place,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._fleet.callback(_end, process)
+        assert process.stdout is not None
+        printed = process.stdout.readline()
+        self._environment["WEFT_LLM_BASE_URL"] = printed.strip()
+        return printed
 
     def _start_role(self, line: str) -> str:
-        server = _Server(line, self._folder, self._environment)
+        server = _Server(line, self._place, self._environment)
         self._fleet.callback(server.stop)
         printed = server.wait()
         if server.url:
@@ -252,6 +283,11 @@ class Reader:
             self._environment.pop("WEFT_URL", None)
 
 
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.communicate(timeout=SECONDS_BEFORE_GIVING_UP)
+
+
 def _read_environment(text: str) -> dict[str, str]:
     pairs = (entry.partition("=") for entry in text.split("\0") if entry)
     return {name: value for name, _, value in pairs if name != "code"}
@@ -263,8 +299,9 @@ class _Server:
     def __init__(self, line: str, folder: Path, environment: Mapping[str, str]) -> None:
         self.url = ""
         words = shlex.split(line, comments=True)
-        settings = dict(word.split("=", 1) for word in words[: words.index("weft")])
-        at_role = words.index("weft") + 1
+        program = "celery" if CELERY.match(line) else "weft"
+        settings = dict(word.split("=", 1) for word in words[: words.index(program)])
+        at_role = words.index(program) + 1
         self._role, flags = words[at_role], words[at_role + 1 :]
         for at in (index + 1 for index, word in enumerate(flags) if word == "--data"):
             flags[at] = str(folder / flags[at].lstrip("/"))
@@ -274,7 +311,7 @@ class _Server:
             flags += ["--port", "0"]
         self._terminal, theirs = os.openpty()
         self._process = subprocess.Popen(
-            ["weft", self._role, *flags],
+            [program, self._role, *flags],
             cwd=folder,
             env={**environment, **settings},
             stdin=subprocess.DEVNULL,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 DEFINITION_PAGE = DOCS / "definition.md"
 ERRORS_PAGE = DOCS / "errors.md"
 SIMULATION_PAGE = DOCS / "proof.md"

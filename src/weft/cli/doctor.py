@@ -79,13 +79,8 @@ def _settings(settings: Settings, warnings: Sequence[str]) -> Iterator[Finding]:
             "WEFT_REDIS_URL is set and WEFT_DATABASE_URL is not",
             "set both for a fleet, or neither for one process on a data folder",
         )
-    if settings.transport != "auto":
-        yield Finding(
-            "settings",
-            Health.FAIL,
-            f"WEFT_TRANSPORT is {settings.transport}, which comes with a later release",
-            "unset it",
-        )
+    if settings.transport == "celery":
+        yield from _celery(settings)
     if any(len(key) < _SHORT_KEY for key in settings.api_keys):
         yield Finding(
             "settings",
@@ -95,6 +90,17 @@ def _settings(settings: Settings, warnings: Sequence[str]) -> Iterator[Finding]:
         )
     if not warnings:
         yield Finding("settings", Health.OK, "every value can be used, and every name is known")
+
+
+def _celery(settings: Settings) -> Iterator[Finding]:
+    names = ("redis_url", "database_url", "celery_broker_url")
+    missing = [f"WEFT_{name.upper()}" for name in names if getattr(settings, name) is None]
+    if missing:
+        message = f"WEFT_TRANSPORT is celery, and {' and '.join(missing)} is not set"
+        yield Finding("settings", Health.FAIL, message, "set it")
+    if find_spec("celery") is None:
+        message = "WEFT_TRANSPORT is celery, which is not installed"
+        yield Finding("settings", Health.FAIL, message, "install weft[celery]")
 
 
 def _sqlite() -> Iterator[Finding]:

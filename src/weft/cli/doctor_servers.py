@@ -36,6 +36,8 @@ async def _examine(settings: Settings) -> list[Finding]:
     if settings.redis_url is not None:
         findings += await _redis(settings.redis_url, settings, skews)
     findings += _clocks(skews)
+    if settings.transport == "celery" and settings.celery_broker_url is not None:
+        findings += await _broker(settings)
     is_fleet = settings.redis_url is not None and settings.database_url is not None
     if is_fleet and all(one.health is not Health.FAIL for one in findings):
         findings += await _workers(settings)
@@ -101,6 +103,23 @@ async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[
     return found
 
 
+async def _broker(settings: Settings) -> list[Finding]:
+    from weft.redis.connection import Redis
+    from weft.transport.celery import CeleryTransport
+
+    assert settings.redis_url is not None
+    redis = Redis(settings.redis_url, partitions=settings.partitions)
+    transport = CeleryTransport(redis, broker_url=settings.celery_broker_url, grace_seconds=0)
+    try:
+        await transport.check()
+    except StoreError as error:
+        return [Finding("broker", Health.FAIL, str(error), "start it, or correct WEFT_CELERY_BROKER_URL")]
+    finally:
+        await transport.close()
+        await redis.close()
+    return [Finding("broker", Health.OK, "the broker of Celery answers")]
+
+
 async def _skew(ask: Callable[[], Awaitable[int]]) -> float:
     """Say how many seconds a server's clock is ahead of this machine's, as near as its answer was quick."""
     clock = RealClock()
@@ -144,12 +163,15 @@ async def _workers(settings: Settings) -> list[Finding]:
     except (WeftError, TimeoutError) as error:
         message = f"the queues cannot be looked at: {error or 'no answer in time'}"
         return [Finding("workers", Health.FAIL, message, "look again; the log of the servers may say more")]
+    start = (
+        "celery -A weft.celery worker -Q weft." if settings.transport == "celery" else "weft worker --queues "
+    )
     found = [
         Finding(
             "workers",
             Health.WARN,
             f"{queue.depth} tasks wait in the queue {queue.name!r}, and no worker serves it",
-            f"start one: weft worker --queues {queue.name}",
+            f"start one: {start}{queue.name}",
         )
         for queue in queues
         if queue.depth and not any(serves(worker, queue.name) for worker in workers)

@@ -65,7 +65,9 @@ def up(
     registry = load_registry(settings)
     with bind(host, port) as bound:
         if kind is SetUp.FLEET:
-            every = ("api", "orchestrator", "worker")
+            every = ["api", "orchestrator"]
+            if settings.transport != "celery":
+                every.append("worker")
             work = _serve_fleet("up", settings, registry, bound=bound, roles=every, migrates=True)
         else:
             work = _serve_alone(settings, registry, bound)
@@ -109,6 +111,10 @@ def worker(
     from weft.settings import read_settings
 
     settings, warnings = read_settings(flags={"worker_concurrency": concurrency})
+    if settings.transport == "celery":
+        raise SettingsError(
+            "WEFT_TRANSPORT is celery: the workers are Celery's; run `celery -A weft.celery worker`"
+        )
     named = None
     if queues is not None:
         named = frozenset(name for part in queues.split(",") if (name := part.strip()))
@@ -264,10 +270,8 @@ async def _migrate(settings: Settings) -> None:
 
 def set_up_of(settings: Settings) -> SetUp:
     """Say what the settings make of weft; raises SettingsError where they do not fit together."""
-    if settings.transport != "auto":
-        raise SettingsError(
-            f"WEFT_TRANSPORT is {settings.transport}, which comes with a later release; unset it"
-        )
+    if settings.transport == "celery":
+        _require_celery(settings)
     if settings.redis_url is None:
         return SetUp.FOLDER if settings.database_url is None else SetUp.DATABASE
     if settings.database_url is None:
@@ -276,6 +280,17 @@ def set_up_of(settings: Settings) -> SetUp:
             "process on a data folder"
         )
     return SetUp.FLEET
+
+
+def _require_celery(settings: Settings) -> None:
+    names = ("redis_url", "database_url", "celery_broker_url")
+    missing = [f"WEFT_{name.upper()}" for name in names if getattr(settings, name) is None]
+    if missing:
+        raise SettingsError(f"WEFT_TRANSPORT is celery: set {' and '.join(missing)} too")
+    from importlib.util import find_spec
+
+    if find_spec("celery") is None:
+        raise SettingsError("WEFT_TRANSPORT is celery, which is not installed: install weft[celery]")
 
 
 def _require_fleet(settings: Settings, role: str) -> None:

@@ -9,7 +9,7 @@ methods of the ports are the steps of the walk, so their names say what a crash 
     store.start           attempts are in hand             store.report      results are on their way
     store.close           an execution is let go           transport.publish executions are announced
     transport.read        results are in hand              transport.ack     results are done with
-    transport.ack_tasks   tasks are done with
+    transport.ack_tasks   tasks are done with              transport.send    tasks that were moved are sent
 
 Nothing of this exists in an engine that was not given to ``crashing``.
 """
@@ -40,6 +40,7 @@ STEPS = (
     "store.start",
     "store.report",
     "store.close",
+    "transport.send",
     "transport.publish",
     "transport.read",
     "transport.ack",

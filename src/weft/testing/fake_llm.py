@@ -7,7 +7,8 @@ behaviour per request::
         llm.script(rate_limited(1), failed(500), cut(), malformed(), reply("Hello."))
         settings = Settings(llm_base_url=llm.base_url, llm_model="fake")
 
-``python -m weft.testing.fake_llm`` runs it on its own and prints its base URL.
+``python -m weft.testing.fake_llm`` runs it on its own and prints its base URL; ``GET {base_url}/calls`` says
+how many calls have come, and how many of them at most within a second.
 """
 
 from __future__ import annotations
@@ -159,6 +160,8 @@ class FakeLLM(HttpServer):
         path = request.target.partition("?")[0]
         if request.method == "GET" and path.endswith("/models"):
             return json_answer({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        if request.method == "GET" and path.endswith("/calls"):
+            return json_answer({"calls": len(self.requests), "most_within_a_second": self.most_within(1.0)})
         if request.method != "POST" or not path.endswith("/chat/completions"):
             return failed(404, f"There is no {request.method} {path}")
         try:

@@ -5,7 +5,8 @@ weft before a test asks for it.
 
 The servers are real, and the tests' own: they are started when the first test asks for one, once in each
 process of pytest-xdist, and end with it. Where there can be none a test fails, and says what to do; none is
-skipped.
+skipped. What pip cannot bring (RabbitMQ, a browser) an ordinary user need not have: there such a test is
+reported as not run, with the remedy. Under ``CI`` it fails.
 """
 
 from __future__ import annotations
@@ -18,13 +19,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from weft.testing.postgres_server import PostgresServer
+    from weft.testing.rabbitmq_server import RabbitServer
     from weft.testing.redis_server import RedisServer
     from weft.testing.workflows import WeftRun
 
 _NUMBERS = count(1)
+
+_NOT_RUN = "not run: "
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not run, and what would let it: a quiet run shows no reasons."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    reasons = [str(about[2]).removeprefix("Skipped: ") for about in skipped if isinstance(about, tuple)]
+    for reason in sorted({reason for reason in reasons if reason.startswith(_NOT_RUN)}):
+        terminalreporter.write_line(f"tests {reason} ({reasons.count(reason)} of them)", yellow=True)
 
 
 @pytest.fixture
@@ -55,6 +67,18 @@ def postgres_server() -> Iterator[PostgresServer]:
 
         given = os.environ.get("WEFT_TEST_POSTGRES_URL")
         server = (PostgresServer.at(given) if given else PostgresServer()).__enter__()
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server() -> Iterator[RabbitServer]:
+    """Give a RabbitMQ that all tests of this process share."""
+    with or_not_run():
+        from weft.testing.rabbitmq_server import RabbitServer
+
+        given = os.environ.get("WEFT_TEST_RABBITMQ_URL")
+        server = (RabbitServer.at(given) if given else RabbitServer()).__enter__()
     with server:
         yield server
 
@@ -106,13 +130,28 @@ def worker_id_or_main() -> str:
 
 @contextmanager
 def _or_fail() -> Iterator[None]:
+    """Fail with the remedy where there is no server."""
+    problem = yield from _absent()
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
+
+
+@contextmanager
+def or_not_run() -> Iterator[None]:
+    """Report as not run, with the remedy, where there is none of what pip cannot bring; under CI, fail."""
+    problem = yield from _absent()
+    if problem is not None and os.environ.get("CI"):
+        pytest.fail(problem, pytrace=False)
+    if problem is not None:
+        pytest.skip(f"{_NOT_RUN}{problem}")
+
+
+def _absent() -> Generator[None, None, str | None]:
     from weft.errors import NoServerError
 
-    problem: NoServerError | None = None
     try:
         yield
     except NoServerError as error:
-        problem = error
-    # Not where it was caught: pytest would print both.
-    if problem is not None:
-        pytest.fail(str(problem), pytrace=False)
+        # Nothing is raised where it was caught: pytest would print both.
+        return str(error)
+    return None

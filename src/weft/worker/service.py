@@ -17,13 +17,13 @@ from weft.errors import StoreError
 from weft.feed.contract import node_started
 from weft.limits.contract import Ticket
 from weft.store.contract import Answer, Held, Started, StartRequest, WorkerSight, WorkerState
+from weft.transport.contract import TaskDelivery
 from weft.worker.lease import Heart, LoopHeart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from weft.ports import Ports
-    from weft.transport.contract import TaskDelivery
     from weft.worker.run import Runner
 
 log = logging.getLogger("weft.worker")
@@ -60,6 +60,8 @@ class Worker:
         # By nonce: what is in hand, and what runs it.
         self._held: dict[str, Held] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        # By nonce: who waits until it is no longer in hand.
+        self._waiting: dict[str, asyncio.Future[None]] = {}
         self._finished: list[tuple[Result, str]] = []
         self._slot_freed = asyncio.Event()
         self._ended = asyncio.Event()
@@ -207,10 +209,38 @@ class Worker:
         if instant:
             await self._ports.store.report(instant, nonces)
 
+    def can_run(self, task: Task) -> bool:
+        """Say whether it has the task's handler."""
+        return task.handler in self._runner
+
+    async def carry(self, task: Task) -> bool:
+        """Run a task that came by another way than ``fetch``, and return when how it ended is on its way.
+
+        False: its attempt is not ours. Cancelling this asks the handler to stop, and lets the lease run out.
+        """
+        started = await begin([TaskDelivery(0, task)], self._ports, worker=self.name)
+        if not started:
+            return False
+        ((task, held),) = started
+        gone = self._waiting[held.nonce] = asyncio.get_running_loop().create_future()
+        self._held[held.nonce] = held
+        running = self._running[held.nonce] = asyncio.create_task(self._run(task, held))
+        try:
+            await asyncio.shield(gone)
+        except asyncio.CancelledError:
+            running.cancel()
+            await gone
+            raise
+        return True
+
     async def _run(self, task: Task, held: Held) -> None:
         try:
             task = await self._runner.whole(task)
-            result = await self._runner.small(await self._runner.run(task, held.started_at))
+            if self._runner.instant(task):
+                result = self._runner.run_instant(task, held.started_at)
+            else:
+                result = await self._runner.run(task, held.started_at)
+            result = await self._runner.small(result)
         except asyncio.CancelledError:
             self._let_go(held)
             raise
@@ -225,8 +255,14 @@ class Worker:
 
     def _let_go(self, held: Held) -> None:
         self._running.pop(held.nonce, None)
-        self._held.pop(held.nonce, None)
+        self._free(held.nonce)
+
+    def _free(self, nonce: str) -> None:
+        self._held.pop(nonce, None)
         self._slot_freed.set()
+        gone = self._waiting.pop(nonce, None)
+        if gone is not None and not gone.done():
+            gone.set_result(None)
 
     def _stop_attempts(self, lost: Sequence[Held]) -> None:
         for held in lost:
@@ -259,8 +295,7 @@ class Worker:
         await self._ports.store.report([result for result, _ in finished], [nonce for _, nonce in finished])
         del self._finished[: len(finished)]
         for _, nonce in finished:
-            self._held.pop(nonce, None)
-        self._slot_freed.set()
+            self._free(nonce)
 
 
 async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str) -> list[tuple[Task, Held]]:
@@ -280,6 +315,8 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
     ours = []
     for task, request, start in zip(tasks, requests, started, strict=True):
         if start.answer is Answer.YES:
+            if task.queued_at != start.queued_at:
+                task = replace(task, queued_at=start.queued_at)
             held = Held(
                 task.execution_id,
                 task.generation,

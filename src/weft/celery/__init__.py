@@ -1,0 +1,75 @@
+"""Celery's workers as the workers of a fleet, with ``WEFT_TRANSPORT=celery``.
+
+``celery -A weft.celery worker`` serves the queues of all handlers it has. An app of your own does the same
+when it has ``include=["weft.celery"]`` and, among its ``task_queues``, those of ``queues()``. ``batch()``
+starts a workflow for many inputs as a group of Celery tasks, and aggregates how they end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+
+from weft.celery.attempt import run_attempt
+from weft.celery.batch import BATCHES, aggregate, batch, execute
+from weft.celery.process import read_fleet_settings
+from weft.cli.local import load_registry
+from weft.errors import SettingsError
+from weft.settings import read_settings
+from weft.transport.celery import celery_queue
+
+__all__ = ["aggregate", "app", "batch", "execute", "queues", "run_attempt"]
+
+# Of each attempt its state stays in Redis for so long, for whoever watches Celery.
+_RESULT_SECONDS = 3600
+
+
+def queues(*names: str) -> list[Any]:
+    """Give the broker's queues of these queues of nodes, or of all handlers; and that of batches.
+
+    To be used in ``task_queues``. The queue of a node is the name of its handler unless the node names one.
+    All handlers are those of weft, of installed packages and of the modules in ``WEFT_IMPORTS``.
+    """
+    if not names:
+        settings, _ = read_settings()
+        names = tuple(load_registry(settings).names())
+    return [*map(celery_queue, names), BATCHES]
+
+
+def _configuration() -> dict[str, Any]:
+    """Configure the app: when it is first used, not when an app of somebody else imports this."""
+    settings = read_fleet_settings()
+    if settings.celery_broker_url is None:
+        raise SettingsError("WEFT_CELERY_BROKER_URL is not set: `celery -A weft.celery` needs a broker")
+    assert settings.redis_url is not None
+    return {
+        "broker_url": settings.celery_broker_url,
+        "broker_connection_retry_on_startup": True,
+        "result_backend": _backend(settings.redis_url),
+        "result_expires": _RESULT_SECONDS,
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "task_track_started": True,
+        # With -c 1 and less there would be one more in hand than runs: a long attempt would hold it up.
+        "worker_prefetch_multiplier": 1,
+        "task_queues": queues(),
+        "task_default_queue": BATCHES.name,
+        # For a queue that is named by -Q alone.
+        "task_queue_max_priority": BATCHES.max_priority,
+    }
+
+
+def _backend(redis_url: str) -> str:
+    if redis_url.startswith("rediss://") and "ssl_cert_reqs" not in redis_url:
+        # Celery insists on being told.
+        return f"{redis_url}{'&' if '?' in redis_url else '?'}ssl_cert_reqs=required"
+    return redis_url
+
+
+# Not the current app: that is for who imports this to say.
+app = Celery("weft", set_as_current=False)
+app.add_defaults(_configuration)

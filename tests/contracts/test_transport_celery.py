@@ -1,0 +1,248 @@
+"""The transport by a Celery broker, held against its contract on both brokers.
+
+Its tasks are taken by Celery's workers, which have no ``fetch``. Here they are taken from the broker as a
+worker's consumer does: without acknowledgement, and given back when the one who took them is gone. What a
+broker does otherwise than a stream is said in place of the test that it is another for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kombu import Connection
+from tests.celery.harness import empty
+from tests.contracts.test_transport_redis import RedisTransportContract
+
+from weft.core.envelope import pack_json, unpack_json
+from weft.core.task import PRIORITIES
+from weft.testing.transport_contract import GrowOld, a_result, a_task, fetch, numbers
+from weft.transport.celery import CeleryTransport, celery_queue, limits
+from weft.transport.contract import QueueSight, TaskDelivery, Transport
+from weft.transport.redis_streams import RedisStreams
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Container, Sequence
+
+    from weft.redis.connection import Redis
+    from weft.testing.rabbitmq_server import RabbitServer
+    from weft.testing.redis_server import RedisServer
+
+# The queues of the contract's tests.
+QUEUES = ("a", "b", "c", "q", "long", "short", "mine", "other", "nobody")
+GRACE_SECONDS = 10.0
+
+
+class TakingTransport(CeleryTransport):
+    """Takes tasks from the broker, each consumer by a connection of its own."""
+
+    def __init__(self, redis: Redis, broker_url: str) -> None:
+        super().__init__(redis, broker_url=broker_url, grace_seconds=GRACE_SECONDS)
+        self._url = broker_url
+        self._connections: dict[str, Connection] = {}
+        self._messages: dict[int | str, Any] = {}
+
+    async def fetch(
+        self,
+        consumer: str,
+        *,
+        queues: Collection[str] | None,
+        limit: int,
+        wait_seconds: float,
+        handlers: Container[str] | None = None,
+    ) -> Sequence[TaskDelivery]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds
+        while True:
+            taken = self._take_from_broker(consumer, list(queues or QUEUES), limit, handlers)
+            if taken or loop.time() >= until:
+                return taken
+            await asyncio.sleep(0.005)
+
+    def _take_from_broker(
+        self, consumer: str, queues: list[str], limit: int, handlers: Container[str] | None
+    ) -> list[TaskDelivery]:
+        channel = self._connection(consumer).default_channel
+        taken: list[TaskDelivery] = []
+        unwanted = []
+        for name in queues:
+            queue = celery_queue(name)(channel)
+            queue.declare()
+            while len(taken) < limit and (message := queue.get()) is not None:
+                (text,), _, _ = message.payload
+                task = unpack_json(text)
+                if handlers is not None and task.handler not in handlers:
+                    unwanted.append(message)
+                    continue
+                identity = len(self._messages)
+                self._messages[identity] = message
+                taken.append(TaskDelivery(identity, task))
+        # As a worker does that was given what it cannot run.
+        for message in reversed(unwanted):
+            message.requeue()
+        return taken
+
+    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+        for identity in ids:
+            message = self._messages[identity]
+            if not message.acknowledged:
+                message.ack()
+
+    async def die(self, consumer: str) -> None:
+        """Let a consumer be gone, as one that was killed is."""
+        self._connections.pop(consumer).release()
+
+    async def close(self) -> None:
+        for consumer in list(self._connections):
+            await self.die(consumer)
+        await super().close()
+
+    def _connection(self, consumer: str) -> Connection:
+        if consumer not in self._connections:
+            self._connections[consumer] = Connection(self._url)
+        return self._connections[consumer]
+
+
+class CeleryTransportContract(RedisTransportContract):
+    @pytest.fixture
+    def broker_url(self) -> str:
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def transport(self, redis: Redis, broker_url: str) -> AsyncIterator[Transport]:
+        empty(broker_url, *QUEUES)
+        # The store does this in the step that moves a node.
+        for name in QUEUES:
+            await redis.call("SADD", redis.partitions[0].lanes, f"{name}|echo|1")
+        transport = TakingTransport(redis, broker_url)
+        yield transport
+        await transport.close()
+
+    # -- what a broker does otherwise ------------------------------------------------------------------
+
+    async def test_what_is_not_acknowledged_comes_again_to_another(  # type: ignore[override]
+        self, transport: TakingTransport, grow_old: GrowOld
+    ) -> None:
+        """The broker gives it to another when the one who has it is gone; nobody has to claim it."""
+        await transport.send([a_task(0), a_task(1)])
+        first, _ = await fetch(transport, "dies", queues=["q"])
+        await transport.ack_tasks("dies", [first.id])
+        await transport.die("dies")
+        assert numbers(await fetch(transport, "lives", queues=["q"], wait_seconds=5)) == [1]
+        assert await transport.claim("lives", idle_seconds=0, limit=10) == ([], [])
+
+    async def test_what_was_taken_lately_is_not_claimed(  # type: ignore[override]
+        self, transport: TakingTransport, grow_old: GrowOld
+    ) -> None:
+        """Nor is what was taken long ago: that a worker is slow is for the lease to judge."""
+        await transport.send([a_task(0)])
+        await fetch(transport, "slow", queues=["q"])
+        assert numbers(await fetch(transport, "other", queues=["q"])) == []
+        assert await transport.claim("other", idle_seconds=0, limit=10) == ([], [])
+
+    async def test_a_claim_takes_no_more_than_it_was_told_to(
+        self, transport: Transport, grow_old: GrowOld
+    ) -> None:
+        """Of results, that is."""
+        await transport.publish([a_result(number) for number in range(5)])
+        await transport.read("dies", limit=10, wait_seconds=0)
+        await grow_old(30)
+        taken = [len((await transport.claim("lives", idle_seconds=30, limit=2))[0]) for _ in range(3)]
+        assert taken == [2, 2, 1]
+
+    async def test_one_claim_finds_messages_and_tasks(  # type: ignore[override]
+        self, transport: Transport, grow_old: GrowOld, redis: Redis
+    ) -> None:
+        """Tasks among them that were on streams before the fleet used Celery: they are sent anew."""
+        streams = RedisStreams(redis)
+        await streams.send([a_task(1)])
+        await streams.fetch("dies", queues=["q"], limit=1, wait_seconds=0)
+        await transport.publish([a_result(0)])
+        await transport.read("dies", limit=10, wait_seconds=0)
+        await grow_old(30)
+        messages, tasks = await transport.claim("lives", idle_seconds=30, limit=10)
+        assert (len(messages), numbers(tasks)) == (1, [1])
+        await CeleryTransport.ack_tasks(transport, "lives", [one.id for one in tasks])  # type: ignore[arg-type]
+        await grow_old(30)
+        assert (await transport.claim("lives", idle_seconds=30, limit=10))[1] == []
+
+    async def test_an_acknowledgement_again_is_harmless(self, transport: Transport) -> None:
+        await transport.send([a_task(0), a_task(1)])
+        first, second = await fetch(transport, queues=["q"])
+        for _ in range(2):
+            await transport.ack_tasks("w", [first.id])
+        await transport.ack_tasks("w", [second.id])
+        await CeleryTransport.ack_tasks(transport, "w", [0])  # type: ignore[arg-type]
+
+    async def test_a_task_whose_handler_one_lacks_waits_for_another_who_has_it(
+        self, transport: Transport
+    ) -> None:
+        """It goes back to the queue, and to the place that it had."""
+        await transport.send([a_task(number, handler=("a", "b")[number % 2]) for number in range(4)])
+        assert numbers(await fetch(transport, queues=["q"], handlers=["b"])) == [1, 3]
+        assert numbers(await fetch(transport, queues=["q"], handlers=["b"])) == []
+        await transport.send([a_task(4, handler="b"), a_task(5, handler="a")])
+        assert numbers(await fetch(transport, queues=["q"], handlers=["a"])) == [0, 2, 5]
+        assert numbers(await fetch(transport, queues=["q"])) == [4]
+
+    async def test_no_priority_is_starved_by_those_above_it(self, transport: Transport) -> None:
+        """This is not promised here: a broker gives what is more urgent, as long as there is any."""
+        await transport.send([a_task(0, priority=PRIORITIES["low"])])
+        await transport.send([a_task(1, priority=PRIORITIES["high"])])
+        assert numbers(await fetch(transport, queues=["q"], limit=1)) == [1]
+        assert numbers(await fetch(transport, queues=["q"], limit=1)) == [0]
+
+    async def test_no_queue_is_starved_by_a_longer_one(self, transport: Transport) -> None:
+        """In what order a worker looks at its queues is Celery's to say; none keeps another from it."""
+        await transport.send([a_task(number, queue="long") for number in range(10)])
+        await transport.send([a_task(1000, queue="short")])
+        assert numbers(await fetch(transport, queues=["short"])) == [1000]
+
+    async def test_a_batch_is_shared_between_the_queues_and_filled(self, transport: Transport) -> None:
+        await transport.send([a_task(number, queue="long") for number in range(300)])
+        assert numbers(await fetch(transport, queues=["short", "long"], limit=300)) == list(range(300))
+
+    async def test_the_depth_of_each_queue_is_shown(self, transport: Transport) -> None:
+        """A broker says how many wait. Since when, and how many are in hand, it does not say."""
+        await transport.send([a_task(number, queue="a") for number in range(3)])
+        await transport.send([a_task(9, queue="b")])
+        await fetch(transport, queues=["a"], limit=1)
+        shown = {sight.name: sight for sight in await transport.queues()}
+        assert shown.keys() == set(QUEUES)
+        assert (shown["a"], shown["b"]) == (QueueSight("a", 2, 0, None), QueueSight("b", 1, 0, None))
+        assert shown["nobody"] == QueueSight("nobody", 0, 0, None)
+
+    # -- what Celery is told ---------------------------------------------------------------------------
+
+    async def test_a_message_is_json_with_limits_and_tells_nobody_what_is_in_it(
+        self, transport: TakingTransport
+    ) -> None:
+        task = a_task(0, timeout_seconds=7.0, config=b'{"text":"private"}')
+        await transport.send([task])
+        (taken,) = await fetch(transport, queues=["q"])
+        message = transport._messages[taken.id]
+        assert (message.content_type, message.content_encoding) == ("application/json", "utf-8")
+        assert message.payload[0] == [pack_json(task)]
+        soft, hard = limits(7.0, GRACE_SECONDS)
+        assert 7.0 + GRACE_SECONDS < soft < hard
+        assert message.headers["timelimit"] == [hard, soft]
+        assert (message.headers["task"], message.headers["id"]) == ("weft.run", "x1:n0:1")
+        assert (message.headers["retries"], message.headers["eta"]) == (0, None)
+        assert "private" not in str(message.headers)
+
+
+class TestCeleryOnRedis(CeleryTransportContract):
+    @pytest.fixture
+    def broker_url(self, redis_url: str, redis_server: RedisServer) -> str:
+        # Another database of the same server.
+        server, _, database = redis_url.rpartition("/")
+        url = f"{server}/{8 + int(database)}"
+        redis_server.execute("FLUSHDB", url=url)
+        return url
+
+
+class TestCeleryOnRabbit(CeleryTransportContract):
+    @pytest.fixture
+    def broker_url(self, rabbitmq_server: RabbitServer) -> str:
+        return rabbitmq_server.url

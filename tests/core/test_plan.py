@@ -78,6 +78,11 @@ def test_a_rule_that_does_not_wait_for_all_parents_is_noted(rule: str, early: bo
     )
 
 
+def test_a_node_that_is_never_to_be_run_twice_is_noted() -> None:
+    assert plan_of({"id": "a"}, {"id": "b", "delivery": "at_most_once"}).has_at_most_once
+    assert not plan_of({"id": "a"}, {"id": "b"}).has_at_most_once
+
+
 def test_failures_are_handled_by_direct_dependents_with_one_failed() -> None:
     plan = plan_of(
         {"id": "a"},

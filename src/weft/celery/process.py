@@ -76,9 +76,12 @@ class WorkerProcess:
         self._queues = queues
         self._fleet: Fleet | None = None
         self._is_up = threading.Event()
+        self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weft-celery-worker", daemon=True)
         self._thread.start()
         self._is_up.wait()
+        if self._fleet is None:
+            raise RuntimeError("the worker could not be started") from self._failed
 
     def do(self, work: Callable[[Fleet], Awaitable[T]]) -> Work[T]:
         """Have something done on its loop, as soon as its servers are there."""
@@ -98,8 +101,14 @@ class WorkerProcess:
         self._thread.join()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(self._serve())
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(self._serve())
+        except BaseException as error:
+            self._failed = error
+            raise
+        finally:
+            self._is_up.set()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.collector import collector_paused
-from weft.core.definition import Definition, Node, TriggerRule, digest, read_definition
+from weft.core.definition import Definition, Delivery, Node, TriggerRule, digest, read_definition
 from weft.core.expression import Expression, compile_expression
 from weft.core.graph import Graph
 from weft.core.payload import encode
@@ -45,6 +45,8 @@ class Plan:
     wanted: Mapping[str, Collection[str]]
     # Whether some node may run while others before it have not settled.
     has_early_rules: bool
+    # Whether some node is never to be run twice.
+    has_at_most_once: bool
     # Per node that has any: the direct dependents that handle its failure.
     failure_handlers: Mapping[str, tuple[str, ...]]
     # The nodes whose outputs are the execution's, where the definition has no `output` of its own.
@@ -146,6 +148,7 @@ def assemble(
         },
         needs=needs,
         has_early_rules=has_early_rules,
+        has_at_most_once=any(node.delivery is Delivery.AT_MOST_ONCE for node in definition.nodes),
         wanted=wanted,
         failure_handlers={node_id: tuple(handling) for node_id, handling in handlers.items()},
         output_ids=output_nodes or graph.leaves,

@@ -171,11 +171,17 @@ class QuickRecorder:
             self.forget(kept)
             return {}
         # What changes nothing is not written, so nothing would say whether it was judged by what is so still.
-        idle = [id_ for id_, row in before.items() if ledger.changes.executions[id_].seq == row.seq]
-        for id_ in idle:
+        # And of letters and caches no statement here knows.
+        left_out = {id_ for id_, row in before.items() if ledger.changes.executions[id_].seq == row.seq}
+        left_out |= {id_ for id_, _, _ in ledger.changes.letter_states}
+        left_out |= {letter.execution_id for letter in ledger.changes.letters}
+        for id_ in left_out:
             del before[id_], standings[id_], ledger.changes.executions[id_]
             ledger.changes.nodes.pop(id_, None)
-        self.forget(idle)
+        if left_out:
+            events_left = [event for event in ledger.changes.events if event.execution not in left_out]
+            ledger.changes.events = events_left
+            self.forget(left_out)
         if not before:
             return {}
         numbers = {id_: seen.number for id_, seen in kept.items()}

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.core.definition import Delivery
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -37,11 +35,8 @@ class Seen(msgspec.Struct, eq=False):
 
 def may_be_kept(plan: Plan) -> bool:
     """Say whether executions of a plan are few rows, and change with every commit what is compared."""
-    return len(plan.nodes) <= _MAX_NODES and not any(
-        # To issue an attempt changes a node's row alone.
-        node.delivery is Delivery.AT_MOST_ONCE
-        for node in plan.nodes.values()
-    )
+    # To issue an attempt changes a node's row alone.
+    return len(plan.nodes) <= _MAX_NODES and not plan.has_at_most_once
 
 
 class Recent:

@@ -7,10 +7,12 @@ over. No wheel carries RabbitMQ. Where nothing is found there is an error that s
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -258,13 +260,16 @@ def _is_installed(package: str) -> bool:
     # The runlevel keeps the package from starting a server of the system's own.
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     commands = (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package])
-    return all(
-        subprocess.run(  # noqa: S603
-            ["apt-get", *command],  # noqa: S607 - the system's own
-            env=environment,
-            capture_output=True,
-            check=False,
-        ).returncode
-        == 0
-        for command in commands
-    )
+    with (Path(tempfile.gettempdir()) / "weft-apt.lock").open("w") as lock:
+        # Tests run in several processes, and apt-get does not wait for its like.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return all(
+            subprocess.run(  # noqa: S603
+                ["apt-get", *command],  # noqa: S607 - the system's own
+                env=environment,
+                capture_output=True,
+                check=False,
+            ).returncode
+            == 0
+            for command in commands
+        )

@@ -252,6 +252,10 @@ class Fleet:
                 fault = told if isinstance(error, SchemaError) else _AWAY
                 self._faults["store" if isinstance(error, StoreError) else "journal"] = fault
                 await asyncio.sleep(_LOOK_SECONDS)
+            except Exception:
+                # Our own bug, or a port's: said loudly, or the process would wait and nobody know for what.
+                log.exception("fleet.broken")
+                await asyncio.sleep(_LOOK_SECONDS)
             else:
                 self._faults |= dict.fromkeys(names)
                 return

@@ -653,6 +653,15 @@ async def test_a_node_takes_less_than_a_kilobyte(journal: PostgresJournal, direc
     assert used / 5_000 < 1_000
 
 
+async def test_a_journal_that_is_opened_once_more_has_one_writer_still(journal: PostgresJournal) -> None:
+    """As where the first call after it fails. Two would write in each other's transactions."""
+    await journal.open()
+    writers = [task for task in asyncio.all_tasks() if task.get_name() == "weft-journal-writer"]
+    assert len(writers) == 1
+    run = await Recording.start(journal, locked("a"))
+    assert (await run.completed("a")).verdict is Verdict.ACCEPTED
+
+
 async def test_a_journal_is_closed_after_what_waits(journal_url: str) -> None:
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(opened(journal_url))

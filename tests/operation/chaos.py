@@ -1,8 +1,9 @@
 """``weft up`` killed again and again while it works for a service that writes down every call.
 
-``./dev chaos [--kills N] [--seed S]`` runs it for longer than the tests do. Three witnesses are held against
-each other, after every death and at the end: the service (what was called, and with which token each call was
-answered), the journal (what was accepted; read while no server lives) and the API (what a user sees).
+``./dev chaos [--kills N] [--seed S]`` runs it for longer than the tests do; ``./dev chaos --fleet`` is
+``tests/fleet/chaos.py``. Three witnesses are held against each other, after every death and at the end: the
+service (what was called, and with which token each call was answered), the journal (what was accepted; read
+while no server lives) and the API (what a user sees).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,7 +155,7 @@ class Chaos:
             await self.submit(api, 0)
             executions = [await api.terminal(execution_id) for execution_id in self.accepted.values()]
             histories = [await api.history(shown["id"]) for shown in executions]
-            listed = await _list(api)
+            listed = await api.executions()
             assert await server.stop() == 0
         await self.look()
         assert len(set(self.accepted.values())) == len(self.submitted)
@@ -192,17 +194,6 @@ class Chaos:
         assert check(self.graph, trace, max_attempts=1 + self.kills) == []
 
 
-async def _list(api: Api) -> list[str]:
-    ids: list[str] = []
-    cursor = ""
-    while True:
-        page = await api.get(f"/v1/executions?limit=500{cursor}")
-        ids += [item["id"] for item in page["items"]]
-        if page["next_cursor"] is None:
-            return ids
-        cursor = f"&cursor={page['next_cursor']}"
-
-
 async def kill_at_random(folder: Path, *, seed: int, kills: int, say: bool = False) -> Chaos:
     """Kill so many servers, a few executions for each, and check what came of it all."""
     chaos = Chaos(folder, seed=seed)
@@ -235,17 +226,62 @@ async def kill_all_at_once(folder: Path, *, seed: int, executions: int = 200) ->
     return chaos
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="./dev chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
+DESCRIPTION = """\
+Kill and disturb real processes at random moments, and check that nothing is lost and nothing
+counts twice. The same seed draws the same faults. Code 1: something is broken, and it is said what.
+
+Without --fleet: servers of `weft up`, one after the other, each ended with kill -9.
+With --fleet: two APIs, two orchestrators and two workers, under load. They are killed and stopped,
+Redis is emptied, Redis and PostgreSQL are restarted, connections are slow, reset and silent.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="./dev chaos", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", metavar="S", type=int, default=1, help="of everything that is drawn (1)")
+    parser.add_argument(
+        "--kills", metavar="N", type=int, help="without --fleet: so many servers are killed (200)"
+    )
+    parser.add_argument("--fleet", action="store_true", help="a whole fleet, and faults of all kinds")
+    parser.add_argument(
+        "--minutes", metavar="M", type=float, help="with --fleet: so long there are faults (5)"
+    )
+    parser.add_argument(
+        "--executions", metavar="N", type=int, help="with --fleet: so many are submitted meanwhile (500)"
+    )
     given = parser.parse_args(arguments)
+    if given.fleet:
+        if given.kills is not None:
+            parser.error("--kills is for one server; a fleet has --minutes")
+        # Only here: the other way needs none of its servers.
+        from tests.fleet.chaos import command
+
+        minutes = 5.0 if given.minutes is None else given.minutes
+        executions = 500 if given.executions is None else given.executions
+        if minutes <= 0 or executions < 1:
+            parser.error("--minutes and --executions have to be above 0")
+        return command(seed=given.seed, minutes=minutes, executions=executions)
+    if given.minutes is not None or given.executions is not None:
+        parser.error("--minutes and --executions are for a --fleet")
+    try:
+        _kill_one_server(seed=given.seed, kills=200 if given.kills is None else given.kills)
+    except KeyboardInterrupt:
+        _say(f"ended before its time; seed {given.seed}")
+        return 130
+    except AssertionError as error:
+        traceback.print_exc()
+        _say(f"broken, with --seed {given.seed}: {error}")
+        return 1
+    return 0
+
+
+def _kill_one_server(*, seed: int, kills: int) -> None:
     begun = time.monotonic()
     runs: dict[str, Callable[[Path], Coroutine[Any, Any, Chaos]]] = {
-        "200 executions in flight, all killed": lambda at: kill_all_at_once(at, seed=given.seed),
-        f"{given.kills} kills at random moments": lambda at: kill_at_random(
-            at, seed=given.seed, kills=given.kills, say=True
-        ),
+        "200 executions in flight, all killed": lambda at: kill_all_at_once(at, seed=seed),
+        f"{kills} kills at random moments": lambda at: kill_at_random(at, seed=seed, kills=kills, say=True),
     }
     for what, run in runs.items():
         with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
@@ -256,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{what}: {executions:,} executions, {nodes:,} nodes, {calls:,} calls, {calls - nodes:,} of them "
             "repeated; nothing lost, nothing settled ran again"
         )
-    _say(f"seed {given.seed}, {time.monotonic() - begun:.0f} s")
+    _say(f"seed {seed}, {time.monotonic() - begun:.0f} s")
 
 
 def _say(text: str) -> None:
@@ -265,4 +301,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

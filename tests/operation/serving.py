@@ -186,3 +186,14 @@ class Api:
             if page["next_cursor"] is None:
                 return events
             cursor = f"&after={page['next_cursor']}"
+
+    async def executions(self) -> list[str]:
+        """Give the ids of all executions."""
+        ids: list[str] = []
+        cursor = ""
+        while True:
+            page = await self.get(f"/v1/executions?limit=500{cursor}")
+            ids += [item["id"] for item in page["items"]]
+            if page["next_cursor"] is None:
+                return ids
+            cursor = f"&cursor={page['next_cursor']}"

@@ -103,7 +103,9 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._serve(), name="weft-journal-writer")
+        """Begin to serve; once more does nothing: two would write in each other's transactions."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._serve(), name="weft-journal-writer")
 
     async def stop(self) -> None:
         """End after the calls that wait already."""

@@ -66,7 +66,8 @@ class Worker:
         self._slot_freed = asyncio.Event()
         self._ended = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
-        self._fetch: asyncio.Future[Sequence[TaskDelivery]] | None = None
+        # Between a fetch and the starts it led to there is no good place to stop.
+        self._is_fetching = False
         self._state = WorkerState.ALIVE
         self._started_at = 0
         self._about: WorkerSight | None = None
@@ -127,10 +128,9 @@ class Worker:
         """Take nothing more; let what runs end within the grace time, and hand back the rest at once."""
         fetching, reporting = self._loops
         self._state = WorkerState.DRAINING
-        # Between a fetch and the starts it led to there is no good place to stop: those are ended first.
         self._slot_freed.set()
-        if self._fetch is not None:
-            self._fetch.cancel()
+        if self._is_fetching:
+            fetching.cancel()
         await fetching
         with suppress(StoreError):
             await self._ports.transport.leave(self.name)
@@ -168,18 +168,7 @@ class Worker:
                 await self._slot_freed.wait()
                 continue
             try:
-                self._fetch = asyncio.ensure_future(
-                    self._ports.transport.fetch(
-                        self.name,
-                        queues=self.queues,
-                        limit=self.free_slots,
-                        wait_seconds=_FETCH_SECONDS,
-                        handlers=self._runner,
-                    )
-                )
-                deliveries = await self._fetch
-                self._fetch = None
-                await self.take(deliveries)
+                await self.take(await self._fetch())
             except asyncio.CancelledError:
                 if self._is_draining():
                     return
@@ -193,6 +182,19 @@ class Worker:
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
             # Ports in memory never make us wait: let the others have a turn.
             await asyncio.sleep(0)
+
+    async def _fetch(self) -> Sequence[TaskDelivery]:
+        self._is_fetching = True
+        try:
+            return await self._ports.transport.fetch(
+                self.name,
+                queues=self.queues,
+                limit=self.free_slots,
+                wait_seconds=_FETCH_SECONDS,
+                handlers=self._runner,
+            )
+        finally:
+            self._is_fetching = False
 
     async def take(self, deliveries: Sequence[TaskDelivery]) -> None:
         """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""

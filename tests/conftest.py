@@ -11,6 +11,7 @@ import pytest
 
 from weft.errors import NoServerError
 from weft.journal.postgres_schema import migrate
+from weft.testing.redis_cluster import RedisCluster
 from weft.testing.server_binaries import find_postgres, find_redis
 
 # A check that fails there says what it saw.
@@ -39,6 +40,20 @@ def journal_url(postgres_server: PostgresServer, migrated_database: str) -> Iter
     name = f"{migrated_database}_{next(_NUMBERS)}"
     yield postgres_server.create_database(name, template=migrated_database)
     postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """Give a cluster of three servers that all tests of this process share: for those that leave it whole."""
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster_url(redis_cluster: RedisCluster) -> str:
+    """Give the URL of an empty cluster, for this test alone."""
+    redis_cluster.flush()
+    return redis_cluster.url
 
 
 def pytest_report_header() -> str:

@@ -6,11 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.redis.cluster import Cluster
 
+from weft.errors import StoreError
 from weft.feed.redis import RedisFeed
 from weft.redis.connection import Redis
+from weft.redis.slots import slot_of
 from weft.testing.feed_contract import PATIENCE_SECONDS, FeedContract, event, heard
+from weft.testing.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -190,7 +192,7 @@ async def test_who_begins_to_listen_while_redis_is_away_does_not_wait(private_re
 
 
 async def test_a_feed_is_heard_across_a_cluster() -> None:
-    with Cluster(servers=2) as cluster:
+    with RedisCluster(servers=2) as cluster:
         connections = [Redis(server.url, partitions=4) for server in cluster.servers]
         teller, hearer = (RedisFeed(redis) for redis in connections)
         await teller.open()
@@ -200,6 +202,42 @@ async def test_a_feed_is_heard_across_a_cluster() -> None:
             teller.tell([event(1)], namespace="a")
             assert [one.seq for one in await heard(subscription, 1)] == [1]
         await until(lambda: not teller.has_listeners())
+        for feed, redis in zip((teller, hearer), connections, strict=True):
+            await feed.close()
+            await redis.close()
+
+
+async def test_all_who_listen_follow_the_first_partition_to_another_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server counts its own listeners alone: one who stayed behind would be taken to be gone."""
+    monkeypatch.setattr("weft.redis.subscription._PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("weft.feed.redis._ASK_ALL_SECONDS", 0.0)
+    monkeypatch.setattr("weft.feed.redis._ASK_SECONDS", 0.02)
+    with RedisCluster(servers=2) as cluster:
+        connections = [Redis(cluster.url, partitions=4) for _ in range(2)]
+        teller, hearer = (RedisFeed(redis) for redis in connections)
+        await teller.open()
+        await hearer.open()
+        async with hearer.subscribe(execution_id="x1") as subscription:
+            await until(lambda: teller.wanted("x1"))
+            owner = cluster.owner_of(slot_of("p0"))
+            to = next(server for server in cluster.servers if server is not owner)
+            cluster.move(slot_of("p0"), to=to)
+            cluster.wait_until_all_agree()
+            for redis in connections:
+                with pytest.raises(StoreError, match="MOVED"):
+                    await redis.call("GET", redis.partitions[0].token)
+                assert await redis.call("GET", redis.partitions[0].token) is None
+            # It hears that something may be missing; then it is where the others look for it.
+            await subscription.hear(wait_seconds=PATIENCE_SECONDS)
+            channel = "weft:feed:x:*:x1"
+            await until(lambda: to.execute("PUBSUB", "NUMSUB", channel) == [channel.encode(), 1])
+            await until(lambda: teller.wanted("x1"))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not (got := await subscription.hear(wait_seconds=0.05)):
+                    teller.tell([event(2)], namespace="a")
+            assert {one.seq for one in got} == {2}
         for feed, redis in zip((teller, hearer), connections, strict=True):
             await feed.close()
             await redis.close()

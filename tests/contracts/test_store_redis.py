@@ -83,7 +83,8 @@ class TestRedisStore(StoreContract, CheckpointContract):
         async def published() -> Sequence[Result]:
             found = []
             for keys in redis.partitions:
-                for _, (_, wire) in await redis.call("XRANGE", keys.results, "-", "+"):
+                entries = await redis.call("XRANGE", keys.results, "-", "+", partition=keys.partition)
+                for _, (_, wire) in entries:
                     message = unpack_message(wire)
                     assert isinstance(message, Result)
                     found.append(message)
@@ -92,16 +93,17 @@ class TestRedisStore(StoreContract, CheckpointContract):
         async def sent() -> Sequence[Task]:
             found = []
             for keys in redis.partitions:
-                for lane in await redis.call("SMEMBERS", keys.lanes):
+                for lane in await redis.call("SMEMBERS", keys.lanes, partition=keys.partition):
                     queue, handler, priority = lane.decode().split("|")
                     stream = keys.lane(queue, handler, int(priority))
-                    found += [
-                        unpack_task(fields[1]) for _, fields in await redis.call("XRANGE", stream, "-", "+")
-                    ]
+                    entries = await redis.call("XRANGE", stream, "-", "+", partition=keys.partition)
+                    found += [unpack_task(fields[1]) for _, fields in entries]
             return found
 
         async def flush() -> None:
-            await redis.call("FLUSHDB")
+            # They may be on several servers.
+            for keys in redis.partitions:
+                await redis.call("FLUSHDB", partition=keys.partition)
 
         yield StoreBench(store, published, sent, flush)
         await redis.close()

@@ -277,10 +277,14 @@ class RunningFleet:
         """Return once nothing is left in Redis of what has ended: no entry, no lease, no hot state."""
         try:
             async with asyncio.timeout(_QUIET_SECONDS):
-                while left_in(self.redis):  # noqa: ASYNC110 - it is Redis that is waited for
+                while self.left():  # noqa: ASYNC110 - it is Redis that is waited for
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
-            raise AssertionError(f"left in Redis: {left_in(self.redis)}") from None
+            raise AssertionError(f"left in Redis: {self.left()}") from None
+
+    def left(self) -> dict[str, Any]:
+        """Give what is in Redis and should not be when all executions are terminal."""
+        return left_in(self.redis)
 
 
 def is_wrong(line: Mapping[str, Any]) -> bool:

@@ -253,6 +253,8 @@ async def test_every_task_and_every_result_that_comes_twice_counts_once(fleet: P
     execution = await fleet.api.start(definition(fleet, graph))
     for number, count in enumerate(layers):
         await has(fleet, TASKS, count)
+        # What led to them is acknowledged last.
+        await has(fleet, RESULTS, 0)
         add_again(fleet, TASKS)
         orchestrator.freeze()
         worker.thaw()

@@ -6,14 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.redis.cluster import Cluster
 
 from weft.errors import StoreError
 from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
 from weft.redis.connection import PAUSE_SECONDS, Redis
 from weft.redis.slots import slot_of
+from weft.store.redis import RedisStore
 from weft.testing.limits_contract import ticket
+from weft.testing.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -22,12 +23,12 @@ PARTITIONS = 8
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with Cluster(servers=3) as cluster:
+def cluster() -> Iterator[RedisCluster]:
+    with RedisCluster(servers=3) as cluster:
         yield cluster
 
 
-async def test_each_partition_lands_on_its_server_whatever_is_called_first(cluster: Cluster) -> None:
+async def test_each_partition_lands_on_its_server_whatever_is_called_first(cluster: RedisCluster) -> None:
     for first in range(PARTITIONS):
         redis = Redis(cluster.url, partitions=PARTITIONS)
         for partition in (first, *range(PARTITIONS)):
@@ -39,7 +40,7 @@ async def test_each_partition_lands_on_its_server_whatever_is_called_first(clust
     assert {key.decode() for keys in found for key in keys} == {keys.results for keys in redis.partitions}
 
 
-async def test_a_blocking_call_goes_to_the_server_of_its_partition(cluster: Cluster) -> None:
+async def test_a_blocking_call_goes_to_the_server_of_its_partition(cluster: RedisCluster) -> None:
     for partition in range(PARTITIONS):
         redis = Redis(cluster.url, partitions=PARTITIONS)
         key = redis.partitions[partition].results
@@ -49,7 +50,7 @@ async def test_a_blocking_call_goes_to_the_server_of_its_partition(cluster: Clus
         await redis.close()
 
 
-async def test_a_slot_that_moved_is_an_error_once_and_then_found(cluster: Cluster) -> None:
+async def test_a_slot_that_moved_is_an_error_once_and_then_found(cluster: RedisCluster) -> None:
     redis = Redis(cluster.url, partitions=PARTITIONS)
     keys = redis.partitions[3]
     await redis.call("SET", keys.results, "kept", partition=3)
@@ -68,8 +69,84 @@ async def test_a_slot_that_moved_is_an_error_once_and_then_found(cluster: Cluste
     await redis.close()
 
 
+async def test_a_server_that_is_known_is_greeted_for_a_partition_that_comes_to_it(
+    cluster: RedisCluster,
+) -> None:
+    """Whoever hears of it first, and by whatever way: the others keep their connections."""
+    redis, other = (Redis(cluster.url, partitions=PARTITIONS) for _ in range(2))
+    for partition in range(PARTITIONS):
+        await redis.call("SET", redis.partitions[partition].token, "t", partition=partition)
+    moved, to = 3, cluster.owner_of(slot_of("p2"))
+    bystanders = [number for number in range(PARTITIONS) if cluster.owner_of(slot_of(f"p{number}")) is not to]
+    bystanders.remove(moved)
+    before = {number: await redis.call("CLIENT", "ID", partition=number) for number in bystanders}
+    cluster.move(slot_of("p3"), to=to)
+    cluster.wait_until_all_agree()
+    # A connection that is made for something else brings the news.
+    async with redis.lend(partition=0), redis.lend(partition=0):
+        pass
+    assert await redis.call("GET", redis.partitions[moved].token, partition=moved) is None
+    assert await redis.call("GET", redis.partitions[2].token, partition=2) == b"t"
+    assert redis.wiped == 1
+    assert before == {number: await redis.call("CLIENT", "ID", partition=number) for number in bystanders}
+    # It is as it should be by now, for whoever comes later.
+    await redis.call("SET", redis.partitions[moved].token, "u", partition=moved)
+    assert await other.call("GET", redis.partitions[moved].token, partition=moved) == b"u"
+    assert other.wiped == 0
+    await redis.close()
+    await other.close()
+
+
+async def test_a_slot_on_its_way_is_away_and_nobody_else_is_disturbed(cluster: RedisCluster) -> None:
+    redis = Redis(cluster.url, partitions=PARTITIONS)
+    for partition in range(PARTITIONS):
+        await redis.call("SET", redis.partitions[partition].results, partition, partition=partition)
+    before = [await redis.call("CLIENT", "ID", partition=number) for number in range(PARTITIONS)]
+    slot = slot_of("p3")
+    to = next(server for server in cluster.servers if server is not cluster.owner_of(slot))
+    cluster.begin_move(slot, to=to)
+    for _ in range(3):
+        # What is not there may be where it goes to: the server cannot know.
+        with pytest.raises(StoreError, match="ASK"):
+            await redis.call("GET", redis.partitions[3].timers, partition=3)
+    assert before == [await redis.call("CLIENT", "ID", partition=number) for number in range(PARTITIONS)]
+    cluster.move(slot, to=to)
+    with pytest.raises(StoreError, match="MOVED"):
+        await redis.call("GET", redis.partitions[3].results, partition=3)
+    assert await redis.call("GET", redis.partitions[3].results, partition=3) == b"3"
+    await redis.close()
+
+
+async def test_a_server_that_is_away_keeps_nobody_from_the_others(cluster: RedisCluster) -> None:
+    """Connections to them can be made, tokens are given, what is due there is found."""
+    redis = Redis(cluster.url, partitions=PARTITIONS)
+    store = RedisStore(redis, plans=_nothing, executions=_nothing, new_id=lambda: "t")
+    assert await store.token() == " ".join(["t"] * PARTITIONS)
+    gone = cluster.owner_of(slot_of("p2"))
+    away = [number for number in range(PARTITIONS) if cluster.owner_of(slot_of(f"p{number}")) is gone]
+    gone.kill()
+    with pytest.raises(StoreError):
+        await redis.call("PING", partition=2)
+    async with redis.lend(partition=0), redis.lend(partition=0):
+        pass
+    assert (await store.token()).split(" ") == ["" if n in away else "t" for n in range(PARTITIONS)]
+    assert (await store.due(idle_seconds=0)).expired == []
+    for server in cluster.servers:
+        if server is not gone:
+            server.kill()
+    with pytest.raises(StoreError):
+        await store.token()
+    with pytest.raises(StoreError):
+        await store.due(idle_seconds=0)
+    await redis.close()
+
+
+async def _nothing(_: str) -> None:
+    return None
+
+
 async def test_the_slots_of_a_server_that_died_are_found_where_another_took_them_over() -> None:
-    with Cluster(servers=3, replicas=1) as cluster:
+    with RedisCluster(servers=3, replicas=1) as cluster:
         redis = Redis(cluster.url, partitions=PARTITIONS)
         for partition in range(PARTITIONS):
             await redis.call("PING", partition=partition)
@@ -98,7 +175,7 @@ async def test_the_slots_of_a_server_that_died_are_found_where_another_took_them
         await redis.close()
 
 
-async def test_tags_are_limited_wherever_their_buckets_are(cluster: Cluster) -> None:
+async def test_tags_are_limited_wherever_their_buckets_are(cluster: RedisCluster) -> None:
     tags = {f"tag{number}": Rate(1, burst=2) for number in range(12)}
     redis = Redis(cluster.url)
     limits = RedisLimits(redis, tags)

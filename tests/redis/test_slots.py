@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.redis.cluster import Cluster
 
 from weft.redis.connection import Address, Redis
 from weft.redis.keys import Keys, bucket_key, window_key
 from weft.redis.slots import read_slots, slot_of, slot_of_key
+from weft.testing.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(servers=1) as cluster:
+def cluster() -> Iterator[RedisCluster]:
+    with RedisCluster(servers=1) as cluster:
         yield cluster
 
 
@@ -28,13 +28,13 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(TEXT, st.text("{}ab", max_size=8)), min_size=20, max_size=200))
-async def test_the_slot_of_any_key_is_the_one_the_server_says(cluster: Cluster, keys: list[str]) -> None:
+async def test_the_slot_of_any_key_is_the_one_the_server_says(cluster: RedisCluster, keys: list[str]) -> None:
     redis = Redis(cluster.url)
     assert await redis.run([("CLUSTER", "KEYSLOT", key) for key in keys]) == [slot_of_key(k) for k in keys]
     await redis.close()
 
 
-async def test_all_keys_of_a_partition_and_all_of_a_tag_are_in_one_slot(cluster: Cluster) -> None:
+async def test_all_keys_of_a_partition_and_all_of_a_tag_are_in_one_slot(cluster: RedisCluster) -> None:
     redis = Redis(cluster.url)
     for keys in (Keys(0), Keys(7, prefix="other")):
         names = [keys.server, keys.token, keys.results, keys.execution("x}1"), keys.lane("a{b}", "c", 3)]

@@ -8,13 +8,14 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.redis.cluster import Cluster
 
 from weft.core.envelope import VERSION, pack
 from weft.core.task import PRIORITIES, Wake
 from weft.errors import StoreError
 from weft.redis.connection import Redis, ReplyError
 from weft.redis.keys import partition_of
+from weft.redis.slots import slot_of
+from weft.testing.redis_cluster import RedisCluster
 from weft.testing.transport_contract import a_result, a_task, fetch, numbers, turns
 from weft.transport import redis_streams
 from weft.transport.redis_streams import RedisStreams
@@ -544,7 +545,7 @@ async def test_no_priority_is_starved_where_many_are_taken_at_once(transport: Re
 
 
 async def test_a_cluster_has_the_streams_of_its_partitions_on_its_servers() -> None:
-    with Cluster(servers=3) as cluster:
+    with RedisCluster(servers=3) as cluster:
         redis, other = (Redis(cluster.servers[0].url, partitions=6) for _ in range(2))
         transport, sender = RedisStreams(redis), RedisStreams(other)
         executions = [f"x{number}" for number in range(60)]
@@ -566,6 +567,58 @@ async def test_a_cluster_has_the_streams_of_its_partitions_on_its_servers() -> N
         await transport.leave("w")
         await redis.close()
         await other.close()
+
+
+async def test_what_is_on_the_other_servers_is_taken_while_one_is_away() -> None:
+    """And nothing stays in the hands of one who was told of an error instead."""
+    with RedisCluster(servers=3) as cluster:
+        redis, other = (Redis(cluster.url, partitions=8) for _ in range(2))
+        transport, sender = RedisStreams(redis), RedisStreams(other)
+        assert await fetch(transport) == []
+        assert await read(transport) == []
+        names = [next(f"x{n}" for n in range(99) if partition_of(f"x{n}", 8) == p) for p in range(8)]
+        gone = cluster.owner_of(slot_of("p2"))
+        away = [number for number in range(8) if cluster.owner_of(slot_of(f"p{number}")) is gone]
+        there = sorted(set(range(8)) - set(away))
+        gone.kill()
+        for _ in range(3):
+            waiting = asyncio.create_task(fetch(transport, wait_seconds=PATIENCE_SECONDS))
+            reading = asyncio.create_task(read(transport, wait_seconds=PATIENCE_SECONDS))
+            await turns()
+            await sender.send([a_task(number, execution_id=names[number]) for number in there])
+            await sender.publish([a_result(number, execution_id=names[number]) for number in there])
+            got, messages = await waiting, await reading
+            while len(got) < len(there):
+                got += await fetch(transport, wait_seconds=PATIENCE_SECONDS)
+            while len(messages) < len(there):
+                messages += await read(transport, wait_seconds=PATIENCE_SECONDS)
+            assert sorted(numbers(got)) == there
+            await transport.ack_tasks("w", [one.id for one in got])
+            await transport.ack("o", [one.id for one in messages])
+        await sender.publish([a_result(number, execution_id=names[number]) for number in there])
+        assert len(await read(transport, "dead")) == len(there)
+        claimed, _ = await transport.claim("o", idle_seconds=0, limit=99)
+        assert len(claimed) == len(there)
+        await transport.ack("o", [one.id for one in claimed])
+        # All is looked for again when it is back.
+        waiting = asyncio.create_task(fetch(transport, wait_seconds=PATIENCE_SECONDS))
+        gone.start()
+        cluster.wait_until_all_agree()
+        await _sent(sender, a_task(7, execution_id=names[2]))
+        assert numbers(await waiting) == [7]
+        await redis.close()
+        await other.close()
+
+
+async def _sent(sender: RedisStreams, task: Task) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                await sender.send([task])
+            except StoreError:
+                await asyncio.sleep(0.1)
+            else:
+                return
 
 
 async def test_nothing_is_lost_between_workers_that_come_and_go_and_connections_that_break(

@@ -149,6 +149,12 @@ class Connection(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         # What the server calls it: by this a command that makes the server wait is called back.
         self.client_id = 0
+        # Of a cluster: which server it is to, and for which partitions the server's state was looked at.
+        self.address: Address | None = None
+        self.greeted: frozenset[int] = frozenset()
+
+    # Whether the server speaks on it by itself, of what is said on channels.
+    listens = False
 
     @property
     def is_open(self) -> bool:
@@ -301,11 +307,12 @@ class Redis:
         self._idle: dict[tuple[asyncio.AbstractEventLoop, Address], list[Connection]] = {}
         self._all: set[Connection] = set()
         self._keepers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
-        # When a connection could last not be made, and why.
-        self._failed: tuple[float, str] | None = None
+        # When a connection to a server could last not be made, and why.
+        self._failed: dict[Address, tuple[float, str]] = {}
         self._closed = False
         # Of a cluster: which server has which slot. Empty: there is one server, or nobody has been asked yet.
         self._slots: list[tuple[int, int, Address]] = []
+        # Whether that may have changed: somebody is asked before the next call.
         self._is_unsure = False
         # Whom to ask for the slots: the first; the others are asked in turn once it does not answer.
         self._seeds: deque[Address] = deque([self._target.address])
@@ -461,17 +468,48 @@ class Redis:
             if isinstance(reply, ReplyError):
                 word = _word(reply)
                 if word in _ELSEWHERE:
-                    self._forget()
+                    if self._slots:
+                        self._is_unsure = True
+                    else:
+                        self._forget()
                     raise StoreError(f"the store cannot be reached: {reply}")
                 if word in _AWAY:
                     raise StoreError(f"the store cannot be used now: {reply}")
         return replies
 
     def _forget(self) -> None:
-        """Make every connection anew: a slot has moved, or another server has taken over."""
+        """Make every connection anew: another server has taken over, or nobody knows where the slots are."""
         self._slots = []
         for connection in list(self._all):
             connection.close()
+
+    def _learn(self, slots: list[tuple[int, int, Address]]) -> None:
+        """Take note of where the slots are, and have those connections made anew for which that matters.
+
+        A server that has come to have a partition may have an old state of it: it has to be greeted for it.
+        All who listen have to be at one server: each knows its own listeners alone.
+        """
+        self._slots = slots
+        here = {keys.partition: self._address(slot_of(keys.tag)) for keys in self.partitions}
+        for connection in list(self._all):
+            # What leaves a server may come back to it, and not be what it was.
+            connection.greeted = frozenset(
+                number for number in connection.greeted if here[number] == connection.address
+            )
+            if self._not_greeted(connection) or not self._is_in_place(connection):
+                connection.close()
+
+    def _not_greeted(self, connection: Connection) -> list[Keys]:
+        """Give the partitions that a server has, and whose state there was not looked at."""
+        return [
+            keys
+            for keys in self.partitions
+            if keys.partition not in connection.greeted
+            and self._address(slot_of(keys.tag)) == connection.address
+        ]
+
+    def _is_in_place(self, connection: Connection) -> bool:
+        return not connection.listens or connection.address == self._address(self._slot(0, None))
 
     async def _ask_again(self) -> None:
         """Ask a server of the cluster that can be reached whether the slots are still where they were."""
@@ -479,10 +517,13 @@ class Redis:
         loop = asyncio.get_running_loop()
         for (of_loop, address), connection in list(self._shared.items()):
             if of_loop is loop and connection.is_open:
-                (reply,) = await connection.run([("CLUSTER", "SLOTS")])
-                if not isinstance(reply, ReplyError) and read_slots(reply, address) != self._slots:
-                    self._forget()
-                return
+                try:
+                    (reply,) = await connection.run([("CLUSTER", "SLOTS")])
+                except StoreError:
+                    continue
+                if not isinstance(reply, ReplyError):
+                    self._learn(read_slots(reply, address))
+                    return
         self._forget()
 
     async def _connection(self, slot: int) -> Connection:
@@ -521,8 +562,9 @@ class Redis:
     async def _connect(self, address: Address, kind: type[_Kind]) -> _Kind:
         loop = asyncio.get_running_loop()
         self._refuse_if_closed()
-        if self._failed is not None and loop.time() < self._failed[0] + PAUSE_SECONDS:
-            raise StoreError(self._failed[1])
+        failed_at, why = self._failed.get(address, (-PAUSE_SECONDS, ""))
+        if loop.time() < failed_at + PAUSE_SECONDS:
+            raise StoreError(why)
         try:
             async with asyncio.timeout(min(CONNECT_SECONDS, self._answer_seconds)):
                 connection = await self._reach(loop, address, kind)
@@ -539,7 +581,7 @@ class Redis:
         except StoreError as error:
             self._note_failure(loop, address, str(error))
             raise
-        self._failed = None
+        self._failed.pop(address, None)
         for one in list(self._all):
             if not one.is_open:
                 self._all.discard(one)
@@ -572,7 +614,7 @@ class Redis:
             raise StoreError("the store cannot be reached: its connections were closed")
 
     def _note_failure(self, loop: asyncio.AbstractEventLoop, address: Address, why: str) -> None:
-        self._failed = (loop.time(), why)
+        self._failed[address] = (loop.time(), why)
         # Another server of the cluster may have taken over its slots, and any but this one can say so.
         self._is_unsure = bool(self._slots)
         if self._seeds[0] == address:
@@ -619,13 +661,23 @@ class Redis:
             (slots,) = await connection.run([("CLUSTER", "SLOTS")])
             if isinstance(slots, ReplyError):
                 raise StoreError(f"the store cannot be used now: {slots}")
-            self._slots = read_slots(slots, address)
+            self._learn(read_slots(slots, address))
             known = {server: None for _, _, server in self._slots}
             self._seeds = deque({address: None, **known, self._target.address: None})
-        ours = [keys for keys in self.partitions if self._address(slot_of(keys.tag)) == address]
-        if ours and _field(replies[-1], b"slave_read_only") == b"1":
-            # Found out by a write, it would be left and come back to as fast as one can connect.
-            raise StoreError("the store cannot be used now: READONLY it is a replica, and takes no writes")
+        connection.address = address
+        is_replica = _field(replies[-1], b"slave_read_only") == b"1"
+        # Meanwhile another may have heard that this server has more of them.
+        while ours := self._not_greeted(connection):
+            if is_replica:
+                # Found out by a write, it would be left and come back to as fast as one can connect.
+                raise StoreError(
+                    "the store cannot be used now: READONLY it is a replica, and takes no writes"
+                )
+            await self._hello(connection, ours, run_id)
+            connection.greeted |= {keys.partition for keys in ours}
+
+    async def _hello(self, connection: Connection, ours: Sequence[Keys], run_id: bytes) -> None:
+        """Have the state of partitions dropped that was written to another server than this."""
         hellos: list[Command] = [
             (
                 "EVAL",
@@ -642,19 +694,25 @@ class Redis:
             )
             for keys in ours
         ]
-        for reply in await connection.run(hellos) if hellos else ():
+        for keys, reply in zip(ours, await connection.run(hellos), strict=True):
             if isinstance(reply, ReplyError):
                 raise StoreError(f"the store cannot be used now: {reply}")
             if reply:
                 self.wiped += 1
-                log.warning("store.wiped", extra={"server": f"{address.host}:{address.port}"})
+                address = connection.address
+                assert address is not None
+                where = {"server": f"{address.host}:{address.port}", "partition": keys.partition}
+                log.warning("store.wiped", extra=where)
 
 
 # What is said of a slot that is on another server of the cluster, and by one that follows another server now.
-_ELSEWHERE = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN"})
+_ELSEWHERE = frozenset({"MOVED", "CLUSTERDOWN", "READONLY", "MASTERDOWN"})
 # What a server says that cannot be used now: it loads, is held up by a script, is full, cannot write to its
-# disk, or does not let us in any more.
-_AWAY = frozenset({"LOADING", "BUSY", "NOREPLICAS", "OOM", "MISCONF", "NOAUTH", "NOPERM", "WRONGPASS"})
+# disk, or does not let us in any more; or, of a slot, that it is on its way to another server. A partition
+# waits until it is there: its keys go one by one, and a script needs them together.
+_AWAY = frozenset(
+    {"LOADING", "BUSY", "NOREPLICAS", "OOM", "MISCONF", "NOAUTH", "NOPERM", "WRONGPASS", "ASK", "TRYAGAIN"}
+)
 # Before Redis 7, what a command in a script was told stands at the end of what is said of the script.
 _IN_SCRIPT = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -([A-Z]+) ", re.DOTALL)
 

@@ -30,6 +30,8 @@ _PAUSE_SECONDS = 1.0
 class Listening(Connection):
     """A connection on which the server speaks by itself."""
 
+    listens = True
+
     def __init__(self, answer_seconds: float = ANSWER_SECONDS) -> None:
         super().__init__(answer_seconds)
         self.lost: asyncio.Future[None] = self.loop.create_future()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # A server that was asked to let go answers at once, or is away.
 _LET_GO_SECONDS = 1.0
+# While a server is away the others are waited for no longer than this: then it is looked for again.
+_LOOK_SECONDS = 1.0
 
 T = TypeVar("T")
 # By partition: what the server said, or why it could not be asked.
@@ -31,6 +33,23 @@ _Answer: TypeAlias = "asyncio.Task[list[Reply]]"
 async def all_of(calls: Sequence[Awaitable[T]]) -> Sequence[T]:
     """Wait for all calls at once. One alone is waited for as it is: a task for it would only cost time."""
     return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
+
+
+async def all_that_answer(calls: Sequence[Awaitable[T]]) -> list[T | StoreError]:
+    """Wait for calls to several servers at once; raises StoreError where none of them can be reached.
+
+    One server of a cluster that is away is no reason to leave the others' work undone.
+    """
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    for failure in failed:
+        if len(failed) == len(answers) or not isinstance(failure, StoreError):
+            raise failure
+    return [
+        answer
+        for answer in answers
+        if isinstance(answer, StoreError) or not isinstance(answer, BaseException)
+    ]
 
 
 async def first_answers(
@@ -60,8 +79,9 @@ async def first_answers(
             running[answer] = (partition, connection)
         waiting = set(running)
         try:
-            if not answers:
-                waiting = await _first(waiting, given_up)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS if answers else None):
+                    await _first(waiting, given_up)
         finally:
             await _call_back(redis, [running[answer] for answer in waiting])
             if waiting:
@@ -108,16 +128,15 @@ async def _let_go(redis: Redis, partition: int, connection: Connection) -> None:
     connection.close()
 
 
-async def _first(waiting: set[_Answer], given_up: asyncio.Future[None]) -> set[_Answer]:
-    """Wait for the first that brings something; give those that are waiting still."""
+async def _first(waiting: set[_Answer], given_up: asyncio.Future[None]) -> None:
+    """Wait for the first that brings something, and leave those that are waiting still."""
     while waiting and not given_up.done():
         either: set[asyncio.Future[Any]] = {*waiting, given_up}
         done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         answers = [answer for answer in waiting if answer in done]
-        waiting = waiting.difference(answers)
+        waiting.difference_update(answers)
         if any(answer.exception() is not None or answer.result() != [None] for answer in answers):
             break
-    return waiting
 
 
 async def _call_back(redis: Redis, waiting: Iterable[tuple[int, Connection]]) -> None:

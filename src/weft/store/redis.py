@@ -10,7 +10,6 @@ bytes. What is wide, as the rows of ten thousand parents, is read by plain comma
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,9 @@ from msgspec.structs import replace
 from weft.core.envelope import pack
 from weft.core.outcome import taken_at
 from weft.core.time import MICROSECONDS, micros
+from weft.errors import StoreError
 from weft.redis.script import Script, load_script
-from weft.redis.waiting import all_of
+from weft.redis.waiting import all_of, all_that_answer
 from weft.store.contract import (
     Answer,
     Applied,
@@ -151,9 +151,10 @@ class RedisStore:
     # -- life of an execution ----------------------------------------------------------------------
 
     async def token(self) -> str:
-        # Where there are several partitions each has a word of its own, and each may be lost by itself.
-        words = await asyncio.gather(*[self._begin(keys) for keys in self._redis.partitions])
-        return " ".join(words)
+        # Where there are several partitions each has a word of its own, and each may be lost by itself. One
+        # that is away has none: nothing can be installed there now.
+        words = await all_that_answer([self._begin(keys) for keys in self._redis.partitions])
+        return " ".join(["" if isinstance(word, StoreError) else word for word in words])
 
     async def _begin(self, keys: Keys) -> str:
         """Give the word for this life of a partition, and begin one where none has begun."""

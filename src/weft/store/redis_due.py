@@ -6,11 +6,11 @@ before the sets were read. Between the two everything may change: so the second 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from weft.core.time import micros
 from weft.redis.script import load_script
+from weft.redis.waiting import all_that_answer
 from weft.store.contract import Due, Expired
 from weft.store.redis_calls import MOST_ITEMS, Argument, Call, partition_keys
 from weft.store.redis_places import Places, checked
@@ -51,8 +51,8 @@ class DueLooks:
 
     async def look(self, *, idle_seconds: float) -> Due:
         found = _Found()
-        await asyncio.gather(
-            *[self._due(keys, micros(idle_seconds), found) for keys in self._redis.partitions]
+        await all_that_answer(
+            [self._due(keys, micros(idle_seconds), found) for keys in self._redis.partitions]
         )
         next_at = min(found.next_at, default=None)
         return Due(list(found.woken), found.expired, list(found.deadlines), next_at)

@@ -22,7 +22,7 @@ from weft.errors import StoreError
 from weft.redis.connection import ReplyError
 from weft.redis.keys import partition_of
 from weft.redis.script import load_script
-from weft.redis.waiting import all_of, first_answers
+from weft.redis.waiting import all_of, all_that_answer, first_answers
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
 from weft.transport.redis_entries import (
     WORKERS,
@@ -164,10 +164,16 @@ class RedisStreams:
         idle = round(idle_seconds * 1000)
         messages: list[MessageDelivery] = []
         tasks: list[TaskDelivery] = []
+        away: StoreError | None = None
         for results in self._results:
-            lanes = await self._lanes(results.partition)
-            messages += await self._claim([results], consumer, idle, limit - len(messages))
-            tasks += await self._claim(lanes, consumer, idle, limit - len(tasks))
+            try:
+                lanes = await self._lanes(results.partition)
+                messages += await self._claim([results], consumer, idle, limit - len(messages))
+                tasks += await self._claim(lanes, consumer, idle, limit - len(tasks))
+            except StoreError as error:
+                away = error
+        if away is not None and not messages and not tasks:
+            raise away
         await self._tidy()
         return messages, tasks
 
@@ -245,11 +251,16 @@ class RedisStreams:
         limit: int,
         take: Callable[[int, int], Awaitable[tuple[int, list[Delivery]]]],
     ) -> list[Delivery]:
-        """Take up to so many from partitions: an equal share of each, and again from those that had it."""
+        """Take up to so many from partitions: an equal share of each, and again from those that had it.
+
+        What is in hand when a server is found to be away is given all the same; raises StoreError where none
+        can be reached.
+        """
         self._turn += 1
         start: int = self._turn % len(partitions) if partitions else 0
         asked = [*partitions[start:], *partitions[:start]]
         taken: list[Delivery] = []
+        away: list[StoreError] = []
         while asked and len(taken) < limit:
             share = max(1, (limit - len(taken)) // len(asked))
             more = []
@@ -257,11 +268,17 @@ class RedisStreams:
                 wanted = min(share, limit - len(taken))
                 if wanted == 0:
                     break
-                came, deliveries = await take(partition, wanted)
+                try:
+                    came, deliveries = await take(partition, wanted)
+                except StoreError as error:
+                    away.append(error)
+                    continue
                 taken += deliveries
                 if came == wanted:
                     more.append(partition)
             asked = more
+        if away and not taken and len(away) == len(partitions):
+            raise away[0]
         return taken
 
     async def _look(self, consumer: str, served: Served, limit: int) -> list[TaskDelivery]:
@@ -281,8 +298,8 @@ class RedisStreams:
     async def _read_lanes(self, served: Served) -> bool:
         """Read the lanes that there are; True: there are new ones."""
         served.read_at = asyncio.get_running_loop().time()
-        lanes = [lane for keys in self._redis.partitions for lane in await self._lanes(keys.partition)]
-        is_new = served.add(lanes)
+        found = await all_that_answer([self._lanes(keys.partition) for keys in self._redis.partitions])
+        is_new = served.add(lane for lanes in found if not isinstance(lanes, StoreError) for lane in lanes)
         await self._tidy()
         return is_new
 
@@ -371,12 +388,12 @@ class RedisStreams:
             commands[partition] = (*reading, "STREAMS", *streams, *([">"] * len(streams)))
         answers = await first_answers(self._redis, commands, wait_seconds=wait_seconds, given_up=given_up)
         taken: list[Delivery] = []
-        error: StoreError | None = None
+        away: list[StoreError] = []
         for partition, answer in answers.items():
             streams = by_partition[partition]
             if isinstance(answer, StoreError):
                 self._sure.discard((group, consumer, partition))
-                error = answer
+                away.append(answer)
             elif isinstance(answer, ReplyError):
                 await self._make_groups(list(streams.values()), answer)
                 # Somebody may be deleting streams as fast as they are made.
@@ -386,8 +403,8 @@ class RedisStreams:
             else:
                 for stream, entries in answer:
                     taken += await self._deliver(streams[stream], entries)
-        if error is not None and not taken:
-            raise error
+        if away and len(away) == len(by_partition):
+            raise away[0]
         await self._give_back(taken[limit:])
         return taken[:limit]
 

@@ -104,8 +104,9 @@ def _concerned(waiting: Sequence[Standing]) -> set[str] | None:
 
 async def outcomes_of(execution_ids: Sequence[str], ports: Ports) -> list[Event]:
     """Give what the store has of these executions and the journal has not, as events to be recorded."""
-    events: list[Event] = []
-    for execution_id in execution_ids:
-        found = await ports.store.outcomes(execution_id)
-        events += [completion(execution_id, row, asked=found.epoch) for row in found.rows]
-    return events
+    told = await ports.together(ports.store.outcomes(execution_id) for execution_id in execution_ids)
+    return [
+        completion(execution_id, row, asked=found.epoch)
+        for execution_id, found in zip(execution_ids, told, strict=True)
+        for row in found.rows
+    ]

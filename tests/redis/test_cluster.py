@@ -11,6 +11,7 @@ from weft.errors import StoreError
 from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
 from weft.redis.connection import PAUSE_SECONDS, Redis
+from weft.redis.script import make_script
 from weft.redis.slots import slot_of
 from weft.store.redis import RedisStore
 from weft.testing.limits_contract import ticket
@@ -109,6 +110,11 @@ async def test_a_slot_on_its_way_is_away_and_nobody_else_is_disturbed(cluster: R
         # What is not there may be where it goes to: the server cannot know.
         with pytest.raises(StoreError, match="ASK"):
             await redis.call("GET", redis.partitions[3].timers, partition=3)
+        # The same, where it is found out in the middle of a script.
+        reading = make_script("reading", b"return redis.call('GET', ARGV[1])")
+        keys = redis.partitions[3]
+        with pytest.raises(StoreError, match="a non local key"):
+            await redis.script(reading, [keys.results], [keys.timers], partition=3)
     assert before == [await redis.call("CLIENT", "ID", partition=number) for number in range(PARTITIONS)]
     cluster.move(slot, to=to)
     with pytest.raises(StoreError, match="MOVED"):

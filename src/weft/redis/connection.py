@@ -713,12 +713,16 @@ _ELSEWHERE = frozenset({"MOVED", "CLUSTERDOWN", "READONLY", "MASTERDOWN"})
 _AWAY = frozenset(
     {"LOADING", "BUSY", "NOREPLICAS", "OOM", "MISCONF", "NOAUTH", "NOPERM", "WRONGPASS", "ASK", "TRYAGAIN"}
 )
+# What a script is told whose keys are on their way to another server, and one of them is gone already.
+_NOT_HERE = "attempted to access a non local key in a cluster node"
 # Before Redis 7, what a command in a script was told stands at the end of what is said of the script.
 _IN_SCRIPT = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -([A-Z]+) ", re.DOTALL)
 
 
 def _word(refusal: ReplyError) -> str:
     text = str(refusal)
+    if _NOT_HERE in text:
+        return "ASK"
     found = _IN_SCRIPT.match(text)
     return found[1] if found else text.partition(" ")[0]
 

@@ -1,6 +1,6 @@
 """What never changes of executions, kept for those that were in hand not long ago.
 
-Nothing else is kept between two transactions: other processes write too.
+What changes is kept only to be compared with what is there (``Recent``): other processes write too.
 """
 
 from __future__ import annotations

@@ -23,14 +23,16 @@ from weft.journal.postgres_connection import was_lost
 from weft.journal.postgres_recent import Recent, may_be_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.bounds import Bounds
+    from weft.core.ledger import Changes
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.journal.plans import PlanCache
     from weft.journal.postgres_connection import Connection
     from weft.journal.postgres_facts import Facts
+    from weft.journal.postgres_recent import Seen
 
 _PLAIN = frozenset({ExecutionStarted, NodeCompleted, NodeCached, NodeSkipped, AttemptFailed})
 _TRIES = 2
@@ -152,64 +154,91 @@ class QuickRecorder:
         kept = {id_: seen for id_ in events if (seen := self._recent.get(id_)) is not None}
         if not kept:
             return {}
-        before = {id_: seen.execution for id_, seen in kept.items()}
-        plans = {row.digest: await self._find_plan(connection, row.digest) for row in before.values()}
+        plans = {
+            seen.execution.digest: await self._find_plan(connection, seen.execution.digest)
+            for seen in kept.values()
+        }
+        judged = self._judge(events, kept, plans)
+        if judged is None:
+            self.forget(kept)
+            return {}
+        standings, gathered = judged
+        self._leave_out(kept, standings, gathered)
+        written = await self._write(connection, kept, standings, gathered) if kept else set()
+        for id_, seen in kept.items():
+            row = gathered.executions[id_]
+            if seen.number not in written:
+                del standings[id_]
+            if seen.number not in written or row.is_terminal:
+                self._recent.drop(id_)
+            else:
+                self._recent.put(seen.number, row, gathered.nodes.get(id_, {}))
+        return standings
+
+    def _judge(
+        self, events: Mapping[str, Sequence[Event]], kept: Mapping[str, Seen], plans: Mapping[str, Plan]
+    ) -> tuple[dict[str, list[Standing]], Changes] | None:
+        """Give the standings of each execution's events, and what they change; None: it takes a blob."""
         ledger = Ledger(
-            executions=before,
+            executions={id_: seen.execution for id_, seen in kept.items()},
             nodes={id_: seen.nodes for id_, seen in kept.items()},
             plan_of=plans.__getitem__,
             load_blob=_not_read,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
-            now=self._time(before.values()),
+            now=self._time(seen.execution for seen in kept.values()),
         )
-        standings: dict[str, list[Standing]] = {}
         try:
-            for id_ in kept:
-                standings[id_] = [ledger.record(event) for event in events[id_]]
+            return {id_: [ledger.record(event) for event in events[id_]] for id_ in kept}, ledger.changes
         except _UnreadError:
-            self.forget(kept)
-            return {}
-        # What changes nothing is not written, so nothing would say whether it was judged by what is so still.
-        # And of letters and caches no statement here knows.
-        left_out = {id_ for id_, row in before.items() if ledger.changes.executions[id_].seq == row.seq}
-        left_out |= {id_ for id_, _, _ in ledger.changes.letter_states}
-        left_out |= {letter.execution_id for letter in ledger.changes.letters}
+            return None
+
+    def _leave_out(
+        self, kept: dict[str, Seen], standings: dict[str, list[Standing]], gathered: Changes
+    ) -> None:
+        """Leave to the transaction behind a lock what cannot be written here.
+
+        What changes nothing is not written, so nothing would say whether it was judged by what is so still.
+        And of letters no statement here knows.
+        """
+        left_out = {id_ for id_, seen in kept.items() if gathered.executions[id_].seq == seen.execution.seq}
+        left_out |= {id_ for id_, _, _ in gathered.letter_states}
+        left_out |= {letter.execution_id for letter in gathered.letters}
+        if not left_out:
+            return
+        gathered.events = [event for event in gathered.events if event.execution not in left_out]
         for id_ in left_out:
-            del before[id_], standings[id_], ledger.changes.executions[id_]
-            ledger.changes.nodes.pop(id_, None)
-        if left_out:
-            events_left = [event for event in ledger.changes.events if event.execution not in left_out]
-            ledger.changes.events = events_left
-            self.forget(left_out)
-        if not before:
-            return {}
-        numbers = {id_: seen.number for id_, seen in kept.items()}
-        nodes = {id_: seen.nodes for id_, seen in kept.items()}
+            del kept[id_], standings[id_], gathered.executions[id_]
+            gathered.nodes.pop(id_, None)
+        self.forget(left_out)
+
+    async def _write(
+        self,
+        connection: Connection,
+        kept: Mapping[str, Seen],
+        standings: Mapping[str, list[Standing]],
+        gathered: Changes,
+    ) -> Collection[int]:
+        """Write what has not changed since; give the numbers of these executions."""
         try:
-            written = await changes.write_if_current(connection, ledger.changes, before, nodes, numbers)
+            written = await changes.write_if_current(
+                connection,
+                gathered,
+                {id_: seen.execution for id_, seen in kept.items()},
+                {id_: seen.nodes for id_, seen in kept.items()},
+                {id_: seen.number for id_, seen in kept.items()},
+            )
         except Exception as error:
-            self.forget(before)
+            self.forget(kept)
             if was_lost(error) or connection.is_closed():
-                self._unknown = {id_: (numbers[id_], own) for id_, own in standings.items()}
+                self._unknown = {id_: (seen.number, standings[id_]) for id_, seen in kept.items()}
                 raise OutcomeUnknownError(f"the answer was lost: {error!r}") from error
             raise
         if written is None:
-            self.forget(before)
-            return {}
+            return ()
         clock, current = written
         self.heard(clock)
-        for id_ in before:
-            if numbers[id_] not in current:
-                self._recent.drop(id_)
-                del standings[id_]
-                continue
-            row = ledger.changes.executions[id_]
-            if row.is_terminal:
-                self._recent.drop(id_)
-            else:
-                self._recent.put(numbers[id_], row, ledger.changes.nodes.get(id_, {}))
-        return standings
+        return current
 
     def _time(self, executions: Iterable[ExecutionRow]) -> int:
         """Give the database's time, as far as it is known, and none that is before what is recorded."""

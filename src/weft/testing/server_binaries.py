@@ -260,7 +260,7 @@ def _is_installed(package: str) -> bool:
     # The runlevel keeps the package from starting a server of the system's own.
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     commands = (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package])
-    with (Path(tempfile.gettempdir()) / "weft-apt.lock").open("w") as lock:
+    with (Path(tempfile.gettempdir()) / "weft-apt.lock").open("a") as lock:
         # Tests run in several processes, and apt-get does not wait for its like.
         fcntl.flock(lock, fcntl.LOCK_EX)
         return all(

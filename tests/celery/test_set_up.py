@@ -13,6 +13,8 @@ from celery import Celery
 
 from weft.celery import _configuration as configuration
 from weft.celery import queues, run_attempt
+from weft.celery.process import WorkerProcess
+from weft.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +82,12 @@ def test_the_task_itself_says_what_it_needs_in_an_app_of_anybody() -> None:
     task = Celery("anybody", set_as_current=False).tasks[run_attempt.name]
     assert (task.acks_late, task.reject_on_worker_lost, task.track_started) == (True, True, True)
     assert (task.serializer, task.max_retries, task.ignore_result) == ("json", 0, False)
+
+
+def test_a_worker_that_cannot_start_says_so_and_keeps_nobody_waiting() -> None:
+    with pytest.raises(RuntimeError, match="could not be started") as raised:
+        WorkerProcess(Settings(imports=("no_such_module_of_ours",)), queues=None)
+    assert "no_such_module_of_ours" in str(raised.value.__cause__)
 
 
 def test_the_queue_of_a_node_is_named_with_a_prefix() -> None:

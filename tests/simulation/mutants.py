@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         "known_not_applied",
-        f"{_ORCHESTRATOR}.advance:apply",
+        f"{_ORCHESTRATOR}.advance:_merged",
         "standing.verdict is Verdict.UNKNOWN",
         "standing.verdict is not Verdict.ACCEPTED",
         "orchestrator_crash",

@@ -105,8 +105,8 @@ class WorkerProcess:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._serve())
         except BaseException as error:
+            log.critical("worker.broken", exc_info=True)
             self._failed = error
-            raise
         finally:
             self._is_up.set()
 

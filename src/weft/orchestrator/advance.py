@@ -118,27 +118,7 @@ async def apply(
     to follow on the rows is sent with them.
     """
     ports, store = orchestrator.ports, orchestrator.ports.store
-    merged: dict[str, tuple[ExecutionRow, Plan, list[NodeRow]]] = {}
-    for standing in standings:
-        execution, plan = standing.execution, standing.plan
-        if execution is None or plan is None or standing.verdict is Verdict.UNKNOWN:
-            continue
-        if standing.event.generation != execution.generation:
-            # Nothing of it is in the row. And a retry that has committed may not be in the store yet: taken
-            # for lost there, it would be rebuilt, and all of it be in limbo for a lease.
-            continue
-        entry = merged.get(execution.id)
-        if entry is None:
-            merged[execution.id] = (execution, plan, list(standing.rows))
-        else:
-            entry[2].extend(standing.rows)
-
-    ended = [execution for execution, _, _ in merged.values() if execution.is_terminal]
-    settlements = [
-        Settlement(execution, plan, rows)
-        for execution, plan, rows in merged.values()
-        if not execution.is_terminal
-    ]
+    ended, settlements = _merged(standings)
     ahead = foresee(standings, orchestrator) if ports.sends_ahead and settlements else []
 
     def calls() -> Iterator[Awaitable[Any]]:
@@ -153,11 +133,8 @@ async def apply(
     answers = await ports.together(calls())
     if not settlements:
         return (), ()
-    sent = {
-        (task.execution_id, task.node_id)
-        for (task, _), answer in zip(ahead, answers[-1], strict=False)
-        if answer is Answer.YES
-    }
+    moved = zip(ahead, answers[-1], strict=True) if ahead else ()
+    sent = {(task.execution_id, task.node_id) for (task, _), answer in moved if answer is Answer.YES}
     free: list[FreeNode] = []
     unknown: list[str] = []
     complete: list[str] = []
@@ -174,3 +151,28 @@ async def apply(
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
         await rebuild(execution_id, orchestrator.ports)
     return free, complete
+
+
+def _merged(standings: Sequence[Standing]) -> tuple[list[ExecutionRow], list[Settlement]]:
+    """Put together what was recorded of each execution: those that have ended, and the rows of the others."""
+    merged: dict[str, tuple[ExecutionRow, Plan, list[NodeRow]]] = {}
+    for standing in standings:
+        execution, plan = standing.execution, standing.plan
+        if execution is None or plan is None or standing.verdict is Verdict.UNKNOWN:
+            continue
+        if standing.event.generation != execution.generation:
+            # Nothing of it is in the row. And a retry that has committed may not be in the store yet: taken
+            # for lost there, it would be rebuilt, and all of it be in limbo for a lease.
+            continue
+        entry = merged.get(execution.id)
+        if entry is None:
+            merged[execution.id] = (execution, plan, list(standing.rows))
+        else:
+            entry[2].extend(standing.rows)
+
+    ended = [execution for execution, _, _ in merged.values() if execution.is_terminal]
+    return ended, [
+        Settlement(execution, plan, rows)
+        for execution, plan, rows in merged.values()
+        if not execution.is_terminal
+    ]

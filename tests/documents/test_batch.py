@@ -62,11 +62,13 @@ async def ended(api: Api, batch_id: str) -> Any:
 
 
 async def has_files(place: Place, count: int) -> None:
-    """Return once so many files have been saved."""
+    """Return once so many files have been saved.
+
+    They are counted by their names and only where they end up: what is still being written can be moved away
+    between the look at its folder and the look at it.
+    """
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            if len(place.files()) >= count:
-                return
+        while sum(1 for _ in place.dataset.glob("[!.]*/*")) < count:
             await asyncio.sleep(0.01)
 
 

@@ -58,6 +58,28 @@ async def test_many_callers_share_a_connection_and_each_gets_his_own_replies(red
     await clients_are(redis, 1)
 
 
+async def test_what_is_in_no_hurry_goes_before_what_is_asked_for_next(redis: Redis) -> None:
+    await redis.open()
+    await redis.run_later([("SET", "a", 1), ("INCR", "a")])
+    await redis.run_later([("INCR", "a"), ("NO-SUCH-COMMAND",)])
+    assert await redis.call("GET", "a") == b"3"
+
+
+async def test_what_is_in_no_hurry_goes_alone_where_nothing_follows(redis: Redis, redis_url: str) -> None:
+    other = Redis(redis_url)
+    await redis.run_later([("RPUSH", "done", "a")])
+    assert await other.block("BLPOP", "done", 5, wait_seconds=5.0) == [b"done", b"a"]
+    await other.close()
+
+
+async def test_what_is_in_no_hurry_is_said_before_the_end(redis: Redis, redis_url: str) -> None:
+    await redis.run_later([("RPUSH", "done", "a")])
+    await redis.close()
+    other = Redis(redis_url)
+    assert await other.block("BLPOP", "done", 5, wait_seconds=5.0) == [b"done", b"a"]
+    await other.close()
+
+
 async def test_a_caller_who_is_cancelled_does_not_shift_the_replies_of_the_others(redis: Redis) -> None:
     chance = random.Random(7)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -494,6 +495,25 @@ async def test_the_first_task_of_any_other_lane_waits_for_the_next_look(
     await is_waiting(redis)
     await RedisStreams(other).send([a_task(0, queue="own", priority=PRIORITIES["high"])])
     assert numbers(await waiting) == [0]
+
+
+async def test_one_who_waits_for_single_tasks_asks_once_for_each(
+    transport: RedisStreams, redis: Redis, other: Redis
+) -> None:
+    sender, handlers = RedisStreams(other), ["echo"]
+
+    async def scripts() -> int:
+        found = re.search(rb"cmdstat_evalsha:calls=(\d+)", await other.call("INFO", "commandstats"))
+        return int(found[1]) if found else 0
+
+    looks = []
+    for number in range(4):
+        waiting = asyncio.create_task(fetch(transport, handlers=handlers, wait_seconds=PATIENCE_SECONDS))
+        await is_waiting(other)
+        looks.append(await scripts())
+        await sender.send([a_task(number, queue="echo")])
+        assert numbers(await waiting) == [number]
+    assert looks[3] == looks[0]
 
 
 async def test_handlers_of_one_queue_share_it(transport: RedisStreams) -> None:

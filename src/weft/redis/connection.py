@@ -48,6 +48,8 @@ PAUSE_SECONDS = 0.6
 _IDLE_CONNECTIONS = 8
 # More than that is written at once, without waiting for what others may ask.
 _TOGETHER_BYTES = 64 * 2**10
+# What is in no hurry waits at most so long for a write that it can go with.
+_LATER_SECONDS = 0.002
 _HELLO = load_script("weft.redis", "hello")
 
 
@@ -136,9 +138,11 @@ class Connection(asyncio.Protocol):
         self._answer_seconds = answer_seconds
         self._reader = hiredis.Reader()
         self._batches: deque[_Batch] = deque()
-        # What is not written yet.
+        # What is not written yet, and who writes it: in this round of the loop, or later.
         self._leaving: list[bytes] = []
         self._leaving_bytes = 0
+        self._writing: asyncio.Handle | None = None
+        self._writing_later: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         # Why it cannot be used any more.
         self._lost: str | None = None
@@ -170,16 +174,28 @@ class Connection(asyncio.Protocol):
 
         ``wait_seconds``: how long the server may take by itself, as a blocking read does.
         """
-        # Its type says that a command is one word long.
-        pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
-        # Before anything waits for a reply: of what cannot be packed, nothing is sent.
-        packed = b"".join([pack(command) for command in commands])
+        packed = _packed(commands)
         while not self._writable.is_set():
             await self._writable.wait()
+        batch = self._add(packed, len(commands), wait_seconds)
+        if self._writing is None and self._leaving:
+            self._writing = self.loop.call_soon(self._send)
+        return await batch.done
+
+    def run_later(self, commands: Sequence[Command]) -> None:
+        """Send commands with what is sent next, or soon. Nobody is told what becomes of them.
+
+        A write of its own costs both sides as much as all there is to do for a small command.
+        """
+        self._add(_packed(commands), len(commands), 0.0)
+        if self._writing is None and self._writing_later is None and self._leaving:
+            self._writing_later = self.loop.call_later(_LATER_SECONDS, self._send)
+
+    def _add(self, packed: bytes, count: int, wait_seconds: float) -> _Batch:
         if self._lost is not None:
             raise StoreError(self._lost)
         assert self._transport is not None
-        batch = _Batch(len(commands), self.loop.create_future(), wait_seconds + self._answer_seconds)
+        batch = _Batch(count, self.loop.create_future(), wait_seconds + self._answer_seconds)
         if not self._batches:
             self._heard_at = self.loop.time()
             self._watch = self.loop.call_later(batch.patience_seconds, self._look)
@@ -188,14 +204,13 @@ class Connection(asyncio.Protocol):
         self._leaving_bytes += len(packed)
         if self._leaving_bytes >= _TOGETHER_BYTES:
             self._send()
-        elif len(self._leaving) == 1:
-            self.loop.call_soon(self._send)
-        return await batch.done
+        return batch
 
     def close(self) -> None:
         """Close it; this may be called from any thread."""
         why = "the connection was closed"
         if self.loop is _loop_of_this_thread():
+            self._send()
             self._lose(why)
         else:
             # A loop that is closed by now has closed it.
@@ -204,6 +219,10 @@ class Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         """Write what was asked for in this round of the loop: many small calls are one write."""
+        for handle in (self._writing, self._writing_later):
+            if handle is not None:
+                handle.cancel()
+        self._writing = self._writing_later = None
         if self._leaving and self._lost is None:
             assert self._transport is not None
             self._transport.write(b"".join(self._leaving))
@@ -277,6 +296,13 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable.set()
+
+
+def _packed(commands: Sequence[Command]) -> bytes:
+    """Pack commands before anything waits for a reply: of what cannot be packed, nothing is sent."""
+    # Its type says that a command is one word long.
+    pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
+    return b"".join([pack(command) for command in commands])
 
 
 _Kind = TypeVar("_Kind", bound=Connection)
@@ -355,6 +381,13 @@ class Redis:
         if connection is None or not connection.is_open or self._is_unsure:
             connection = await self._connection(slot)
         return self.checked(await connection.run(commands))
+
+    async def run_later(self, commands: Sequence[Command], *, partition: int = 0) -> None:
+        """Send commands about one partition with what is sent next, or soon, and hear no more of them.
+
+        For what may as well not happen: it goes out before anything that is asked for afterwards, or never.
+        """
+        (await self._connection(self._slot(partition, None))).run_later(commands)
 
     async def scripts(
         self,

@@ -77,7 +77,12 @@ class Served:
         self.handlers = handlers
         # When the set of lanes was last read.
         self.read_at = 0.0
+        # Whether its lanes were empty when it last took something.
+        self.is_drained = False
         self._known: dict[Lane, None] = {}
+        # By partition: how many lanes the set had when it was read, and how many it has had since.
+        self._read: dict[int, int] = {}
+        self._noted: dict[int, int] = {}
         # Queues in the order in which they are served next, and how many were taken from each.
         self._taken: dict[str, int] = {}
         self._lanes: dict[int, dict[str, list[Lane]]] = {}
@@ -94,6 +99,20 @@ class Served:
         if isinstance(handlers, Iterable):
             names = [name for name in handlers if self.queues is None or name in self.queues]
             self.add(lane(keys, name, name, PRIORITIES["normal"]) for keys in partitions for name in names)
+
+    def learn(self, keys: Keys, members: Sequence[bytes]) -> bool:
+        """Take note of a partition's set of lanes; True: there are new ones among them."""
+        self._read[keys.partition] = self._noted[keys.partition] = len(members)
+        return self.add(read_lanes(keys, members))
+
+    def note(self, partition: int, lane_count: int) -> None:
+        """Take note of how many lanes a partition's set has: it grows, and is never changed otherwise."""
+        self._noted[partition] = lane_count
+
+    @property
+    def may_have_more(self) -> bool:
+        """Say whether there may be lanes that it does not know: some partition's set has another size."""
+        return self._noted != self._read
 
     def add(self, lanes: Iterable[Lane]) -> bool:
         """Take note of lanes; True: there are new ones among them that it may be served from."""

@@ -125,9 +125,14 @@ class RedisStreams:
 
         async def wait(seconds: float, given_up: asyncio.Future[None]) -> list[TaskDelivery]:
             lanes = [lane for partition in mine.partitions for lane in mine.lanes(partition)]
-            return await self._wait(consumer, lanes, limit, min(seconds, LOOK_SECONDS), given_up)
+            taken = await self._wait(consumer, lanes, limit, min(seconds, LOOK_SECONDS), given_up)
+            mine.is_drained = len(taken) == 1 < limit
+            return taken
 
-        return await self._take(look, wait, wait_seconds)
+        # A task that came alone, to one who would have taken two, left nothing behind to look for.
+        looks_first = not mine.is_drained
+        mine.is_drained = False
+        return await self._take(look, wait, wait_seconds, looks_first=looks_first)
 
     async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
         await self._acknowledge(ids)
@@ -151,7 +156,10 @@ class RedisStreams:
         async def wait(seconds: float, given_up: asyncio.Future[None]) -> list[MessageDelivery]:
             return await self._wait(consumer, self._results, limit, min(seconds, _READ_SECONDS), given_up)
 
-        return await self._take(look, wait, wait_seconds)
+        # Where there is one stream, waiting for it is a look as well.
+        who = (self._results[0].group, consumer, self._results[0].partition)
+        looks_first = len(self._results) > 1 or who not in self._sure
+        return await self._take(look, wait, wait_seconds, looks_first=looks_first)
 
     async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
         await self._acknowledge(ids)
@@ -222,6 +230,8 @@ class RedisStreams:
         look: Callable[[], Awaitable[list[Delivery]]],
         wait: Callable[[float, asyncio.Future[None]], Awaitable[list[Delivery]]],
         wait_seconds: float,
+        *,
+        looks_first: bool = True,
     ) -> list[Delivery]:
         """Look, then wait, and so on. Whoever gives this up has nothing in hand."""
         loop = asyncio.get_running_loop()
@@ -229,7 +239,7 @@ class RedisStreams:
 
         async def take() -> list[Delivery]:
             until = loop.time() + wait_seconds
-            taken = await look()
+            taken = await look() if looks_first or wait_seconds <= 0 else []
             while not taken and not given_up.done() and (left := until - loop.time()) > 0:
                 taken = await wait(left, given_up)
                 if not taken and not given_up.done():
@@ -282,7 +292,7 @@ class RedisStreams:
         return taken
 
     async def _look(self, consumer: str, served: Served, limit: int) -> list[TaskDelivery]:
-        """Take what is there, at most so many. Where that is nothing, the lanes were read just now."""
+        """Take what is there, at most so many. Where that is nothing, all lanes are known by now."""
 
         async def take(partition: int, wanted: int) -> tuple[int, list[TaskDelivery]]:
             return await self._take_tasks(consumer, served, partition, wanted)
@@ -291,15 +301,21 @@ class RedisStreams:
         if not is_fresh:
             await self._read_lanes(served)
         taken = await self._share_out(served.partitions, limit, take)
-        if not taken and is_fresh and await self._read_lanes(served):
+        if not taken and is_fresh and served.may_have_more and await self._read_lanes(served):
             taken = await self._share_out(served.partitions, limit, take)
         return taken
 
     async def _read_lanes(self, served: Served) -> bool:
         """Read the lanes that there are; True: there are new ones."""
         served.read_at = asyncio.get_running_loop().time()
-        found = await all_that_answer([self._lanes(keys.partition) for keys in self._redis.partitions])
-        is_new = served.add(lane for lanes in found if not isinstance(lanes, StoreError) for lane in lanes)
+        partitions = self._redis.partitions
+        found = await all_that_answer(
+            [self._redis.call("SMEMBERS", keys.lanes, partition=keys.partition) for keys in partitions]
+        )
+        is_new = False
+        for keys, members in zip(partitions, found, strict=True):
+            if not isinstance(members, StoreError):
+                is_new |= served.learn(keys, members)
         await self._tidy()
         return is_new
 
@@ -312,9 +328,10 @@ class RedisStreams:
         if own:
             return len(own), own
         with _Asking(self._sure, (WORKERS, consumer, partition)):
-            came, reads, bad = await self._redis.script(
+            keys = self._redis.partitions[partition]
+            came, reads, bad, lane_count = await self._redis.script(
                 _TAKE,
-                [lane.stream for lane in lanes],
+                [*(lane.stream for lane in lanes), keys.lanes],
                 [WORKERS, consumer, limit, OLDEST_EVERY, _FEW, *served.turns(lanes)],
                 partition=partition,
             )
@@ -340,6 +357,7 @@ class RedisStreams:
             log.warning("lane.unreadable", extra={"stream": lanes[number - 1].stream})
             served.drop(lanes[number - 1])
         served.count(counts)
+        served.note(partition, lane_count)
         return counts.total(), taken
 
     async def _take_results(
@@ -379,7 +397,7 @@ class RedisStreams:
             return []
         group = sources[0].group
         # One that waits is given of a single stream; one that comes when they have some, of all of them.
-        count = max(1, limit // len(sources))
+        count = max(min(2, limit), limit // len(sources))
         # For Redis, no time at all is for ever.
         milliseconds = max(1, round(wait_seconds * 1000))
         reading: Command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", milliseconds)
@@ -473,7 +491,9 @@ class RedisStreams:
             deleting: Command = ("XDEL", stream, *entries)
             commands.setdefault(partition, []).append(deleting)
             commands[partition].append(("XACK", stream, self._group_of(partition, stream), *entries))
-        await self._run(commands)
+        # What is not heard comes again, and is known by then: nobody has to wait for this.
+        for partition, some in commands.items():
+            await self._redis.run_later(some, partition=partition)
         for identity in ids:
             self._held.pop(identity, None)
 

@@ -1,11 +1,11 @@
 -- Take tasks for a worker, so many at most: the queues in turn, in each the higher priorities first, and one
 -- of so many takes the one that has waited longest, so that nothing is starved.
 -- Entries cost five times as much when they pass through Lua: of many, only how many to read from which lane.
--- KEYS: the streams of the lanes, queue by queue, higher priorities first.
+-- KEYS: the streams of the lanes, queue by queue, higher priorities first; the set of lanes.
 -- ARGV: group, consumer, limit, every how many the oldest, how many are few; then for each queue: how many were
 --       taken from it, how many lanes it has, and their priorities.
--- Answers {entries, reads, bad}: {lane, entries} of what was taken, {lane, count} of what is to be read, and
--- the lanes whose keys are no streams.
+-- Answers {entries, reads, bad, lanes}: {lane, entries} of what was taken, {lane, count} of what is to be read, the
+-- lanes whose keys are no streams, and how many lanes there are.
 local group, consumer = ARGV[1], ARGV[2]
 local every = tonumber(ARGV[4])
 local taken, bad = {}, {}
@@ -154,7 +154,7 @@ end
 deal(tonumber(ARGV[3]), queues, serve)
 
 local reads, count = {}, 0
-for i = 1, #KEYS do
+for i = 1, #KEYS - 1 do
   if planned[i] and planned[i] > 0 then
     reads[#reads + 1] = { i, planned[i] }
     count = count + planned[i]
@@ -166,4 +166,4 @@ if count <= tonumber(ARGV[5]) then
   end
   reads = {}
 end
-return { taken, reads, bad }
+return { taken, reads, bad, redis.call('SCARD', KEYS[#KEYS]) }

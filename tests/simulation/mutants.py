@@ -531,7 +531,7 @@ MUTANTS = (
     Mutant(
         "journal_not_by_the_store",
         f"{_LEDGER}._fence",
-        "if execution.checkpoint and event.asked != execution.epoch:",
+        "if execution.checkpoint and not _was_asked(event, execution):",
         "if False:",
         "checkpoint",
         60,

@@ -10,8 +10,9 @@ attempt) is the current, unsettled attempt. What leaves nothing unsettled also w
 and terminal state: there is no later step that a crash could lose or double.
 
 Of an execution that is committed at checkpoints the store knows more than these rows. There an event counts
-only if whoever brings it has asked the store of this epoch first, and brings what the store has told in front
-of it: so no child is recorded without its parents, whichever process records it.
+only if whoever brings it has asked the store of this epoch first (of an earlier one, for a completion), and
+brings what the store has told in front of it: so no child is recorded without its parents, whichever process
+records it.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ class Ledger:
             return Verdict.STALE
         if isinstance(event, AttemptIssued) and event.epoch != execution.epoch:
             return Verdict.STALE
-        if execution.checkpoint and event.asked != execution.epoch:
+        if execution.checkpoint and not _was_asked(event, execution):
             return Verdict.UNASKED
         return Verdict.ACCEPTED
 
@@ -890,6 +891,18 @@ class Ledger:
             )
         )
         return execution.seq
+
+
+def _was_asked(event: NodeEvent, execution: ExecutionRow) -> bool:
+    """Say whether the store was asked before this was brought.
+
+    A completion counts too where it is a store's of an earlier epoch. A rebuild gives another number to what
+    may have been started on a completion that is not recorded; so what has come through with its number was
+    made of what is. And nobody else would record it: a store that has it is not overwritten before.
+    """
+    if isinstance(event, NodeCompleted):
+        return 0 < event.asked <= execution.epoch
+    return event.asked == execution.epoch
 
 
 def _is_recorded(event: NodeEvent, row: NodeRow) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weft.core.outcome import completion
 from weft.core.snapshot import Settlement
 from weft.core.task import Wake
@@ -58,7 +60,9 @@ async def _save(row: ExecutionRow, ports: Ports) -> None:
     if last.execution is not None and last.plan is not None:
         # The store has to hear that they are recorded: nothing is put in the place of outcomes that are not.
         rows = [node_row for standing in standings for node_row in standing.rows]
-        await ports.store.apply([Settlement(last.execution, last.plan, rows)])
+        # Under the epoch that it has: a builder may have raised the journal's and not come to install.
+        known = replace(last.execution, epoch=found.epoch)
+        await ports.store.apply([Settlement(known, last.plan, rows)])
 
 
 async def recover(ports: Ports, *, grace_seconds: float) -> int:

@@ -58,9 +58,21 @@ class CheckpointJournalContract:
         assert (await run.completed("a", asked=1)).verdict is Verdict.ACCEPTED
         assert (await run.completed("a", asked=1)).verdict is Verdict.KNOWN
         assert await journal.rebuild(run.id, seen_epoch=1) is not None
-        assert (await run.completed("b", asked=1)).verdict is Verdict.UNASKED
+        failed = await run.record(replace(run.failure("b"), asked=1))
+        assert failed.verdict is Verdict.UNASKED
         assert (await run.completed("b", asked=2)).verdict is Verdict.ACCEPTED
         assert (await run.row()).state is ExecutionState.COMPLETED
+
+    async def test_a_completion_that_a_store_of_an_earlier_epoch_has_taken_counts_by_its_number(
+        self, journal: Journal
+    ) -> None:
+        run = await started(journal, node("a"), node("b", "a"), node("c", "b"))
+        await run.completed("a", asked=1)
+        assert await journal.rebuild(run.id, seen_epoch=1) is not None
+        assert (await run.completed("b", asked=3)).verdict is Verdict.UNASKED
+        assert (await run.completed("b", asked=1)).verdict is Verdict.ACCEPTED
+        # It was made of what was not recorded then.
+        assert (await run.completed("c", asked=1)).verdict is Verdict.STALE
 
     async def test_pause_resume_and_retry_need_not_ask(self, journal: Journal) -> None:
         run = await started(journal, node("a"))

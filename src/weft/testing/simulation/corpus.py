@@ -30,5 +30,10 @@ CORPUS: tuple[Past, ...] = (
         4442,
         "a result that was discarded again and again kept a lost retry from being found",
     ),
+    Past(
+        "checkpoint_once",
+        8242,
+        "what a store had taken between two builders was never recorded, and it never built anew",
+    ),
     Past("checkpoint_mixed", 10, "a result that the store had taken ended after its dependents had begun"),
 )

@@ -11,6 +11,7 @@ from weft.core.envelope import unpack_message, unpack_task
 from weft.core.task import Result
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
+from weft.testing.store_ahead_contract import AheadContract
 from weft.testing.store_checkpoint_contract import CheckpointContract
 from weft.testing.store_contract import StoreBench, StoreContract
 from weft.testing.walk import Walk, workflow
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from weft.store.contract import StateStore
 
 
-class TestRedisStore(StoreContract, CheckpointContract):
+class TestRedisStore(StoreContract, CheckpointContract, AheadContract):
     PARTITIONS = 1
 
     @pytest.fixture

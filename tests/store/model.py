@@ -92,12 +92,14 @@ class Model:
     def of(self, execution_id: str) -> Partition:
         return self.partitions[self.where(execution_id)]
 
-    async def _each(self, name: str, items: Sequence[Any], execution_id: Callable[[Any], str]) -> list[Any]:
+    async def _each(
+        self, name: str, items: Sequence[Any], execution_id: Callable[[Any], str], *more: Any
+    ) -> list[Any]:
         answers: list[Any] = [None] * len(items)
         for number, partition in enumerate(self.partitions):
             own = [index for index, item in enumerate(items) if self.where(execution_id(item)) == number]
             if own:
-                given = await getattr(partition, name)([items[index] for index in own])
+                given = await getattr(partition, name)([items[index] for index in own], *more)
                 for index, answer in zip(own, given, strict=True):
                     answers[index] = answer
         return answers
@@ -124,8 +126,11 @@ class Model:
             found |= await partition.unchanged(since)
         return found
 
-    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
-        return await self._each("apply", settlements, lambda one: str(one.execution.id))
+    async def apply(
+        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
+        # A partition refuses tasks of what is elsewhere.
+        return await self._each("apply", settlements, lambda one: str(one.execution.id), ahead)
 
     async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
         return await self._each("settle", completions, lambda one: str(one[0]))

@@ -14,7 +14,7 @@ SOURCES = {
     if entry.name.endswith(".lua")
 }
 # What others build on; they name no keys and have no end of their own.
-SHARED = {"state", "given", "merge"}
+SHARED = {"state", "queued", "given", "merge"}
 SCRIPTS = sorted(SOURCES)
 
 

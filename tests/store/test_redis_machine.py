@@ -207,12 +207,25 @@ class StoreMachine(RuleBasedStateMachine):
             for one in got:
                 assert one == by_name.get(one["node_id"], one)
 
-    async def apply(self, settlements: Sequence[Settlement]) -> None:
+    async def apply(self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()) -> None:
+        """Tell both the rows; and the model that those tasks go behind them that Redis had room for."""
         self.settlements += settlements
-        await self.both("apply", settlements)
+        answered = await self.store.apply(settlements, ahead)
+        queued = {
+            (settlement.execution.id, node_id)
+            for settlement, applied in zip(settlements, answered, strict=True)
+            for node_id in applied.queued
+        }
+        moved = [(task, epoch) for task, epoch in ahead if (task.execution_id, task.node_id) in queued]
+        expected = await self.model.apply(settlements, moved)
+        await self.compare_applied(answered, expected)
+        assert [sorted(one.queued) for one in answered] == [sorted(one.queued) for one in expected]
 
-    async def record(self, event: Event, *, is_told: bool = True) -> None:
-        """Record an event, and tell the stores what follows, unless whoever recorded it is gone."""
+    async def record(self, event: Event, *, is_told: bool = True, is_ahead: bool = False) -> None:
+        """Record an event, and tell the stores what follows, unless whoever recorded it is gone.
+
+        ``is_ahead``: with the tasks of all nodes that are not settled, as far as they may be queued then.
+        """
         row = await self.execution(event.execution_id)
         if row.checkpoint:
             event = replace(event, asked=row.epoch)
@@ -226,7 +239,10 @@ class StoreMachine(RuleBasedStateMachine):
         elif execution.is_terminal:
             await self.end(execution.id, execution.generation, execution.epoch)
         else:
-            await self.apply([settlement])
+            nodes = await self.journal.nodes(execution.id) if is_ahead else {}
+            known = [nodes.get(name, NodeRow(node_id=name)) for name in settlement.plan.nodes if is_ahead]
+            ahead = [(self.task(execution, one), execution.epoch) for one in known if one.state is None]
+            await self.apply([settlement], ahead)
 
     async def end(self, execution_id: str, generation: int, epoch: int) -> None:
         # Where it is, is found out: who does not know leaves a mark in every partition.
@@ -578,12 +594,13 @@ class StoreMachine(RuleBasedStateMachine):
         row, _, _ = await self.chosen(x)
         await self.carry_on(row.id, starts=starts)
 
-    @rule(x=INDEXES, n=INDEXES)
+    @rule(x=INDEXES, n=INDEXES, is_ahead=MOSTLY)
     @told
-    async def hand_out_what_follows(self, x: int, n: int) -> None:
+    async def hand_out_what_follows(self, x: int, n: int, is_ahead: bool) -> None:
         """Let an attempt complete, and hand out all that is free behind it."""
         row, _, node = await self.chosen(x, n, IN_HAND)
-        await self.record(self.judged(self.result(row, node)))
+        await self.record(self.judged(self.result(row, node)), is_ahead=is_ahead)
+        await self.drain()
         await self.carry_on(row.id)
 
     async def carry_on(self, name: str, *, starts: bool = True) -> None:

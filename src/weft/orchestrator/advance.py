@@ -24,7 +24,7 @@ from weft.core.snapshot import Settlement
 from weft.errors import UnstorableError
 from weft.orchestrator.ahead import foresee
 from weft.orchestrator.ask import are_unasked, ask_first, outcomes_of
-from weft.orchestrator.dispatch import dispatch, queue
+from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer, FreeNode
 
@@ -125,28 +125,24 @@ async def apply(
         for row in ended:
             yield store.close(row.id, generation=row.generation, epoch=row.epoch)
         if settlements:
-            yield store.apply(settlements)
-        # Behind the rows: what is moved has to be free by then.
-        if ahead:
-            yield queue(ahead, ports)
+            yield store.apply(settlements, ahead)
 
     answers = await ports.together(calls())
     if not settlements:
         return (), ()
-    moved = zip(ahead, answers[-1], strict=True) if ahead else ()
-    sent = {(task.execution_id, task.node_id) for (task, _), answer in moved if answer is Answer.YES}
     free: list[FreeNode] = []
+    queued: set[tuple[str, str]] = set()
     unknown: list[str] = []
     complete: list[str] = []
-    for settlement, applied in zip(settlements, answers[len(ended)], strict=True):
+    for settlement, applied in zip(settlements, answers[-1], strict=True):
         if applied.answer is Answer.UNKNOWN:
             unknown.append(settlement.execution.id)
-        if sent:
-            free += [node for node in applied.free if (node.execution.id, node.node_id) not in sent]
-        else:
-            free.extend(applied.free)
+        free.extend(applied.free)
+        queued.update([(settlement.execution.id, node_id) for node_id in applied.queued])
         if applied.complete:
             complete.append(settlement.execution.id)
+    if queued:
+        await send([task for task, _ in ahead if (task.execution_id, task.node_id) in queued], ports)
     for execution_id in unknown:
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
         await rebuild(execution_id, orchestrator.ports)

@@ -270,12 +270,16 @@ def make_task(
 async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Answer]:
     """Move nodes to queued, each under the epoch beside its task, and send the tasks of those that moved."""
     answers = await ports.store.queue(tasks)
+    moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
+    await send(moved, ports)
+    return answers
+
+
+async def send(queued: Sequence[Task], ports: Ports) -> None:
+    """Say that nodes were queued, and send their tasks where the store has not."""
     if ports.feed is not None and ports.feed.has_listeners():
-        for (task, _), answer in zip(tasks, answers, strict=True):
-            if answer is Answer.YES and ports.feed.wanted(task.execution_id):
+        for task in queued:
+            if ports.feed.wanted(task.execution_id):
                 ports.feed.tell([node_queued(task)], namespace=task.namespace)
     if not ports.transport.joint:
-        await ports.transport.send(
-            [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
-        )
-    return answers
+        await ports.transport.send(queued)

@@ -71,11 +71,17 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
     waiting: int
 
 
+# The mark of an execution that was installed once and closed stays for longer than this.
+FIRST_INSTALL_SECONDS = 30.0
+
+
 class Applied(msgspec.Struct, frozen=True, gc=False):
     answer: Answer
     free: Sequence[FreeNode] = ()
     # Every node is settled here, and the journal has not heard of all: recording them ends the execution.
     complete: bool = False
+    # The nodes whose tasks were queued with the rows: they are not among the free ones any more.
+    queued: Sequence[str] = ()
 
 
 class Outcomes(msgspec.Struct, frozen=True, gc=False):
@@ -210,7 +216,8 @@ class StateStore(Protocol):
         execution, the mark of a closed one included. ``fresh``: there was no earlier life, so ready nodes
         are free at once; otherwise they are in limbo for a lease, because somebody may hold them.
         Refused too where outcomes of this generation are here that the journal has not: they came after the
-        rows were read, and would be lost.
+        rows were read, and would be lost. And a first epoch that comes ``FIRST_INSTALL_SECONDS`` after its
+        row was written or later: all may be over by then, and its mark be gone. A rebuild has to bring it.
         """
 
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
@@ -225,11 +232,16 @@ class StateStore(Protocol):
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         """Let an execution go and leave a mark, even of one that is not known: nothing starts after this."""
 
-    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
+    async def apply(
+        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
         """Merge the journal's rows; answer with *all* free nodes of each execution, as many as have a place.
 
         All of them and not only those just freed: that repairs what a crash cut short, and wakes what
         waits for a place.
+
+        ``ahead``: tasks that follow on the rows, each with its epoch. Those whose nodes are free then are
+        queued in the same go, as ``queue`` does; a store may leave any of them free.
         """
 
     async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:

@@ -19,6 +19,7 @@ from weft.core.outcome import taken_at
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros
 from weft.store.contract import (
+    FIRST_INSTALL_SECONDS,
     Answer,
     Applied,
     Due,
@@ -47,6 +48,7 @@ RUNNING, REPORTED, LIMBO, TIMER = "running", "reported", "limbo", "timer"
 
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
+_FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
 # A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
 _KEEP_LOST = micros(3600)
 _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
@@ -219,7 +221,8 @@ class MemoryStore:
             return Answer.REFUSED
         known = self._executions.get(row.id)
         epoch = known.row.epoch if known else self._closed.get(row.id, _NO_MARK).epoch
-        if row.epoch <= epoch:
+        now = self._now()
+        if row.epoch <= epoch or (row.epoch == 1 and now >= row.updated_at + _FIRST_INSTALL):
             return Answer.REFUSED
         if known is not None and known.unrecorded and known.row.generation == row.generation:
             return Answer.REFUSED
@@ -227,7 +230,6 @@ class MemoryStore:
         self._closed.pop(row.id, None)
         execution = self._executions[row.id] = _Execution(row, snapshot.plan, self._window)
         self._unsettled += row.unsettled
-        now = self._now()
         self._set_deadline(execution)
         # All that is settled first, then what it frees: the order of the rows is of no consequence.
         for node_row in snapshot.rows:
@@ -291,9 +293,15 @@ class MemoryStore:
 
     # -- merging what the journal recorded ---------------------------------------------------------
 
-    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
+    async def apply(
+        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
         now = self._now()
         answers = [self._apply(settlement, now) for settlement in settlements]
+        queued: dict[str, list[str]] = {}
+        for (task, _), answer in zip(ahead, await self.queue(ahead), strict=True):
+            if answer is Answer.YES:
+                queued.setdefault(task.execution_id, []).append(task.node_id)
         # The free nodes of an execution once, with the last settlement of this call that was merged.
         last = {
             settlement.execution.id: index
@@ -301,14 +309,14 @@ class MemoryStore:
             if answers[index] is Answer.YES
         }
         return [
-            self._applied(self._executions[settlement.execution.id])
+            self._applied(self._executions[settlement.execution.id], queued.get(settlement.execution.id, ()))
             if last.get(settlement.execution.id) == index
             else Applied(answer)
             for index, (settlement, answer) in enumerate(zip(settlements, answers, strict=True))
         ]
 
-    def _applied(self, execution: _Execution) -> Applied:
-        return Applied(Answer.YES, self._free_nodes(execution), execution.is_complete)
+    def _applied(self, execution: _Execution, queued: Sequence[str] = ()) -> Applied:
+        return Applied(Answer.YES, self._free_nodes(execution), execution.is_complete, queued)
 
     def _apply(self, settlement: Settlement, now: int) -> Answer:
         row = settlement.execution

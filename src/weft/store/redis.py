@@ -11,6 +11,8 @@ bytes. What is wide, as the rows of ten thousand parents, is read by plain comma
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -22,6 +24,7 @@ from weft.errors import StoreError
 from weft.redis.script import Script, load_script
 from weft.redis.waiting import all_of, all_that_answer
 from weft.store.contract import (
+    FIRST_INSTALL_SECONDS,
     Answer,
     Applied,
     Due,
@@ -39,6 +42,7 @@ from weft.store.redis_calls import (
     MOST_ITEMS,
     Argument,
     Call,
+    Lanes,
     Move,
     in_parts,
     partition_keys,
@@ -74,8 +78,13 @@ if TYPE_CHECKING:
 _ANSWERS = {1: Answer.YES, 2: Answer.REFUSED, 3: Answer.NO_PLACE, 4: Answer.UNKNOWN, 5: Answer.YES}
 _WAS_THERE = 5
 
-# The mark of a closed execution stays longer than any builder that was under way lives.
+# The mark of a closed execution stays longer than any builder that was under way lives. Most had no other
+# than the first, who is refused by then. Of these it stays for some leases, so that every worker has heard of
+# the end: at a thousand executions a second, half an hour of marks would be a gigabyte.
 _KEEP_MARK_SECONDS = 1800
+_KEEP_PLAIN_MARK_SECONDS = 60
+_FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
+_LEASES_OF_A_MARK = 4
 # Plans whose arguments are kept, executions of which something is remembered, and bytes of large inputs.
 _MOST_SHAPES = 256
 _MOST_REMEMBERED = 100_000
@@ -87,10 +96,12 @@ def _script(name: str, *after: str) -> Script:
 
 
 _TOKEN = _script("token")
-_APPLY, _SETTLE = _script("apply", "state", "given", "merge"), _script("settle", "state", "given", "merge")
+_APPLY = _script("apply", "state", "queued", "given", "merge")
+_SETTLE = _script("settle", "state", "given", "merge")
 _FREE, _OUTCOMES = _script("free", "state", "given"), _script("outcomes", "state")
 _INSTALL, _CLOSE = _script("install", "state"), _script("close", "state")
-_QUEUE, _START, _BEAT = _script("queue", "state"), _script("start", "state"), _script("beat", "state")
+_QUEUE = _script("queue", "state", "queued")
+_START, _BEAT = _script("start", "state"), _script("beat", "state")
 _REPORT, _HAND_BACK = _script("report", "state"), _script("hand_back", "state")
 _LINE, _RELEASE = _script("line", "state"), _script("release", "state")
 
@@ -125,6 +136,7 @@ class RedisStore:
         self._now = now or _server_time
         self._window = window
         self._lease = micros(lease_seconds)
+        self._keep_plain_mark = max(_KEEP_PLAIN_MARK_SECONDS, ceil(_LEASES_OF_A_MARK * lease_seconds))
         self._reported = micros(reported_seconds)
         self._queued = 0 if queued_seconds is None else micros(queued_seconds)
         self._joint = joint
@@ -188,6 +200,7 @@ class RedisStore:
             row.total,
             layout.settled,
             0 if fresh else self._lease,
+            _FIRST_INSTALL,
         ]
         parts = list(layout.parts(MOST_FIELDS // 2, MOST_BYTES))
         for index, arguments in enumerate(parts):
@@ -208,10 +221,12 @@ class RedisStore:
             )
             if _ANSWERS[reply] is not Answer.YES:
                 return _ANSWERS[reply]
-        self._learn(row.id, row.digest)
+        if row.checkpoint:
+            self._learn(row.id, row.digest)
         return Answer.YES
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+        self._digests.pop(execution_id, None)
         drawn = self._places.where(execution_id)
         answer, known = await self._close(execution_id, generation, epoch, drawn)
         if not known and len(self._redis.partitions) > 1:
@@ -229,7 +244,8 @@ class RedisStore:
         keys = self._redis.partitions[partition]
         call = Call()
         call.place(execution_id)
-        arguments = [*call.arguments(self._now(), self._ttl), generation, epoch, _KEEP_MARK_SECONDS]
+        arguments = [*call.arguments(self._now(), self._ttl), generation, epoch]
+        arguments += [_KEEP_MARK_SECONDS, self._keep_plain_mark]
         answer, known = await self._redis.script(_CLOSE, call.keys(keys), arguments, partition=partition)
         while _ANSWERS[answer] is Answer.UNKNOWN:
             # A mark belongs to a life of the store, as all it holds: this is the first thing of a new one.
@@ -239,15 +255,20 @@ class RedisStore:
 
     # -- merging what the journal recorded ---------------------------------------------------------
 
-    async def apply(self, settlements: Sequence[Settlement]) -> Sequence[Applied]:
+    async def apply(
+        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
         answers = [Answer.UNKNOWN] * len(settlements)
+        behind: dict[str, list[tuple[Task, int]]] = {}
+        for task, epoch in ahead:
+            behind.setdefault(task.execution_id, []).append((task, epoch))
         by_partition: dict[int, list[int]] = {}
         for index, settlement in enumerate(settlements):
             by_partition.setdefault(self._places.of_row(settlement.execution), []).append(index)
         free: dict[str, Given] = {}
         merged = await all_of(
             [
-                self._apply(partition, settlements, indexes, answers)
+                self._apply(partition, settlements, indexes, behind, answers)
                 for partition, indexes in by_partition.items()
             ]
         )
@@ -267,13 +288,20 @@ class RedisStore:
         ]
 
     async def _apply(
-        self, partition: int, settlements: Sequence[Settlement], indexes: Sequence[int], answers: list[Answer]
+        self,
+        partition: int,
+        settlements: Sequence[Settlement],
+        indexes: Sequence[int],
+        behind: Mapping[str, Sequence[tuple[Task, int]]],
+        answers: list[Answer],
     ) -> dict[str, Given]:
-        keys = self._redis.partitions[partition]
-        calls = apply_calls([(index, settlements[index]) for index in indexes], self._shape)
+        keys, joint = self._redis.partitions[partition], self._joint
+        own = [(index, settlements[index]) for index in indexes]
+        calls = apply_calls(own, self._shape, ahead=behind, sent=joint)
         now = self._now()
+        told = [call.all_arguments(now, self._ttl, queued=self._queued, sent=joint) for call in calls]
         replies = await self._redis.scripts(
-            [(_APPLY, call.keys(keys), call.all_arguments(now, self._ttl)) for call in calls],
+            [(_APPLY, call.all_keys(keys), arguments) for call, arguments in zip(calls, told, strict=True)],
             partition=partition,
         )
         free: dict[str, Given] = {}
@@ -320,6 +348,7 @@ class RedisStore:
                 row = replace(row, input=await self._input(execution_id, None))
             rows = {node.node_id: node for one in merged for node in one.rows if node.state is not None}
             given = free[execution_id] = Given(row, self._shape(plan), rows)
+            given.queued = [name[1:].decode() for name in islice(replies, next(replies))]
             given.read(replies)
 
     # -- between two checkpoints -------------------------------------------------------------------
@@ -545,22 +574,19 @@ class RedisStore:
 
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
         moves = []
-        lanes: dict[int, tuple[str, str, int]] = {}
+        of_move: dict[int, Task] = {}
         for task, epoch in tasks:
             wire = pack(task) if self._joint else b""
             numbers = (task.generation, task.attempt, epoch, 0)
             move = Move(task.execution_id, task.node_id, wire, numbers=numbers, size=len(wire))
-            lanes[id(move)] = (task.queue, task.handler, task.priority)
+            of_move[id(move)] = task
             moves.append(move)
 
         def own(keys: Keys, part: Sequence[Move]) -> tuple[list[str], list[Argument]]:
-            places: dict[tuple[str, str, int], int] = {}
+            lanes = Lanes()
             for move in part:
-                lane = places.setdefault(lanes[id(move)], len(places) + 1)
-                move.numbers = (*move.numbers[:3], lane)
-            members: list[Argument] = [f"{queue}|{handler}|{priority}" for queue, handler, priority in places]
-            told: list[Argument] = [self._queued, int(self._joint), len(places)]
-            return [keys.lanes, *[keys.lane(*lane) for lane in places]], [*told, *members]
+                move.numbers = (*move.numbers[:3], lanes.place(of_move[id(move)]))
+            return lanes.keys(keys), lanes.arguments(self._queued, sent=self._joint)
 
         replies = await self._moved(_QUEUE, moves, own, reads_all=True)
         return [_ANSWERS[answer] for (answer,) in replies]

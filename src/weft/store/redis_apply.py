@@ -6,20 +6,25 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.store.redis_calls import MOST_BYTES, MOST_FIELDS, MOST_ITEMS, Argument, Call
+from weft.core.envelope import pack
+from weft.store.redis_calls import MOST_BYTES, MOST_FIELDS, MOST_ITEMS, Argument, Call, Lanes
 from weft.store.redis_records import STATES, pack_execution, pack_outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement
+    from weft.core.task import Task
+    from weft.redis.keys import Keys
     from weft.store.redis_shape import Shape
 
 # An item, one of its units, and an unsettled row, as ``apply.lua`` and ``settle.lua`` read them.
 _APPLY, _SETTLE = struct.Struct("<IHdddBcdddBH"), struct.Struct("<IHdBH")
 _UNIT, _ROW = struct.Struct("<cH"), struct.Struct("<ddddd")
+# A task that goes behind an item: as doubles, so that no number from a wire is too large.
+_TASK = struct.Struct("<HHdddd")
 # Fields that one call reads in all.
 _MOST_FIELDS_IN_ALL = 2000
 
@@ -38,13 +43,15 @@ class _Unit:
 class ApplyCall(Call):
     """One call: its items, each a settlement or a part of one."""
 
-    __slots__ = ("_items", "_wanted", "bytes", "indexes", "of_execution")
+    __slots__ = ("_items", "_tasks", "_wanted", "bytes", "indexes", "lanes", "of_execution")
 
     def __init__(self) -> None:
         super().__init__()
         # Execution, what makes the first argument, and the others.
         self._items: list[tuple[str, Callable[[bool], bytes], list[Argument]]] = []
         self._wanted: set[str] = set()
+        self._tasks: list[Argument] = []
+        self.lanes = Lanes()
         self.bytes = 0
         # The settlement that each item is of, and those of each execution.
         self.indexes: list[int] = []
@@ -75,6 +82,17 @@ class ApplyCall(Call):
         """Have the free nodes of an execution given by this call."""
         self._wanted.add(execution_id)
 
+    def queue(self, task: Task, epoch: int, *, sent: bool) -> None:
+        """Have a task queued behind the last item, where there is room: it is in nobody's way elsewhere."""
+        wire = pack(task) if sent else b""
+        if len(self._tasks) >= 3 * MOST_ITEMS or self.bytes + len(wire) > MOST_BYTES:
+            return
+        field = f".{task.node_id}"
+        place = self.place(task.execution_id, (field,))
+        numbers = (task.generation, task.attempt, epoch, self.lanes.place(task))
+        self._tasks += (_TASK.pack(len(self.indexes), place, *numbers), field, wire)
+        self.bytes += len(wire)
+
     def has_room_for(self, execution_id: str, fields: int, size: int) -> bool:
         if not self.indexes:
             return True
@@ -85,18 +103,34 @@ class ApplyCall(Call):
             and self.has_room(execution_id, fields)
         )
 
-    def all_arguments(self, now: int, keep_seconds: int) -> list[Argument]:
+    def all_keys(self, keys: Keys) -> list[str]:
+        return self.keys(keys, self.lanes.keys(keys) if self._tasks else ())
+
+    def all_arguments(
+        self, now: int, keep_seconds: int, *, queued: int = 0, sent: bool = False
+    ) -> list[Argument]:
         made = [*self.arguments(now, keep_seconds), *self.fields(), len(self._items)]
         for execution_id, header, arguments in self._items:
             made.append(header(execution_id in self._wanted))
             made += arguments
+        if self._tasks:
+            made += self.lanes.arguments(queued, sent=sent)
+            made += self._tasks
         return made
 
 
 def apply_calls(
-    settlements: Sequence[tuple[int, Settlement]], shape_of: Callable[[Plan], Shape]
+    settlements: Sequence[tuple[int, Settlement]],
+    shape_of: Callable[[Plan], Shape],
+    *,
+    ahead: Mapping[str, Sequence[tuple[Task, int]]],
+    sent: bool,
 ) -> list[ApplyCall]:
-    """Make the calls for numbered settlements: those of one execution in order, and together if they fit."""
+    """Make the calls for numbered settlements: those of one execution in order, and together if they fit.
+
+    ``ahead``: by execution, the tasks that go behind its rows, and the epoch of each; ``sent``: whether the
+    store sends them.
+    """
     by_execution: dict[str, list[tuple[int, Settlement]]] = {}
     for index, settlement in settlements:
         by_execution.setdefault(settlement.execution.id, []).append((index, settlement))
@@ -110,6 +144,8 @@ def apply_calls(
                 _room_for(calls, execution_id, units).add(index, execution_id, header, [packed], units)
                 packed = b""
         # Its last call has them all: nothing of it follows.
+        for task, epoch in ahead.get(execution_id, ()):
+            calls[-1].queue(task, epoch, sent=sent)
         calls[-1].give_free(execution_id)
     return calls
 

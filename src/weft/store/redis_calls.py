@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from weft.core.task import Task
     from weft.redis.keys import Keys
 
 Argument: TypeAlias = "bytes | str | int"
@@ -39,6 +40,28 @@ class Move:
     def arguments(self, place: int) -> tuple[bytes | str, ...]:
         """Give its arguments in a call in which its execution has this number."""
         return (_NUMBERS[len(self.numbers)].pack(place, *self.numbers), self.field, *self.words)
+
+
+class Lanes:
+    """The lanes that the tasks of one call go to, numbered from 1."""
+
+    __slots__ = ("_lanes",)
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[str, str, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def place(self, task: Task) -> int:
+        return self._lanes.setdefault((task.queue, task.handler, task.priority), len(self._lanes) + 1)
+
+    def keys(self, keys: Keys) -> list[str]:
+        return [keys.lanes, *[keys.lane(*lane) for lane in self._lanes]]
+
+    def arguments(self, queued: int, *, sent: bool) -> list[Argument]:
+        """Say for how long a queued task is waited for, whether tasks are sent, and which lanes there are."""
+        return [queued, int(sent), len(self._lanes), *["|".join(map(str, lane)) for lane in self._lanes]]
 
 
 class Call:

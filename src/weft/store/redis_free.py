@@ -27,6 +27,8 @@ class Given:
         self._rows = rows
         self._whole = set(rows)
         self.complete = False
+        # The nodes that were queued with the rows.
+        self.queued: Sequence[str] = ()
         # Node, record, its parents and what it names, as far as it sees them; the parents it does not see.
         self._nodes: list[tuple[str, Record, Sequence[str], Sequence[str], int]] = []
 
@@ -90,7 +92,7 @@ class Given:
         self._add(names, values)
 
     def applied(self) -> Applied:
-        return Applied(Answer.YES, self.nodes(), self.complete)
+        return Applied(Answer.YES, self.nodes(), self.complete, self.queued)
 
     def nodes(self) -> Sequence[FreeNode]:
         """Make the nodes; none where rows are gone that were there when they were listed."""

@@ -21,6 +21,7 @@ from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.time import micros
 from weft.store.contract import (
+    FIRST_INSTALL_SECONDS,
     Answer,
     Expired,
     FreeNode,
@@ -150,6 +151,17 @@ class StoreContract:
         await bench.flush()
         assert await walk.store.install(snapshot, token=token, fresh=True) is Answer.REFUSED
         assert await walk.store.token() != token
+
+    async def test_a_first_builder_that_comes_late_is_refused_and_a_later_one_is_not(
+        self, new_walk: Callable[..., Walk], clock: VirtualClock
+    ) -> None:
+        in_time, late = new_walk("a"), new_walk("a", execution_id="x2")
+        snapshots = [await in_time.submit(), await late.submit()]
+        clock.advance(FIRST_INSTALL_SECONDS - 0.001)
+        assert await in_time.install(snapshots[0], fresh=True) is Answer.YES
+        clock.advance(0.001)
+        assert await late.install(snapshots[1], fresh=True) is Answer.REFUSED
+        assert await late.rebuild() is Answer.YES
 
     async def test_the_highest_epoch_wins(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")

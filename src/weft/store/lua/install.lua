@@ -2,14 +2,14 @@
 -- ARGV: whether this is the first call, whether it is the last; token, generation, epoch, seq, state, window, unsettled,
 --   deadline (0 none), updated at, whether it is committed at checkpoints, its
 --   nodes in all, how many of them are settled; what to do with ready nodes: for how long to hold them in limbo, in microseconds (0: they
---   are free); number of fields, each with its value; number of ready nodes, for each: name, attempt, not before, failures,
+--   are free); for how many microseconds the first epoch may be installed; number of fields, each with its value; number of ready nodes, for each: name, attempt, not before, failures,
 --   losses, issued, whether what it sees was written down.
 -- Reply: an answer.
 local ex = open_with(1, 1, 0)
 local is_first, is_last, given = argument() == '1', argument() == '1', argument()
 local generation, epoch, seq, state, window = number(), number(), number(), argument(), number()
 local unsettled, deadline, updated = number(), number(), number()
-local at_checkpoints, total, outcomes, limbo_for = number(), number(), number(), number()
+local at_checkpoints, total, outcomes, limbo_for, first_for = number(), number(), number(), number(), number()
 if token ~= given then
   return REFUSED
 end
@@ -18,6 +18,9 @@ if not is_first then
     return REFUSED
   end
 elseif ex[STATE] ~= '' and epoch <= ex[EPOCH] then
+  return REFUSED
+elseif epoch == 1 and now >= updated + first_for then
+  -- All of it may be over by now, and its mark be gone.
   return REFUSED
 elseif ex.live and ex[UNRECORDED] > 0 and ex[GENERATION] == generation then
   -- They came after the rows were read, and would be lost.

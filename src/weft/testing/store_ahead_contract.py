@@ -1,0 +1,112 @@
+"""Tasks that are told with the rows they follow on: queued if their nodes are free then, else left alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from weft.core.snapshot import Settlement
+from weft.store.contract import Answer, Applied
+from weft.testing.store_contract import as_seen_before, free_nodes, phases, start
+from weft.testing.walk import node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from weft.core.row import ExecutionRow
+    from weft.core.task import Task
+    from weft.testing.store_contract import StoreBench
+    from weft.testing.walk import Walk
+
+
+class AheadContract:
+    """Beside ``StoreContract``, with the same fixture ``bench``."""
+
+    async def test_what_the_rows_make_free_is_queued_with_them(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a", node("b", "a"), node("c", "a"), node("d", "a", "z"), "z")
+        await walk.begin()
+        (applied,) = await completed(walk, "a", ahead=["b", "d"])
+        assert list(applied.queued) == ["b"]
+        assert [one.node_id for one in applied.free] == ["c"]
+        assert (await phases(walk))["b"] == "queued"
+        assert await start(walk, "b") is Answer.YES
+        if bench.sent is not None:
+            assert [task.node_id for task in await bench.sent()] == ["a", "z", "b"]
+
+    async def test_what_is_queued_with_its_row_is_not_looked_for_as_free(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        await completed(walk, "a", ahead=["b"])
+        walk.clock.advance(60)
+        assert list((await walk.store.due(idle_seconds=5)).woken) == []
+
+    async def test_nothing_goes_behind_rows_that_were_not_merged(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        standing = await walk.record(await walk.completed("a"))
+        assert standing.execution is not None
+        task = task_of(walk, await walk.execution(), "b")
+        later = replace(standing.execution, epoch=2)
+        settlement = Settlement(later, walk.plan, standing.rows)
+        (applied,) = await walk.store.apply([settlement], [(task, 2)])
+        assert applied == Applied(Answer.UNKNOWN)
+        if bench.sent is not None:
+            assert [task.node_id for task in await bench.sent()] == ["a"]
+
+    async def test_a_task_of_another_attempt_or_epoch_is_left_and_its_node_is_free(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        standing = await walk.record(await walk.completed("a"))
+        assert standing.execution is not None
+        task = task_of(walk, standing.execution, "b")
+        settlement = Settlement(standing.execution, walk.plan, standing.rows)
+        for wrong in ((replace(task, attempt=2), 1), (task, 2), (replace(task, generation=2), 1)):
+            (applied,) = await walk.store.apply([settlement], [wrong])
+            assert (list(applied.queued), [one.node_id for one in applied.free]) == ([], ["b"])
+        (applied,) = await walk.store.apply([settlement], [(task, 1)])
+        assert (list(applied.queued), list(applied.free)) == (["b"], [])
+        # Told once more, as after a crash: it is on its way already.
+        (applied,) = await walk.store.apply([settlement], [(task, 1)])
+        assert (list(applied.queued), list(applied.free)) == ([], [])
+
+    async def test_a_paused_execution_queues_nothing_ahead(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", node("b", "a"))
+        await walk.begin()
+        await walk.advance(walk.paused())
+        (applied,) = await completed(walk, "a", ahead=["b"])
+        assert (list(applied.queued), list(applied.free)) == ([], [])
+        await walk.record(walk.resumed())
+        await walk.store.apply([Settlement(await walk.execution(), walk.plan, ())])
+        assert [one.node_id for one in await free_nodes(walk)] == ["b"]
+
+    async def test_what_has_no_place_stays_free(self, new_walk: Callable[..., Walk]) -> None:
+        children = [f"b{number}" for number in range(8)]
+        walk = new_walk("a", *[node(name, "a") for name in children])
+        await walk.begin()
+        (applied,) = await completed(walk, "a", ahead=children)
+        # The window of these suites.
+        assert list(applied.queued) == children[:3]
+        assert list(applied.free) == []
+        assert sorted(set((await phases(walk)).values())) == ["free", "queued"]
+
+
+async def completed(walk: Walk, name: str, *, ahead: Sequence[str]) -> Sequence[Applied]:
+    """Record a completion, and tell the store with tasks of these nodes."""
+    standing = await walk.record(await walk.completed(name))
+    row = standing.execution
+    assert row is not None
+    tasks = [(task_of(walk, row, one), row.epoch) for one in ahead]
+    return await walk.store.apply([Settlement(row, walk.plan, standing.rows)], tasks)
+
+
+def task_of(walk: Walk, row: ExecutionRow, name: str) -> Task:
+    return walk.task(as_seen_before(walk, row, name))

@@ -1,0 +1,74 @@
+"""What is left of an execution that has ended, and for how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from weft.store.contract import Answer
+from weft.testing.store_contract import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.redis.connection import Redis
+    from weft.store.redis import RedisStore
+    from weft.testing.walk import Walk
+
+LONG_SECONDS = 1800
+SHORT_SECONDS = 60
+
+
+async def kept_seconds(redis: Redis) -> int:
+    (key,) = await redis.call("KEYS", "*x1*")
+    return int(await redis.call("TTL", key))
+
+
+async def test_what_was_installed_once_leaves_a_mark_for_a_minute(
+    redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+) -> None:
+    walk = new_walk("a")
+    await walk.begin()
+    assert await store.close("x1", generation=1, epoch=1) is Answer.YES
+    assert SHORT_SECONDS - 5 < await kept_seconds(redis) <= SHORT_SECONDS
+    assert await start(walk, "a") is Answer.REFUSED
+
+
+async def test_where_a_lease_is_long_the_mark_outlives_some_of_them(
+    redis: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
+) -> None:
+    store = new_store(redis, lease_seconds=100.0)
+    await new_walk("a", store=store).begin()
+    await store.close("x1", generation=1, epoch=1)
+    assert 395 < await kept_seconds(redis) <= 400
+
+
+@pytest.mark.parametrize("installed", [False, True])
+async def test_where_a_builder_may_still_come_the_mark_stays_for_long(
+    redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, installed: bool
+) -> None:
+    """One that was never here has its builder before it; one of a later epoch may have several behind it."""
+    walk = new_walk("a")
+    snapshot = await walk.submit()
+    epoch = 1
+    if installed:
+        await walk.rebuild()
+        epoch = 2
+    await store.close("x1", generation=1, epoch=epoch)
+    assert LONG_SECONDS - 5 < await kept_seconds(redis) <= LONG_SECONDS
+    # And is refused for so long.
+    assert await walk.install(snapshot, fresh=True) is Answer.REFUSED
+
+
+async def test_a_mark_stays_as_it_is_until_a_later_epoch_is_closed(
+    redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
+) -> None:
+    await new_walk("a").begin()
+    for _ in range(2):
+        assert await store.close("x1", generation=1, epoch=1) is Answer.YES
+        assert await kept_seconds(redis) <= SHORT_SECONDS
+    assert await store.close("x1", generation=1, epoch=2) is Answer.YES
+    assert await kept_seconds(redis) > LONG_SECONDS - 5
+    assert await store.close("x1", generation=1, epoch=1) is Answer.YES
+    assert await kept_seconds(redis) > LONG_SECONDS - 5

@@ -516,6 +516,28 @@ async def test_one_who_waits_for_single_tasks_asks_once_for_each(
     assert looks[3] == looks[0]
 
 
+async def test_a_new_lane_is_found_by_one_who_is_given_a_task_at_a_time_without_end(
+    transport: RedisStreams, other: Redis
+) -> None:
+    sender, handlers = RedisStreams(other), ["echo"]
+    is_over = asyncio.Event()
+
+    async def feed() -> None:
+        while not is_over.is_set():
+            await is_waiting(other)
+            await sender.send([a_task(0, queue="echo")])
+
+    feeding = asyncio.create_task(feed())
+    await fetch(transport, handlers=handlers, wait_seconds=PATIENCE_SECONDS)
+    await sender.send([a_task(7, queue="own")])
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while 7 not in numbers(await fetch(transport, handlers=handlers, wait_seconds=PATIENCE_SECONDS)):
+            pass
+    is_over.set()
+    await transport.close()
+    feeding.cancel()
+
+
 async def test_handlers_of_one_queue_share_it(transport: RedisStreams) -> None:
     tasks = [a_task(number, handler="much") for number in range(50)]
     await transport.send([*tasks, a_task(100, handler="little")])

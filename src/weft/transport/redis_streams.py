@@ -129,8 +129,9 @@ class RedisStreams:
             mine.is_drained = len(taken) == 1 < limit
             return taken
 
-        # A task that came alone, to one who would have taken two, left nothing behind to look for.
-        looks_first = not mine.is_drained
+        # A task that came alone, to one who would have taken two, left nothing behind to look for. But there
+        # may be new lanes by now.
+        looks_first = not (mine.is_drained and self._is_fresh(mine))
         mine.is_drained = False
         return await self._take(look, wait, wait_seconds, looks_first=looks_first)
 
@@ -297,13 +298,17 @@ class RedisStreams:
         async def take(partition: int, wanted: int) -> tuple[int, list[TaskDelivery]]:
             return await self._take_tasks(consumer, served, partition, wanted)
 
-        is_fresh = asyncio.get_running_loop().time() < served.read_at + LOOK_SECONDS
+        is_fresh = self._is_fresh(served)
         if not is_fresh:
             await self._read_lanes(served)
         taken = await self._share_out(served.partitions, limit, take)
         if not taken and is_fresh and served.may_have_more and await self._read_lanes(served):
             taken = await self._share_out(served.partitions, limit, take)
         return taken
+
+    def _is_fresh(self, served: Served) -> bool:
+        """Say whether the lanes were read a moment ago."""
+        return asyncio.get_running_loop().time() < served.read_at + LOOK_SECONDS
 
     async def _read_lanes(self, served: Served) -> bool:
         """Read the lanes that there are; True: there are new ones."""

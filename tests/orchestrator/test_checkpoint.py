@@ -12,7 +12,7 @@ import pytest
 from weft.clock import VirtualClock
 from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState, NodeState
-from weft.core.task import Result, Task
+from weft.core.task import Result, Task, Wake
 from weft.core.trace import check
 from weft.core.trace_state import stored_rows
 from weft.errors import JournalError
@@ -377,3 +377,30 @@ async def test_an_orchestrator_makes_checkpoints_of_itself_and_one_more_when_it_
         assert await fleet.states() == {"a": str(NodeState.COMPLETED)}
         await late.finish()
     assert set(await fleet.states()) == {"a", "b"}
+
+
+async def test_what_a_store_takes_between_two_builders_is_recorded_by_the_next(fleet: Fleet) -> None:
+    await fleet.begin(CHAIN)
+    token = await fleet.store.token()
+    first = await fleet.journal.rebuild("x", seen_epoch=1)
+    second = await fleet.journal.rebuild("x", seen_epoch=2)
+    assert first is not None
+    assert second is not None
+    assert await fleet.store.install(first, token=token, fresh=False) is Answer.YES
+    await fleet.end("a")
+    assert await fleet.store.install(second, token=token, fresh=False) is Answer.REFUSED
+    # The journal is an epoch ahead of a store that has what it has not.
+    assert await rebuild("x", fleet.ports) is Answer.YES
+    assert await fleet.states() == {"a": "COMPLETED"}
+    assert await fleet.store.epochs(["x"]) == [4]
+    await fleet.hold_against_the_checker()
+
+
+async def test_of_several_commits_the_last_says_whether_an_execution_has_ended(fleet: Fleet) -> None:
+    await fleet.begin(workflow("a", node("behind", "a", trigger_rule="all_done"), "z"))
+    # What wakes it is known already and needs no asking; what ends it does, and comes with a second commit.
+    await fleet.transport.publish([Wake("x", 1, fleet.tasks["a"].digest)])
+    await fleet.end("a", error=an_error(retryable=False))
+    assert await fleet.state() is ExecutionState.FAILED
+    assert "behind" not in fleet.tasks
+    assert await fleet.store.epochs(["x"]) == [None]

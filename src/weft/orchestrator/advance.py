@@ -163,8 +163,12 @@ def _merged(standings: Sequence[Standing]) -> tuple[list[ExecutionRow], list[Set
         entry = merged.get(execution.id)
         if entry is None:
             merged[execution.id] = (execution, plan, list(standing.rows))
-        else:
-            entry[2].extend(standing.rows)
+            continue
+        known, _, rows = entry
+        rows.extend(standing.rows)
+        if execution.seq > known.seq:
+            # Where the store had to be asked, these are of several commits. The last says if it has ended.
+            merged[execution.id] = (execution, plan, rows)
 
     ended = [execution for execution, _, _ in merged.values() if execution.is_terminal]
     return ended, [

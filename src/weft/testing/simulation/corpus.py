@@ -31,6 +31,11 @@ CORPUS: tuple[Past, ...] = (
         "a result that was discarded again and again kept a lost retry from being found",
     ),
     Past(
+        "checkpoint_errors",
+        21290,
+        "of two commits the first told the store of an execution that the second ended",
+    ),
+    Past(
         "checkpoint_once",
         8242,
         "what a store had taken between two builders was never recorded, and it never built anew",

@@ -13,7 +13,7 @@ A fence says how it is meant by the words behind its language:
 - ``$ weft up`` starts a server, on a port that is free, with the settings before it. The rest of the page
   finds it at ``WEFT_URL``; the next ``weft up`` takes its place. With ``exit=N`` it does not come up.
 - ``server``: where a page shows no ``weft up``, such a block has one started before it.
-- ``fleet``: from such a block on the settings name a Redis and a PostgreSQL of the page's own. There
+- ``fleet``: from such a block on the settings name a Redis and a database of the page's own. There
   ``$ weft api``, ``orchestrator`` and ``worker`` stay beside each other to the end of the page. With
   ``celery`` the settings name a broker too, and ``$ celery … worker`` stays like them.
 - ``sh``: each line ``weft …`` is run; a server is seen ready, and stopped.
@@ -40,11 +40,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.testing.postgres_server import PostgresServer
 from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parent.parent
 
@@ -136,8 +135,10 @@ def _comparable(lines: Sequence[str]) -> Counter[str]:
 class Reader:
     """Does what a page shows, in a folder of its own, where ``weft`` is on the path and nothing is set."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, database_url: Callable[[], str]) -> None:
+        """``database_url`` gives a PostgreSQL database for this page alone, where it asks for one."""
         self._folder = folder
+        self._database_url = database_url
         # Where what is typed is done; `cd` changes it.
         self._place = folder
         self._environment = {
@@ -248,8 +249,7 @@ class Reader:
     def _start_fleet(self, *, on_celery: bool) -> None:
         self._has_fleet = True
         redis = self._fleet.enter_context(RedisServer())
-        postgres = self._fleet.enter_context(PostgresServer())
-        self._environment |= {"WEFT_REDIS_URL": redis.url, "WEFT_DATABASE_URL": postgres.url}
+        self._environment |= {"WEFT_REDIS_URL": redis.url, "WEFT_DATABASE_URL": self._database_url()}
         if on_celery:
             self._environment |= {"WEFT_TRANSPORT": "celery", "WEFT_CELERY_BROKER_URL": redis.url_of(1)}
 

@@ -80,8 +80,9 @@ def first_column(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_page_shows_can_be_run(page: Path, tmp_path: Path) -> None:
-    Reader(tmp_path).read(page)
+def test_what_a_page_shows_can_be_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    # Most pages need none: a server is started for the first that does.
+    Reader(tmp_path, database_url=lambda: str(request.getfixturevalue("postgres_url"))).read(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -147,7 +147,8 @@ async def celery_fleet(
     name = f"{template}_{folder.name}"
     database_url = postgres.create_database(name, template=template)
     if broker_url is not None:
-        empty(broker_url)
+        named = map(celery_queue, (*default_registry().names(), *QUEUES))
+        empty(broker_url, *(queue.name for queue in named), "weft-batches")
     try:
         with RedisServer() as server:
             fleet = CeleryFleet(server.url, database_url, folder, broker_url=broker_url or server.url_of(1))
@@ -157,9 +158,8 @@ async def celery_fleet(
         postgres.drop_database(name)
 
 
-def empty(broker_url: str, *names: str) -> None:
-    """Remove weft's queues from a broker: another test has left them."""
+def empty(broker_url: str, *queues: str) -> None:
+    """Remove queues from a broker: another test has left them."""
     with Connection(broker_url) as connection, connection.channel() as channel:
-        for name in (*default_registry().names(), *QUEUES, *names):
-            channel.queue_delete(celery_queue(name).name)
-        channel.queue_delete("weft-batches")
+        for name in queues:
+            channel.queue_delete(name)

@@ -29,9 +29,14 @@ ONE = [DrawnNode("a", ())]
 TWO = [DrawnNode("a", ()), DrawnNode("b", ("a",))]
 BATCH = """
 import json
-from weft.celery import app, batch
+from weft.celery import app, batch, execute
 app.set_default()
-print(json.dumps(batch("doubled", [{"number": n} for n in range(4)]).apply_async().get(timeout=60)))
+inputs = [{"number": 0}, {"number": 1}, {"number": "two"}, {"number": 3, "fail": True}, {"number": 4}]
+many = batch("doubled", inputs).apply_async()
+single = batch("doubled", [{"number": 7}]).apply_async()
+for _ in range(2):
+    twice = execute.apply_async(("doubled", {"number": 9}), task_id="twice", queue="weft-batches")
+print(json.dumps([given.get(timeout=60) for given in (many, single, twice)]))
 """
 
 
@@ -57,15 +62,31 @@ async def test_a_workflow_runs_to_its_end_and_every_node_once(fleet: CeleryFleet
         line["pid"] for line in (await fleet.api.get("/v1/workers"))["items"] if worker.has(line["pid"])
     }
     assert worker.count("Task weft.run") == 2 * 3 * len(graph)  # received, and succeeded
+    # It has as many in hand as it has processes, and no more.
+    asking = fleet.client.control.inspect(timeout=PATIENCE_SECONDS, limit=1)
+    (said,) = (await asyncio.to_thread(asking.stats)).values()
+    assert said["prefetch_count"] == 2
 
 
 async def test_a_batch_is_a_group_whose_ends_are_aggregated(fleet: CeleryFleet) -> None:
-    """Its members wait in no slot: there are more of them than processes."""
-    nodes = [
-        {"id": "wait", "handler": "sleep", "config": {"seconds": 0.3}},
-        {"id": "double", "handler": "echo", "dependencies": ["wait"], "config": "{{ input.number * 2 }}"},
-    ]
-    status, body, _ = await fleet.api.call("POST", "/v1/workflows", {"name": "doubled", "nodes": nodes})
+    """Its members wait in no slot: there are more of them than processes.
+
+    One that fails, or is refused, is counted with the others; one that is delivered twice starts once.
+    """
+    workflow = {
+        "name": "doubled",
+        "input_schema": {"properties": {"number": {"type": "integer"}}},
+        "nodes": [
+            {"id": "wait", "handler": "sleep", "config": {"seconds": 0.3}},
+            {
+                "id": "double",
+                "handler": "echo",
+                "dependencies": ["wait"],
+                "config": "{{ input.nowhere if input.fail | default(false) else input.number * 2 }}",
+            },
+        ],
+    }
+    status, body, _ = await fleet.api.call("POST", "/v1/workflows", workflow)
     assert status in (200, 201), body
     ended = await asyncio.to_thread(
         subprocess.run,
@@ -76,11 +97,27 @@ async def test_a_batch_is_a_group_whose_ends_are_aggregated(fleet: CeleryFleet) 
         timeout=PATIENCE_SECONDS,
         check=True,
     )
-    made = json.loads(ended.stdout)
-    assert (made["total"], made["counts"]) == (4, {"COMPLETED": 4})
-    assert [one["output"] for one in made["executions"]] == [{"double": 2 * n} for n in range(4)]
-    assert [one["index"] for one in made["executions"]] == [0, 1, 2, 3]
-    await fleet.check(*(one["execution"] for one in made["executions"]))
+    many, single, twice = json.loads(ended.stdout)
+    assert (many["total"], many["counts"]) == (5, {"COMPLETED": 3, "FAILED": 2})
+    assert [one["output"] for one in many["executions"]] == [
+        {"double": 0},
+        {"double": 2},
+        None,
+        None,
+        {"double": 8},
+    ]
+    assert [one["index"] for one in many["executions"]] == [0, 1, 2, 3, 4]
+    refused, failed = many["executions"][2:4]
+    assert (refused["execution"], refused["error"]["code"]) == (None, "invalid_input")
+    assert failed["error"]["node"] == "double"
+    assert (single["total"], single["executions"][0]["output"]) == (1, {"double": 14})
+    (worker,) = fleet.celery
+    await worker.said("weft.execute[twice] succeeded", times=2)
+    listed = (await fleet.api.get("/v1/executions?workflow=doubled"))["items"]
+    started = {one["execution"] for one in (*many["executions"], *single["executions"], twice)} - {None}
+    assert len(started) == 6
+    assert {one["id"] for one in listed} == started
+    await fleet.check(*(one for one in started if one != failed["execution"]))
 
 
 async def test_a_process_that_is_killed_loses_its_lease_and_another_does_its_work(fleet: CeleryFleet) -> None:

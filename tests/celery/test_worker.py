@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 from kombu import Connection
-from tests.fleet.harness import SHORT_LEASE
+from tests.fleet.harness import LEASE_SECONDS, SHORT_LEASE, SWEEP_SECONDS
 from tests.operation.calling import calling
 from tests.operation.serving import PATIENCE_SECONDS
 from tests.tracecheck import DrawnNode
@@ -56,19 +57,32 @@ async def test_an_app_of_ones_own_runs_its_tasks_and_those_of_weft(fleet: Celery
     assert await asyncio.to_thread(adding.get, timeout=PATIENCE_SECONDS) == 42
 
 
-async def test_a_visibility_timeout_neither_doubles_nor_loses_a_long_task(fleet: CeleryFleet) -> None:
-    """It is given out again and again while it runs, and refused: the lease, renewed as it runs, decides."""
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_visibility_timeout_neither_doubles_nor_loses_a_long_task(
+    fleet: CeleryFleet, dies: bool
+) -> None:
+    """It is given out again while it runs, and refused: the lease, renewed as it runs, decides."""
     (worker,) = fleet.celery
-    fleet.service.delay_seconds = 4.5
+    calls = len(fleet.service.calls)
+    fleet.service.hold()
     execution = await fleet.api.start(calls_once(fleet))
+    pid = await fleet.running_in(execution, "a")
+    running_since = asyncio.get_running_loop().time()
     await worker.said(f"{execution}:a:1] received", times=2)
     # It was refused, and so acknowledged: nobody has the message any more.
     await worker.said(f"{execution}:a:1] succeeded")
-    assert (await fleet.api.get(f"/v1/executions/{execution}"))["state"] == "RUNNING"
-    (shown,) = await fleet.check(execution, graph=ONE)
-    fleet.service.delay_seconds = 0.0
-    assert [node["attempt"] for node in shown["nodes"]] == [1]
-    assert len([call for call in fleet.service.calls if call.execution == execution]) == 1
+    if dies:
+        os.kill(pid, signal.SIGKILL)
+        await fleet.service.came(calls + 2)
+    else:
+        # A lease that nobody renews would be over by now, and its end be seen.
+        over = running_since + LEASE_SECONDS + 2 * SWEEP_SECONDS
+        await asyncio.sleep(over - asyncio.get_running_loop().time())
+        assert (await fleet.api.get(f"/v1/executions/{execution}"))["state"] == "RUNNING"
+    fleet.service.release()
+    (shown,) = await fleet.check(execution, graph=ONE, faults=int(dies))
+    assert [node["attempt"] for node in shown["nodes"]] == [2 if dies else 1]
+    assert len(fleet.service.calls) == calls + (2 if dies else 1)
 
 
 async def test_only_weft_counts_retries(fleet: CeleryFleet) -> None:

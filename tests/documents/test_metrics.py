@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.documents.test_dataset import attempt
 
-from paperwork import metrics
+from paperwork import exposition, metrics
 from paperwork.__main__ import main
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def samples() -> dict[str, float]:
     """Give every sample of the metrics by its name and label."""
     return {
         f"{sample.name}{''.join(f'{{{value}}}' for value in sample.labels.values())}": sample.value
-        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for family in text_string_to_metric_families(exposition.as_text().decode())
         for sample in family.samples
     }
 

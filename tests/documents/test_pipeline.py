@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -11,8 +12,12 @@ import pytest
 from tests.documents.conftest import DEFINITION, EXAMPLE
 from tests.operation.serving import WEFT
 
-from paperwork import fields, review
+import paperwork
+from paperwork import dataset, extractions, fields, review
+from paperwork.__main__ import model
 from paperwork.samples import make
+from weft import NonRetryable
+from weft.settings import read_settings
 from weft.testing.fake_llm import failed, rate_limited
 
 if TYPE_CHECKING:
@@ -94,6 +99,23 @@ def test_a_package_that_is_missing_is_named_and_not_tried_again(
     assert result.nodes["save_parquet"].attempt == 1
 
 
+@pytest.mark.parametrize(("broken", "other"), [("parquet", "json"), ("json", "parquet")])
+def test_a_review_is_created_after_both_saves(
+    place: Place, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch, broken: str, other: str
+) -> None:
+    def full(record: fields.Record) -> bytes:
+        raise NonRetryable("the disk is full")
+
+    path = put(place, 5, "text")
+    with monkeypatch.context() as patched:
+        patched.setattr(dataset, f"_as_{broken}", full)
+        result = place.process(path)
+    assert states(result) | {f"save_{broken}": "FAILED", f"save_{other}": "COMPLETED"} == states(result)
+    assert result.nodes["create_review"].state == "SKIPPED"
+    assert place.rows("reviews") == []
+    assert place.process(path).output["review"] is not None
+
+
 def test_bytes_that_were_extracted_are_not_sent_again(place: Place, llm: FakeLLM) -> None:
     path = put(place, 1, "pdf")
     first = place.process(path)
@@ -110,6 +132,18 @@ def test_bytes_that_were_extracted_are_not_sent_again(place: Place, llm: FakeLLM
     put(place, 2, "pdf")
     place.process("00002.pdf")
     assert len(llm.requests) == 2
+
+
+def test_copies_that_were_extracted_at_the_same_time_have_the_fields_of_the_first(place: Place) -> None:
+    replies: list[Any] = [
+        {name: {"value": "7", "confidence": sure} for name in fields.TYPES["receipt"]} for sure in (0.9, 0.1)
+    ]
+    records = [
+        paperwork.check(document, "a" * 64, "receipt", reply)["record"]
+        for document, reply in zip(("one.pdf", "copy.pdf"), replies, strict=True)
+    ]
+    assert records[1]["fields"] == records[0]["fields"]
+    assert extractions.find("a" * 64) == ("receipt", replies[0])
 
 
 def test_a_receipt_is_asked_for_the_fields_of_a_receipt(place: Place, llm: FakeLLM) -> None:
@@ -193,10 +227,12 @@ def test_only_what_lies_in_the_inbox_is_read(place: Place, llm: FakeLLM, path: s
     assert place.rows("processed")[0][2:4] == (path, "failed")
 
 
-def test_the_settings_of_the_example_hold_the_limit_of_the_model() -> None:
-    from weft.settings import read_settings
-
+def test_the_settings_of_the_example_hold_the_limit_of_the_model_and_need_no_key() -> None:
     settings, warnings = read_settings(environ={}, folder=EXAMPLE)
     assert not warnings
     limit = settings.resource_limits["llm"]
     assert (limit.rate_per_second, limit.burst) == (10.0, 1)
+    # Where `python -m paperwork model` serves, where nothing is said.
+    port = inspect.signature(model).parameters["port"].default
+    assert settings.llm_base_url == f"http://127.0.0.1:{port}/v1"
+    assert settings.llm_api_key is None

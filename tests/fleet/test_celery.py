@@ -17,6 +17,7 @@ from tests.fleet.harness import SHORT_LEASE
 from tests.operation.calling import calling, layered
 from tests.tracecheck import DrawnNode
 
+from weft.testing.fault_proxy import FaultProxy
 from weft.testing.plugin import or_not_run
 from weft.testing.rabbitmq_server import RabbitServer
 from weft.testing.redis_server import RedisServer
@@ -75,6 +76,26 @@ async def test_a_process_that_dies_around_its_attempt_has_it_counted_once(
     assert (shown["nodes"][0]["attempt"], len(made)) == (attempt, calls)
     assert len({call.key for call in made}) == 1
     await heir.kill()
+
+
+async def test_a_worker_that_loses_the_broker_in_the_middle_of_an_attempt_runs_it_once(
+    fleet: CeleryFleet,
+) -> None:
+    """RabbitMQ gives it out again at once, to the same worker; Redis does when its timeout is over."""
+    before = len(fleet.service.calls)
+    with FaultProxy(fleet.broker_url) as proxy:
+        worker = await fleet.work(WEFT_CELERY_BROKER_URL=proxy.url)
+        fleet.service.hold()
+        execution = await fleet.api.start(calls_once(fleet))
+        await fleet.service.came(before + 1)
+        proxy.reset()
+        if "amqp" in fleet.broker_url:
+            await worker.said(f"{execution}:a:1] received", times=2)
+            await worker.said(f"{execution}:a:1] succeeded")
+        fleet.service.release()
+        (shown,) = await fleet.check(execution, graph=ONE)
+        assert (shown["nodes"][0]["attempt"], len(fleet.service.calls)) == (1, before + 1)
+        await worker.kill()
 
 
 async def test_what_was_moved_and_not_sent_is_sent_again_as_the_same_attempt(fleet: CeleryFleet) -> None:

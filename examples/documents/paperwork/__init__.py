@@ -60,7 +60,7 @@ def prepare(type: str, text: str) -> dict[str, Any]:  # noqa: A002 - the name of
 
 def check(document: str, sha256: str, type: str, reply: Reply) -> dict[str, Any]:  # noqa: A002 - as above
     """Check the fields of a reply, and put those that reviewers have fixed over them."""
-    extractions.keep(sha256, type, reply)
+    reply = extractions.keep(sha256, type, reply)
     found, problems = fields.check(type, reply)
     found = fields.with_locked(found, review.locked_fields(document))
     return {

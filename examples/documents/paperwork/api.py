@@ -9,7 +9,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from paperwork import metrics, review
+from paperwork import exposition, metrics, review
 
 StateName = Literal["open", "approved", "corrected", "rejected", "all"]
 
@@ -71,7 +71,7 @@ def sla(hours: float = 24.0) -> dict[str, Any]:
 @app.get("/metrics")
 def prometheus() -> Response:
     """Give the metrics to Prometheus."""
-    return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(exposition.as_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @app.exception_handler(review.ReviewError)

@@ -2,6 +2,9 @@
 
 weft has a cache of its own, by a node's config. This one is asked before a page is even read, which for a
 scan takes longer than all else here; it outlives the journal; and two files with the same bytes share it.
+
+Two such files that come at the same time are both sent: to let one of them wait for the other, who may fail,
+would be more than the second call is worth. What the model says first is what both become.
 """
 
 from __future__ import annotations
@@ -28,10 +31,16 @@ def find(sha256: str) -> tuple[str, Reply] | None:
     return None
 
 
-def keep(sha256: str, type_: str, reply: Reply) -> None:
-    """Remember what the model said; the first reply stays."""
+def keep(sha256: str, type_: str, reply: Reply) -> Reply:
+    """Remember what the model said, and give what it said first: the same bytes are the same fields."""
+    key = (sha256, recipe(type_))
     with transaction() as connection:
         connection.execute(
             "INSERT OR IGNORE INTO extractions (sha256, recipe, type, reply) VALUES (?, ?, ?, ?)",
-            (sha256, recipe(type_), type_, json.dumps(reply, ensure_ascii=False, sort_keys=True)),
+            (*key, type_, json.dumps(reply, ensure_ascii=False, sort_keys=True)),
         )
+        kept = connection.execute(
+            "SELECT reply FROM extractions WHERE sha256 = ? AND recipe = ?", key
+        ).fetchone()
+    first: Reply = json.loads(kept["reply"])
+    return first

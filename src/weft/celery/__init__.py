@@ -15,6 +15,7 @@ from weft.celery.attempt import run_attempt
 from weft.celery.batch import BATCHES, aggregate, batch, execute
 from weft.celery.process import read_fleet_settings
 from weft.cli.local import load_registry
+from weft.core.definition import MAX_TIMEOUT_SECONDS
 from weft.errors import SettingsError
 from weft.settings import read_settings
 from weft.transport.celery import celery_queue
@@ -23,6 +24,8 @@ __all__ = ["aggregate", "app", "batch", "execute", "queues", "run_attempt"]
 
 # Of each attempt its state stays in Redis for so long, for whoever watches Celery.
 _RESULT_SECONDS = 3600
+# Of a batch, what it waits for: longer than one of its nodes may take. Celery forgets a group otherwise.
+_GROUP_SECONDS = MAX_TIMEOUT_SECONDS + 24 * 3600
 
 
 def queues(*names: str) -> list[Any]:
@@ -48,13 +51,14 @@ def _configuration() -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "result_backend": _backend(settings.redis_url),
         "result_expires": _RESULT_SECONDS,
+        "result_chord_expires": _GROUP_SECONDS,
         "accept_content": ["json"],
         "task_serializer": "json",
         "result_serializer": "json",
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,
         "task_track_started": True,
-        # With -c 1 and less there would be one more in hand than runs: a long attempt would hold it up.
+        # As many in hand as run: behind a long attempt nothing waits that another worker could begin.
         "worker_prefetch_multiplier": 1,
         "task_queues": queues(),
         "task_default_queue": BATCHES.name,

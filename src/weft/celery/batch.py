@@ -2,7 +2,7 @@
 
 Each member starts one execution and gives how it ended. It waits in no slot: while its execution runs, it
 goes back to its queue and looks again later. Under its id it starts one execution, however often it is
-delivered.
+delivered. One whose input is refused starts none, and keeps nobody from knowing how the others ended.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from celery import chord, shared_task
 
 from weft.celery.process import worker_process
 from weft.core.payload import canonical
+from weft.core.state import ExecutionState
 from weft.errors import ClaimedError, InputError, JournalError, NotFoundError, StoreError
 from weft.journal.contract import LATEST, Claim
 from weft.orchestrator.submit import Manner, find_source, make_submission, read_input, submit
@@ -68,7 +69,10 @@ def batch(
 def execute(
     self: Any, workflow: str, given: Json, *, execution_id: str | None = None, **manner: Any
 ) -> dict[str, Any]:
-    """Start an execution and give how it ended: its id, state, output and error."""
+    """Start an execution and give how it ended: its id, state, output and error.
+
+    One that was refused for its input has no id, and is FAILED.
+    """
     task_id = self.request.id
 
     async def look(fleet: Fleet) -> tuple[str, dict[str, Any] | None]:
@@ -78,6 +82,8 @@ def execute(
     later = min(_LOOK_SECONDS * _LOOK_FACTOR**self.request.retries, _LONGEST_LOOK_SECONDS)
     try:
         started, ended = worker_process().do(look).result()
+    except InputError as error:
+        return _refused(error)
     except (JournalError, StoreError) as error:
         raise self.retry(exc=error, countdown=later, queue=BATCHES, throw=False) from error
     if ended is not None:
@@ -124,6 +130,12 @@ async def _start(
     except ClaimedError as claimed:
         return claimed.resource.removeprefix("execution/")
     return execution_id
+
+
+def _refused(error: InputError) -> dict[str, Any]:
+    """Give how an execution ended that was never started."""
+    about = {"code": "invalid_input", "message": str(error)}
+    return {"index": 0, "execution": None, "state": ExecutionState.FAILED, "output": None, "error": about}
 
 
 async def _ended(fleet: Fleet, execution_id: str) -> dict[str, Any] | None:

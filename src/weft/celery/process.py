@@ -15,8 +15,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery import current_app
+from celery.concurrency import get_implementation
 from celery.concurrency.prefork import TaskPool as Prefork
-from celery.signals import worker_process_init, worker_process_shutdown, worker_ready, worker_shutdown
+from celery.concurrency.solo import TaskPool as Solo
+from celery.concurrency.thread import TaskPool as Threads
+from celery.signals import (
+    worker_init,
+    worker_process_init,
+    worker_process_shutdown,
+    worker_ready,
+    worker_shutdown,
+)
 
 from weft.cli.local import load_registry, loop_factory
 from weft.errors import SettingsError
@@ -147,6 +156,16 @@ def _served() -> frozenset[str]:
     return frozenset(name for name in names if name is not None)
 
 
+def _refuse_pool(sender: Any, **_: Any) -> None:
+    # gevent and eventlet put a loop of their own under everything that waits: asyncio would stand still.
+    if _served() and not issubclass(get_implementation(sender.pool_cls), Prefork | Threads | Solo):
+        # Any other exception of a signal's receiver is logged, and the worker starts all the same.
+        raise SystemExit(
+            "the tasks of weft run in the pools prefork, threads and solo alone:"
+            " start the worker with --pool=prefork, or with -Q and without the queues of weft"
+        )
+
+
 def _begin_forked(**_: Any) -> None:
     # An app of somebody else may have workers that have nothing to do with weft.
     if _served():
@@ -154,7 +173,11 @@ def _begin_forked(**_: Any) -> None:
 
 
 def _begin_here(sender: Any, **_: Any) -> None:
-    if not isinstance(sender.pool, Prefork) and _served():
+    if not _served():
+        return
+    if sender.prefetch_multiplier != 1:
+        log.warning("prefetch.high", extra={"multiplier": sender.prefetch_multiplier})
+    if not isinstance(sender.pool, Prefork):
         worker_process()
 
 
@@ -165,6 +188,7 @@ def _end(**_: Any) -> None:
         ending.stop()
 
 
+worker_init.connect(_refuse_pool, weak=False)
 worker_process_init.connect(_begin_forked, weak=False)
 worker_process_shutdown.connect(_end, weak=False)
 worker_ready.connect(_begin_here, weak=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.core.row import ExecutionRow
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 # Of one execution, beside its input: the objects that hold it.
 _BASE_BYTES = 1_000
 

@@ -171,6 +171,7 @@ class QuickRecorder:
                 del standings[id_]
             if seen.number not in written or row.is_terminal:
                 self._recent.drop(id_)
+                self._facts.drop(id_)
             else:
                 self._recent.put(seen.number, row, gathered.nodes.get(id_, {}))
         return standings

@@ -1,4 +1,4 @@
-"""``python -m bench [PART …] [--json]``: run the benchmarks and print their figures."""
+"""``python -m bench [PART …] [--json] [--nodes N]``: run the benchmarks and print their figures."""
 
 from __future__ import annotations
 
@@ -7,25 +7,35 @@ import json
 import os
 import platform
 import sys
+from functools import partial
 
 from bench import documents, server
+from bench.beside import beside
 from bench.celery import celery
 from bench.fleet import fleet
 from bench.scale import scale
+from bench.soak import NODES, soak
 from bench.startup import startup
 from bench.workloads import WORKLOADS
 
 DEFAULT = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet, "celery": celery}
 # These take minutes each: they run where they are asked for.
-PARTS = {**DEFAULT, **documents.PARTS}
+PARTS = {**DEFAULT, **documents.PARTS, "soak": soak, "beside": beside}
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["peers"]:
+        from bench.peers.command import main as peers
+
+        return peers(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="bench", description="Run the benchmarks.")
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; default: {', '.join(DEFAULT)}"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON array")
+    parser.add_argument(
+        "--nodes", type=int, default=NODES, help=f"how many node executions `soak` runs ({NODES:,})"
+    )
     options = parser.parse_args()
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:
@@ -33,9 +43,10 @@ def main() -> int:
 
     if not options.json:
         print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}", flush=True)
+    parts = {**PARTS, "soak": partial(soak, options.nodes)}
     figures = []
     for part in options.parts or DEFAULT:
-        for figure in PARTS[part]():
+        for figure in parts[part]():
             figures.append(figure)
             if not options.json:
                 print(figure, flush=True)

@@ -49,6 +49,8 @@ class RunningFleet:
     postgres: PostgresServer
     # Role → process.
     roles: Mapping[str, subprocess.Popen[bytes]]
+    # Role → where it shows its metrics.
+    urls: Mapping[str, str]
 
 
 @contextmanager
@@ -73,6 +75,7 @@ def running(*, broker: str | None = None, **settings: str) -> Iterator[RunningFl
         subprocess.run([*weft, "migrate"], env=environment, check=True, stdout=subprocess.DEVNULL)
         url = ""
         roles: dict[str, subprocess.Popen[bytes]] = {}
+        urls: dict[str, str] = {}
         for role in ("orchestrator", "worker", "api"):
             if role == "worker" and broker is not None:
                 roles[role] = _start_celery(environment)
@@ -87,9 +90,9 @@ def running(*, broker: str | None = None, **settings: str) -> Iterator[RunningFl
             )
             ends.callback(_end, process)
             roles[role] = process
-            url = f"http://127.0.0.1:{port}"
+            url = urls[role] = f"http://127.0.0.1:{port}"
             run_loop(wait_until_ready(url, process))
-        yield RunningFleet(url, redis, postgres, roles)
+        yield RunningFleet(url, redis, postgres, roles, urls)
 
 
 def _start_celery(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -230,10 +230,12 @@ class TestServers:
     ) -> None:
         store = new_store(redis, now=None, lease_seconds=0.2)
         walk = new_walk("a", store=store)
-        assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
+        submitted = await walk.submit()
+        seconds, _ = await redis.call("TIME")
+        row = replace(submitted.execution, updated_at=int(seconds) * 1_000_000)
+        assert await walk.install(Snapshot(row, walk.plan, ()), fresh=True) is Answer.YES
         ((free,),) = [one.free for one in await store.free(["x1"])]
         await queue(walk, free)
-        seconds, _ = await redis.call("TIME")
         assert await start(walk, "a") is Answer.YES
         (running,) = (await store.running("x1")).values()
         assert running.started_at is not None

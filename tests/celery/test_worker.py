@@ -95,7 +95,8 @@ async def test_only_weft_counts_retries(fleet: CeleryFleet) -> None:
     assert (shown["state"], shown["nodes"][0]["attempt"]) == ("COMPLETED", 3)
     for attempt in (1, 2, 3):
         await worker.said(f"[{execution}:a:{attempt}] succeeded")
-        assert worker.count(f"[{execution}:a:{attempt}] received") == 1
+        # What Celery tries again is the same task. (That a slow one is given out again is another matter.)
+        assert worker.count(f"[{execution}:a:{attempt}] retry") == 0
     assert worker.count("Retry") == 0
 
 

@@ -586,6 +586,20 @@ async def test_a_write_that_cannot_be_looked_for_is_of_unknown_outcome(journal_u
             assert (await run.types()).count("node.completed") == 1
 
 
+async def test_a_batch_of_which_a_part_was_written_is_of_unknown_outcome(journal_url: str) -> None:
+    with FaultProxy(journal_url) as proxy:
+        async with opened(proxy.url) as journal:
+            quick = await Recording.start(journal, node("a"), node("b"), execution_id="quick")
+            slow = await Recording.start(journal, locked("a"), locked("b"), execution_id="slow")
+            both = [quick.completion("a"), slow.completion("a")]
+            lost = proxy.reset_on(b"weft_lock", delivered=False)
+            with pytest.raises(OutcomeUnknownError, match="a part was written"):
+                await journal.record(both)
+            assert lost.is_set()
+            verdicts = [standing.verdict for standing in await journal.record(both)]
+            assert verdicts == [Verdict.KNOWN, Verdict.ACCEPTED]
+
+
 async def test_what_another_process_has_changed_is_judged_anew(journal_url: str) -> None:
     names = [f"n{number}" for number in range(6)]
     async with opened(journal_url) as journal, opened(journal_url) as other:

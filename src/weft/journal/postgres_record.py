@@ -127,6 +127,7 @@ class Recorder:
         done = await self._quick.record(transaction.connection, by_execution)
         left = [event for id_, own in by_execution.items() if id_ not in done for event in own]
         if left:
+            transaction.has_written = bool(done)
             for standing in await self.record_all(transaction, left):
                 done.setdefault(standing.event.execution_id, []).append(standing)
         standings = {id_: iter(own) for id_, own in done.items()}

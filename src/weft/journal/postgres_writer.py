@@ -61,6 +61,8 @@ class Transaction:
         # Its number, once somebody has read it: only with it can a lost commit be asked after.
         self.number: str | None = None
         self.has_begun = False
+        # Whether a part was committed before it began.
+        self.has_written = False
 
     async def begin(self, locked: Sequence[int] = ()) -> None:
         """Begin, and lock these executions in the order of their numbers, in one round trip."""
@@ -191,7 +193,10 @@ class Writer:
                 if isinstance(error, OutcomeUnknownError) and alone and give_up_at is None:
                     give_up_at = loop.time() + _ASKING_SECONDS
                 if give_up_at is None:
-                    raise explained(error) from error
+                    said = explained(error)
+                    if transaction is not None and transaction.has_written and type(said) is JournalError:
+                        said = OutcomeUnknownError(f"a part was written before this: {said}")
+                    raise said from error
                 # Whoever works in it looks first for what a statement of its own may have written.
                 if loop.time() >= give_up_at:
                     raise OutcomeUnknownError(f"the commit may be lost: {error}") from error

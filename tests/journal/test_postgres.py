@@ -423,6 +423,18 @@ async def test_readers_who_go_away_leave_no_connection_behind(journal_url: str, 
         assert await direct.fetchval(f"{mine} AND datname = current_database()") <= 3
 
 
+async def test_a_reader_who_is_cancelled_knows_it_at_any_moment(journal: PostgresJournal) -> None:
+    run = await Recording.start(journal, node("a"))
+    for turns in range(6):
+        reading = asyncio.ensure_future(journal.execution(run.id))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not reading.done():
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+
+
 async def test_a_server_that_is_stopped_and_started_again_is_used_again(
     private_postgres: PostgresServer,
 ) -> None:

@@ -196,7 +196,9 @@ class Pool:
         if not self._is_open:
             raise JournalError("the journal is not open")
         try:
-            await asyncio.wait_for(self._places.acquire(), self._wait_seconds)
+            # (``wait_for`` of Python 3.11 may forget that it was cancelled.)
+            async with asyncio.timeout(self._wait_seconds):
+                await self._places.acquire()
         except TimeoutError:
             raise JournalError(f"no connection came free within {self._wait_seconds:g} s") from None
         # Whoever asked may go away in the middle. A statement is not cut off for that, which would take a

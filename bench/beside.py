@@ -122,6 +122,7 @@ async def _small_ones(session: aiohttp.ClientSession, count: int) -> list[_Small
 async def _small(session: aiohttp.ClientSession) -> _Small:
     begun = time.perf_counter()
     async with session.post("/v1/workflows/bench/executions?wait=300", json={}) as answer:
+        assert answer.status in (200, 202), await answer.text()
         execution = await answer.json()
     assert execution["state"] == "COMPLETED", execution
     return _Small(begun, time.perf_counter() - begun)

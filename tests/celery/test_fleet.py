@@ -17,6 +17,8 @@ from tests.operation.calling import calling, layered
 from tests.operation.serving import PATIENCE_SECONDS
 from tests.tracecheck import DrawnNode
 
+from weft.testing.http_server import Answer
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
@@ -66,6 +68,20 @@ async def test_a_workflow_runs_to_its_end_and_every_node_once(fleet: CeleryFleet
     asking = fleet.client.control.inspect(timeout=PATIENCE_SECONDS, limit=1)
     (said,) = (await asyncio.to_thread(asking.stats)).values()
     assert said["prefetch_count"] == 2
+
+
+async def test_only_weft_counts_retries(fleet: CeleryFleet) -> None:
+    """Each attempt is a Celery task of its own, which to Celery has succeeded."""
+    (worker,) = fleet.celery
+    fleet.service.script(Answer(503), Answer(503))
+    retrying = {"max_retries": 2, "retry": {"base_delay_seconds": 0.05, "jitter": 0}}
+    execution = await fleet.api.start(definition(fleet, ONE, **retrying))
+    (shown,) = await fleet.settle(execution)
+    assert (shown["state"], shown["nodes"][0]["attempt"]) == ("COMPLETED", 3)
+    for attempt in (1, 2, 3):
+        await worker.said(f"[{execution}:a:{attempt}] succeeded")
+        assert worker.count(f"[{execution}:a:{attempt}] received") == 1
+        assert worker.count(f"[{execution}:a:{attempt}] retry") == 0
 
 
 async def test_a_batch_is_a_group_whose_ends_are_aggregated(fleet: CeleryFleet) -> None:

@@ -16,8 +16,6 @@ from tests.operation.calling import calling
 from tests.operation.serving import PATIENCE_SECONDS
 from tests.tracecheck import DrawnNode
 
-from weft.testing.http_server import Answer
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
@@ -83,21 +81,6 @@ async def test_a_visibility_timeout_neither_doubles_nor_loses_a_long_task(
     (shown,) = await fleet.check(execution, graph=ONE, faults=int(dies))
     assert [node["attempt"] for node in shown["nodes"]] == [2 if dies else 1]
     assert len(fleet.service.calls) == calls + (2 if dies else 1)
-
-
-async def test_only_weft_counts_retries(fleet: CeleryFleet) -> None:
-    """Each attempt is a Celery task of its own, which to Celery has succeeded."""
-    (worker,) = fleet.celery
-    fleet.service.script(Answer(503), Answer(503))
-    node = {"max_retries": 2, "retry": {"base_delay_seconds": 0.05, "jitter": 0}}
-    execution = await fleet.api.start(calls_once(fleet, **node))
-    (shown,) = await fleet.settle(execution)
-    assert (shown["state"], shown["nodes"][0]["attempt"]) == ("COMPLETED", 3)
-    for attempt in (1, 2, 3):
-        await worker.said(f"[{execution}:a:{attempt}] succeeded")
-        # What Celery tries again is the same task. (That a slow one is given out again is another matter.)
-        assert worker.count(f"[{execution}:a:{attempt}] retry") == 0
-    assert worker.count("Retry") == 0
 
 
 async def test_a_function_that_does_not_end_is_killed_after_its_timeout(fleet: CeleryFleet) -> None:

@@ -1,7 +1,7 @@
 """Tasks that are sent with the rows that make their nodes ready, and not behind the answer to these.
 
 A node with one parent, that reads nothing but this parent's output, is decided as soon as the parent's row is
-recorded: what the store would give for it is known. So its task goes to the store in one write with the row,
+recorded: what the store would give for it is known. So its task goes to the store in one call with the row,
 and the store moves it if the node is free by then. Where it is not (paused, another attempt, another life of
 the store, the row not merged yet) the store refuses it, as it does every task, and the node is dispatched
 when it comes as free. Nothing rests on this but time: it saves a round trip between a node's end and the

@@ -80,7 +80,7 @@ _WAS_THERE = 5
 
 # The mark of a closed execution stays longer than any builder that was under way lives. Most had no other
 # than the first, who is refused by then. Of these it stays for some leases, so that every worker has heard of
-# the end: at a thousand executions a second, half an hour of marks would be a gigabyte.
+# the end: half an hour of marks, of 480 bytes each, is nearly a gigabyte at a thousand a second.
 _KEEP_MARK_SECONDS = 1800
 _KEEP_PLAIN_MARK_SECONDS = 60
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from weft.orchestrator.service import Orchestrator
     from weft.transport.contract import Message, MessageDelivery
 
+# So many times a batch may be in hand: what came behind a wide execution's messages is seen among them.
+_READ_AHEAD = 4
+
 
 async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float) -> None:
     """Read a batch of messages and take it all the way."""
@@ -32,10 +35,17 @@ async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float
 async def next_batch(
     orchestrator: Orchestrator, *, limit: int, wait_seconds: float
 ) -> Sequence[MessageDelivery]:
-    """Give the batch that could not be taken all the way before, or read another."""
+    """Give the batch that could not be taken all the way before, or the next of what is read."""
     if orchestrator.unfinished:
         return orchestrator.unfinished.pop()
-    return await orchestrator.ports.transport.read(orchestrator.name, limit=limit, wait_seconds=wait_seconds)
+    inbox, name = orchestrator.inbox, orchestrator.name
+    # One at a time: nobody waits for messages while there are some in hand.
+    async with orchestrator.reading:
+        room = _READ_AHEAD * limit - len(inbox)
+        if room > 0:
+            wait_seconds = 0 if inbox else wait_seconds
+            inbox.put(await orchestrator.ports.transport.read(name, limit=room, wait_seconds=wait_seconds))
+        return inbox.take(limit)
 
 
 async def take_or_keep(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator) -> None:
@@ -82,6 +92,7 @@ async def finish(orchestrator: Orchestrator, *, limit: int) -> None:
     """Take all the way what this orchestrator has read and not acknowledged: it is about to leave."""
     transport, name = orchestrator.ports.transport, orchestrator.name
     orchestrator.unfinished.clear()
+    orchestrator.inbox.clear()
     while deliveries := await transport.unacknowledged(name, limit=limit):
         await take(deliveries, orchestrator)
 
@@ -105,11 +116,12 @@ async def _judge(
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
     for message in messages:
+        if message.digest not in plans:
+            # For a hint too: recording it wants the plan, and would compile it while everybody waits.
+            plans[message.digest] = await ports.journal.plan(message.digest)
         if isinstance(message, Wake):
             events.append(ExecutionStarted(execution_id=message.execution_id, generation=message.generation))
             continue
-        if message.digest not in plans:
-            plans[message.digest] = await ports.journal.plan(message.digest)
         plan = plans[message.digest]
         if plan is None or message.node_id not in plan.nodes or not _is_sealed(message, ports.seal):
             orchestrator.quarantine(message)

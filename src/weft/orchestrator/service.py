@@ -12,6 +12,7 @@ from weft.errors import JournalError, StoreError
 from weft.orchestrator.cascades import Cascades
 from weft.orchestrator.checkpoint import checkpoint
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep
+from weft.orchestrator.inbox import Inbox
 from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
@@ -68,6 +69,9 @@ class Orchestrator:
         self.cascades = Cascades()
         # Batches that were read while the journal was away.
         self.unfinished: list[Sequence[MessageDelivery]] = []
+        # Messages that were read and not taken up yet, and the turn to read more.
+        self.inbox = Inbox()
+        self.reading = asyncio.Lock()
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._swept_at = 0

@@ -35,7 +35,7 @@ async def orchestrate(world: World, actor: Actor) -> None:
             await collect(orchestrator, limit=world.batch, wait_seconds=0)
         except (JournalError, PortError):
             await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
-        if not world.transport.has_messages:
+        if not world.transport.has_messages and not orchestrator.inbox:
             await Step("idle", 30.0, "messages")
 
 

@@ -1,0 +1,79 @@
+"""Messages that were read and are not taken up yet. Who sends many does not hold up who sends few.
+
+Messages come in the order in which they were sent, and a wide execution may have a window of them on their
+way. So more are read than are taken up at once, and of what is in hand every execution has its share. A batch
+that one execution would fill is kept short while others wait: these are behind it for so long.
+
+The first of a definition that was not met before come apart from the others: its plan may have to be
+compiled, which takes seconds for the largest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from weft.transport.contract import MessageDelivery
+
+# Beside others, one execution has at most this part of a batch.
+_SHORT = 4
+_MOST_MET = 10_000
+
+
+class Inbox:
+    def __init__(self) -> None:
+        # By execution, the one first that was served longest ago; apart: of definitions that were not met.
+        self._known: dict[str, deque[MessageDelivery]] = {}
+        self._strange: dict[str, deque[MessageDelivery]] = {}
+        self._count = 0
+        # Digests of definitions. One that is forgotten is met again.
+        self._met: dict[str, None] = {}
+        self._was_strange = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, deliveries: Iterable[MessageDelivery]) -> None:
+        for delivery in deliveries:
+            message = delivery.message
+            waiting = self._known if message.digest in self._met else self._strange
+            line = waiting.get(message.execution_id)
+            if line is None:
+                line = waiting[message.execution_id] = deque()
+            line.append(delivery)
+            self._count += 1
+
+    def take(self, limit: int) -> list[MessageDelivery]:
+        """Take a batch out, of at most so many."""
+        # In turn, so that neither kind waits for the other alone.
+        self._was_strange = bool(self._strange) and not (self._was_strange and self._known)
+        waiting = self._strange if self._was_strange else self._known
+        is_alone = len(self._known) + len(self._strange) <= 1
+        short = limit if is_alone else max(1, limit // _SHORT)
+        names = list(waiting)[:limit]
+        batch: list[MessageDelivery] = []
+        for name in names:
+            batch += _out(waiting, name, min(short, limit // len(names)))
+        self._count -= len(batch)
+        if self._was_strange:
+            self._met.update((delivery.message.digest, None) for delivery in batch)
+            while len(self._met) > _MOST_MET:
+                del self._met[next(iter(self._met))]
+        return batch
+
+    def clear(self) -> None:
+        self._known.clear()
+        self._strange.clear()
+        self._count = 0
+
+
+def _out(waiting: dict[str, deque[MessageDelivery]], name: str, count: int) -> list[MessageDelivery]:
+    """Take up to so many of an execution out. Where it has more, it is the last to be served again."""
+    line = waiting.pop(name)
+    taken = [line.popleft() for _ in range(min(count, len(line)))]
+    if line:
+        waiting[name] = line
+    return taken

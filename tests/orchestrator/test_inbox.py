@@ -1,0 +1,94 @@
+"""Messages in hand, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from weft.core.task import Wake
+from weft.orchestrator.inbox import Inbox
+from weft.transport.contract import MessageDelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _messages(execution: str, count: int, digest: str = "d", first: int = 0) -> Iterator[MessageDelivery]:
+    for number in range(first, first + count):
+        yield MessageDelivery(f"{execution}-{number}", Wake(execution, 1, digest))
+
+
+def _taken(inbox: Inbox, limit: int = 256) -> Counter[str]:
+    return Counter(delivery.message.execution_id for delivery in inbox.take(limit))
+
+
+def _inbox(*digests: str) -> Inbox:
+    """Give an inbox that has met definitions."""
+    inbox = Inbox()
+    for digest in digests:
+        inbox.put(_messages("first", 1, digest))
+        inbox.take(1)
+    return inbox
+
+
+def test_who_sends_few_does_not_wait_for_who_sends_many() -> None:
+    inbox = _inbox("d")
+    inbox.put(_messages("wide", 1000))
+    inbox.put(_messages("small", 2))
+    # The batch is short, too: the small one's messages are behind what else is in it.
+    assert _taken(inbox) == {"wide": 64, "small": 2}
+    assert _taken(inbox) == {"wide": 256}
+    assert len(inbox) == 680
+
+
+def test_one_alone_has_whole_batches() -> None:
+    inbox = _inbox("d")
+    inbox.put(_messages("wide", 300))
+    assert [_taken(inbox)["wide"], _taken(inbox)["wide"], _taken(inbox)["wide"]] == [256, 44, 0]
+
+
+def test_many_share_a_whole_batch_and_the_others_are_next() -> None:
+    inbox = _inbox("d")
+    for number in range(300):
+        inbox.put(_messages(f"e{number}", 2))
+    first, second = _taken(inbox), _taken(inbox)
+    assert first == {f"e{number}": 1 for number in range(256)}
+    assert {f"e{number}" for number in range(256, 300)} < set(second)
+
+
+def test_an_execution_s_messages_keep_their_order() -> None:
+    inbox = _inbox("d")
+    inbox.put(_messages("one", 3))
+    inbox.put(_messages("two", 1))
+    inbox.put(_messages("one", 2, first=3))
+    ids = [delivery.id for _ in range(9) for delivery in inbox.take(2)]
+    assert [one for one in ids if str(one).startswith("one")] == [f"one-{number}" for number in range(5)]
+    assert len(ids) == 6
+    assert len(inbox) == 0
+
+
+def test_a_definition_that_was_not_met_holds_up_no_other() -> None:
+    inbox = _inbox("d")
+    inbox.put(_messages("small", 2))
+    inbox.put(_messages("new", 1, "large"))
+    inbox.put(_messages("other", 1, "also new"))
+    assert _taken(inbox) == {"small": 2}
+    # Neither kind waits while more of the other come.
+    inbox.put(_messages("small", 1))
+    assert _taken(inbox) == {"new": 1, "other": 1}
+    inbox.put(_messages("newer", 1, "one more"))
+    assert _taken(inbox) == {"small": 1}
+    assert _taken(inbox) == {"newer": 1}
+    # Now they are met.
+    inbox.put(_messages("new", 1, "large"))
+    inbox.put(_messages("small", 1))
+    assert _taken(inbox) == {"new": 1, "small": 1}
+
+
+def test_nothing_is_left_when_it_is_cleared() -> None:
+    inbox = _inbox("d")
+    inbox.put(_messages("known", 1))
+    inbox.put(_messages("strange", 1, "new"))
+    inbox.clear()
+    assert len(inbox) == 0
+    assert inbox.take(9) == []

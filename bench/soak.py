@@ -36,7 +36,7 @@ _BATCH = 1_000
 _SIDE_BY_SIDE = 2
 # Longer than a batch takes, or it would be removed before its end is seen.
 _RETENTION_SECONDS = 20
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 120.0
 # How much more may be held at the end than at the beginning; memory is given back in no particular order.

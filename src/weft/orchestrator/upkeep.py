@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.orchestrator")
 
 # Executions removed in one commit. Others wait for it, so it is short.
-PURGED_AT_ONCE = 20
+PURGED_AT_ONCE = 200
 # How often it is looked for what is past its retention; or more often where the retention is short.
 _LOOK_SECONDS = 60.0
 _LOOKS_PER_RETENTION = 4

@@ -12,7 +12,9 @@ from functools import partial
 from bench import documents, server
 from bench.beside import beside
 from bench.celery import celery
+from bench.costs import costs
 from bench.fleet import fleet
+from bench.queueing import queueing
 from bench.scale import scale
 from bench.soak import NODES, soak
 from bench.startup import startup
@@ -20,7 +22,7 @@ from bench.workloads import WORKLOADS
 
 DEFAULT = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet, "celery": celery}
 # These take minutes each: they run where they are asked for.
-PARTS = {**DEFAULT, **documents.PARTS, "soak": soak, "beside": beside}
+PARTS = {**DEFAULT, **documents.PARTS, "soak": soak, "beside": beside, "costs": costs, "queueing": queueing}
 
 
 def main() -> int:

@@ -161,7 +161,7 @@ async def run_batches(url: str, document: dict[str, Any], *, sizes: list[int]) -
         accepted, ran = 0.0, 0.0
         for size in sizes:
             begun = time.perf_counter()
-            body = {"workflow": "bench", "inputs": [{"n": n} for n in range(size)]}
+            body = {"workflow": document["name"], "inputs": [{"n": n} for n in range(size)]}
             async with session.post("/v1/batches", json=body) as answer:
                 assert answer.status == 202, await answer.text()
                 batch = await answer.json()

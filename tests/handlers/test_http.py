@@ -640,8 +640,19 @@ from weft.handlers.outbound import Outbound
 assert "aiohttp" not in sys.modules, "it is loaded without need"
 Outbound.preload()
 (thread,) = [thread for thread in threading.enumerate() if thread.name == "weft-preload"]
-assert thread.daemon
 thread.join(60)
 assert "aiohttp" in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_process_that_ends_while_it_preloads_waits_for_that() -> None:
+    """Otherwise it may crash: extensions are half loaded then."""
+    program = """
+import atexit, threading
+from weft.handlers.outbound import Outbound
+atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))
+Outbound.preload()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True)
+    assert ended.stdout.strip() == b"['MainThread']"

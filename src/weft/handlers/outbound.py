@@ -40,10 +40,8 @@ class Outbound:
     @staticmethod
     def preload() -> None:
         """Load what calls need, in a thread: on the loop it would hold up everybody for half a second."""
-        # A daemon: a process that is asked to stop does not wait for it.
-        Thread(
-            target=import_module, args=("weft.handlers.exchange",), name="weft-preload", daemon=True
-        ).start()
+        # No daemon: a process that ended in the middle of it would crash, with extensions half loaded.
+        Thread(target=import_module, args=("weft.handlers.exchange",), name="weft-preload").start()
 
     def guarded(self) -> ClientSession:
         if self._guarded is None:

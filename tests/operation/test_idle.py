@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tests.operation.serving import serving
+from tests.operation.serving import PATIENCE_SECONDS, serving
 from tests.operation.usage import cpu_seconds, memory, written_bytes
 
 if TYPE_CHECKING:
@@ -16,12 +16,19 @@ def nap(seconds: float) -> dict[str, Any]:
     return {"nodes": [{"id": "nap", "handler": "sleep", "config": {"seconds": seconds}}]}
 
 
+async def _written_out(pid: int) -> None:
+    """Return when a second has passed without a write: what was just done, and loaded, may take that long."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        before = -1
+        while before != (before := written_bytes(pid)):  # noqa: ASYNC110 - there is nothing to wait for
+            await asyncio.sleep(1)
+
+
 async def test_an_idle_server_is_small_asks_for_little_and_writes_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as (server, api):
         await api.terminal(await api.start(nap(0)))
         pid = server.process.pid
-        # The first seconds belong to what has just been done.
-        await asyncio.sleep(1)
+        await _written_out(pid)
         cpu, written = cpu_seconds(pid), written_bytes(pid)
         await asyncio.sleep(6)
         assert written_bytes(pid) == written

@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.request
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -68,7 +68,20 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class Facts:
+    """What is no CPU time."""
+
+    # Microseconds until the disk has a page, and those of a round trip to Redis in which nobody works.
+    sync: float
+    trip: float
+    # Bytes a node: written ahead, kept, and held while its execution is under way.
+    wal_bytes: float
+    postgres_bytes: float
+    redis_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs(Facts):
     orchestrator: Cost
     worker: Cost
     # A batch is here the five round trips that an orchestrator's and a worker's batch take together.
@@ -85,17 +98,10 @@ class Costs:
     partition_orchestrator: float
     partition_worker: float
     partition_redis: float
-    # Microseconds until the disk has a page, and those of a round trip to Redis in which nobody works.
-    sync: float
-    trip: float
-    # Bytes a node: written ahead, kept, and held while its execution is under way.
-    wal_bytes: float
-    postgres_bytes: float
-    redis_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alone:
+class Alone(Facts):
     """What was read off a fleet of one of each. By the name of the part: microseconds of CPU."""
 
     hop_us: Mapping[str, float]
@@ -108,11 +114,6 @@ class Alone:
     # Messages in a batch in W3: of the orchestrator, and of the worker.
     orchestrator_batch: float
     worker_batch: float
-    sync: float
-    trip: float
-    wal_bytes: float
-    postgres_bytes: float
-    redis_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,11 +247,7 @@ def _reckon(alone: Alone, peers_us: Mapping[str, float], partitions_us: Mapping[
         partition_orchestrator=by_partition("orchestrator"),
         partition_worker=by_partition("worker"),
         partition_redis=by_partition("redis"),
-        sync=alone.sync,
-        trip=alone.trip,
-        wal_bytes=alone.wal_bytes,
-        postgres_bytes=alone.postgres_bytes,
-        redis_bytes=alone.redis_bytes,
+        **{fact.name: getattr(alone, fact.name) for fact in fields(Facts)},
     )
 
 

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
-from weft.clock import VirtualClock
+import pytest
+
 from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.journal.contract import Submission
-from weft.journal.memory import MemoryJournal
-from weft.limits.memory import MemoryLimits
 from weft.orchestrator.collect import collect, next_batch
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import submit
-from weft.ports import Ports
-from weft.store.memory import MemoryStore
 from weft.testing.walk import workflow
-from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.ports import Ports
+
 PLAN = compile_plan(workflow("a"))
 
 
-def _orchestrator() -> Orchestrator:
-    clock, numbers = VirtualClock(), itertools.count(1)
-
-    def new_id() -> str:
-        return f"{next(numbers):04d}"
-
-    transport = InProcessTransport(now=clock.now)
-    ports = Ports(
-        store=MemoryStore(now=clock.now, new_id=new_id, publish=transport.append, send=transport.put),
-        journal=MemoryJournal(now=clock.now, new_id=new_id),
-        transport=transport,
-        limits=MemoryLimits({}, now=clock.now),
-        clock=clock,
-        draw=lambda: 0.5,
-        new_id=new_id,
-    )
+@pytest.fixture
+def orchestrator(ports: Ports) -> Orchestrator:
     return Orchestrator(ports, name="orchestrator")
 
 
@@ -50,8 +33,9 @@ async def _submit(orchestrator: Orchestrator, ids: Sequence[str]) -> None:
     await submit(new, orchestrator.ports)
 
 
-async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch() -> None:
-    orchestrator = _orchestrator()
+async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch(
+    orchestrator: Orchestrator,
+) -> None:
     wide = [Wake("wide", 1, PLAN.digest)] * 150
     await orchestrator.ports.transport.publish([*wide, Wake("small", 1, PLAN.digest)])
     batch = await next_batch(orchestrator, limit=64, wait_seconds=0)
@@ -60,8 +44,7 @@ async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch()
     assert names.count("wide") == 16
 
 
-async def test_what_comes_while_others_are_in_hand_is_seen_at_once() -> None:
-    orchestrator = _orchestrator()
+async def test_what_comes_while_others_are_in_hand_is_seen_at_once(orchestrator: Orchestrator) -> None:
     transport = orchestrator.ports.transport
     await transport.publish([Wake("wide", 1, PLAN.digest)] * 200)
     await next_batch(orchestrator, limit=64, wait_seconds=0)
@@ -70,8 +53,7 @@ async def test_what_comes_while_others_are_in_hand_is_seen_at_once() -> None:
     assert "small" in {delivery.message.execution_id for delivery in batch}
 
 
-async def test_no_more_is_read_than_a_few_batches() -> None:
-    orchestrator = _orchestrator()
+async def test_no_more_is_read_than_a_few_batches(orchestrator: Orchestrator) -> None:
     await orchestrator.ports.transport.publish([Wake("wide", 1, PLAN.digest)] * 100)
     await next_batch(orchestrator, limit=10, wait_seconds=0)
     assert len(orchestrator.inbox) == 30
@@ -79,8 +61,7 @@ async def test_no_more_is_read_than_a_few_batches() -> None:
     assert len(more) == 40
 
 
-async def test_who_leaves_takes_all_the_way_what_it_has_read() -> None:
-    orchestrator = _orchestrator()
+async def test_who_leaves_takes_all_the_way_what_it_has_read(orchestrator: Orchestrator) -> None:
     names = [f"x{number}" for number in range(8)]
     await _submit(orchestrator, names)
     await collect(orchestrator, limit=2, wait_seconds=0)

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
+from typing import TYPE_CHECKING
 
-import pytest
-
-from weft.clock import VirtualClock
 from weft.core.event import CancelRequested, PauseRequested, ResumeRequested
 from weft.core.plan import compile_plan
 from weft.core.task import Wake
 from weft.journal.contract import Submission
-from weft.journal.memory import MemoryJournal
-from weft.limits.memory import MemoryLimits
 from weft.orchestrator.control import pause
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.submit import submit
-from weft.ports import Ports
 from weft.store.contract import Answer
-from weft.store.memory import MemoryStore
-from weft.transport.inprocess import InProcessTransport
+
+if TYPE_CHECKING:
+    from weft.clock import VirtualClock
+    from weft.ports import Ports
 
 PLAN = compile_plan({"name": "pair", "nodes": [{"id": "a", "handler": "echo"}]})
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def ports(clock: VirtualClock) -> Ports:
-    numbers = itertools.count(1)
-
-    def new_id() -> str:
-        return f"{next(numbers):04d}"
-
-    transport = InProcessTransport(now=clock.now)
-    return Ports(
-        store=MemoryStore(now=clock.now, new_id=new_id, publish=transport.append, send=transport.put),
-        journal=MemoryJournal(now=clock.now, new_id=new_id),
-        transport=transport,
-        limits=MemoryLimits({}, now=clock.now),
-        clock=clock,
-        draw=lambda: 0.5,
-        new_id=new_id,
-    )
 
 
 def submission(execution_id: str) -> Submission:

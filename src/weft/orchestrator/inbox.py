@@ -5,7 +5,7 @@ way. So more are read than are taken up at once, and of what is in hand every ex
 that one execution would fill is kept short while others wait: these are behind it for so long.
 
 The first of a definition that was not met before come apart from the others: its plan may have to be
-compiled, which takes seconds for the largest.
+compiled, which takes more than a second for the largest.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("weft.orchestrator")
 
-# Executions removed in one commit. Others wait for it, so it is short.
+# Executions removed before others have their turn. A journal does it in several commits, each of them short.
 PURGED_AT_ONCE = 200
 # How often it is looked for what is past its retention; or more often where the retention is short.
 _LOOK_SECONDS = 60.0

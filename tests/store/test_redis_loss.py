@@ -269,6 +269,19 @@ class TestServers:
         assert list(await store.beat([walk.held("a")])) == [Answer.YES]
         await redis.close()
 
+    async def test_of_a_server_that_fell_back_no_hash_is_left_that_nobody_would_come_for(
+        self, redis: Redis, redis_url: str, new_walk: Callable[..., Walk]
+    ) -> None:
+        await under_way(join(new_walk))
+        assert len(await keys_of(redis, "*x1*")) == 1
+        # As a replica has it that was another server's: the execution may have ended since.
+        await redis.call("SET", redis.partitions[0].server, "another")
+        other = Redis(redis_url)
+        await other.call("PING")
+        assert other.wiped == 1
+        assert await keys_of(redis, "*x1*") == []
+        await other.close()
+
     async def test_a_life_that_began_after_a_flush_goes_on_when_others_connect(
         self,
         redis: Redis,

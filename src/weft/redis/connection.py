@@ -724,6 +724,7 @@ class Redis:
                 keys.free,
                 keys.unsettled,
                 run_id,
+                keys.execution(""),
             )
             for keys in ours
         ]

@@ -9,16 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from weft.core.plan import compile_plan
+from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.orchestrator import advance
+from weft.orchestrator.ahead import Recorded
 from weft.orchestrator.dispatch import dispatch
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.core.plan import Plan
     from weft.core.task import Task
 
 
@@ -85,17 +88,92 @@ async def test_what_is_sent_ahead_is_what_would_have_followed(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
+    "last",
+    [
+        node("last", "a", "c", config=["{{ nodes.a.output.n }}", "{{ nodes.c.output }}"]),
+        node("last", "c", config="{{ nodes.a.output }}"),
+        node("last", "c", condition="nodes.a.output.n == 7"),
+        node("last", "c", "b", "a", trigger_rule="all_done"),
+    ],
+    ids=["two parents", "reads another", "asks for another", "another rule"],
+)
+async def test_a_join_goes_with_the_last_row_it_sees(
+    monkeypatch: pytest.MonkeyPatch, last: dict[str, Any]
+) -> None:
+    ahead, dispatched = await run(monkeypatch, [*CHAIN, last], ahead=True)
+    assert dispatched == set()
+    behind, _ = await run(monkeypatch, [*CHAIN, last], ahead=False)
+    assert ahead == behind
+
+
+async def test_a_join_whose_parents_come_at_once_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [*[node(name) for name in "abcdef"], node("last", *"abcdef")]
+    tasks, dispatched = await run(monkeypatch, nodes, ahead=True)
+    assert dispatched == set()
+    assert [task.node_id for task in tasks] == [*"abcdef", "last"]
+
+
+def make_row(execution_id: str, state: ExecutionState) -> ExecutionRow:
+    return ExecutionRow(
+        id=execution_id,
+        namespace="default",
+        workflow=None,
+        version=None,
+        digest="",
+        state=state,
+        generation=1,
+        epoch=1,
+        total=3,
+        unsettled=3,
+        seq=1,
+        input=b"",
+        created_at=0,
+    )
+
+
+def test_of_what_was_recorded_only_so_much_is_remembered() -> None:
+    plan = compile_plan({"nodes": [node("a"), node("b"), node("c", "a", "b")]})
+    chain = compile_plan({"nodes": [node("a"), node("b", "a")]})
+    recorded = Recorded(most_rows=3)
+
+    def learn(
+        execution_id: str,
+        *names: str,
+        plan: Plan = plan,
+        output: bytes = b"1",
+        state: ExecutionState = ExecutionState.RUNNING,
+    ) -> None:
+        row = make_row(execution_id, state)
+        for name in names:
+            recorded.learn(row, plan, NodeRow(node_id=name, output=output))
+
+    learn("x1", "a", "b")
+    assert set(recorded.of("x1")) == {"a", "b"}
+    learn("x2", "a", plan=chain)
+    learn("x2", "b", output=b" " * 2000)
+    assert recorded.of("x2") == {}
+    learn("x3", "a")
+    learn("x3", "b")
+    assert recorded.of("x1") == {}
+    assert set(recorded.of("x3")) == {"a", "b"}
+    learn("x3", "c", state=ExecutionState.COMPLETED)
+    assert recorded.of("x3") == {}
+    learn("x4", "a", "b")
+    learn("x5", "a")
+    assert set(recorded.of("x4")) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
     "nodes",
     [
-        [*CHAIN, node("last", "a", "c")],
-        [*CHAIN, node("last", "c", config="{{ nodes.a.output }}")],
         [*CHAIN, node("last", "c", delivery="at_most_once")],
         [*CHAIN, node("last", "c", cache={"ttl_seconds": 60})],
-        [*CHAIN, node("last", "c", condition="nodes.a.output.n == 7")],
+        [*CHAIN, node("last", "a", "c", trigger_rule="one_success")],
+        [node("large", config="x" * 2000), node("b", "large"), node("last", "large", "b")],
     ],
-    ids=["two parents", "reads another", "at most once", "cached", "asks for another"],
+    ids=["at most once", "cached", "an early rule", "a large row"],
 )
-async def test_what_takes_more_than_the_row_is_left_until_it_is_free(
+async def test_what_takes_more_than_the_rows_at_hand_is_left_until_it_is_free(
     monkeypatch: pytest.MonkeyPatch, nodes: Sequence[dict[str, Any]]
 ) -> None:
     tasks, dispatched = await run(monkeypatch, nodes, ahead=True)

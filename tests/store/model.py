@@ -58,11 +58,11 @@ class Partition(MemoryStore):
             self._halves.pop(row.id, None)
         return answer
 
-    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+    def _close(self, execution_id: str, generation: int, epoch: int) -> Answer:
         if self._halves.get(execution_id, 0) > epoch:
             return Answer.REFUSED
         self._halves.pop(execution_id, None)
-        return await super().close(execution_id, generation=generation, epoch=epoch)
+        return super()._close(execution_id, generation, epoch)
 
 
 class Model:

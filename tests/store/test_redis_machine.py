@@ -54,7 +54,7 @@ from weft.core.outcome import completion
 from weft.core.plan import compile_plan
 from weft.core.row import NodeRow
 from weft.core.snapshot import Settlement, Snapshot
-from weft.core.state import NodeState
+from weft.core.state import ExecutionState, NodeState
 from weft.core.task import Result, Task
 from weft.errors import StoreError
 from weft.journal.contract import Submission
@@ -236,8 +236,6 @@ class StoreMachine(RuleBasedStateMachine):
         settlement = Settlement(execution, self.plans[execution.digest], standing.rows)
         if not is_told:
             self.settlements.append(settlement)
-        elif execution.is_terminal:
-            await self.end(execution.id, execution.generation, execution.epoch)
         else:
             nodes = await self.journal.nodes(execution.id) if is_ahead else {}
             known = [nodes.get(name, NodeRow(node_id=name)) for name in settlement.plan.nodes if is_ahead]
@@ -852,6 +850,8 @@ class StoreMachine(RuleBasedStateMachine):
     async def expect_unknown(self, row: ExecutionRow, plan: Plan, node: NodeRow) -> None:
         """What is lost is unknown to every move: never "nothing left"."""
         attempt = (row.id, row.generation, node.node_id, node.attempt)
+        if row.is_terminal:  # as somebody has it who was late; the end itself leaves a mark
+            row = replace(row, state=ExecutionState.RUNNING)
         started = await self.store.start([StartRequest(*attempt, "any", "worker-1")])
         answers = [
             (await self.store.apply([Settlement(row, plan, (node,))]))[0].answer,

@@ -43,6 +43,8 @@ class Plan:
     needs: Mapping[str, frozenset[str]]
     # Per node: the nodes whose outcome it sees, its parents and those it names.
     wanted: Mapping[str, Collection[str]]
+    # Whether some node sees the outcomes of several.
+    has_joins: bool
     # Whether some node may run while others before it have not settled.
     has_early_rules: bool
     # Whether some node is never to be run twice.
@@ -150,6 +152,7 @@ def assemble(
         has_early_rules=has_early_rules,
         has_at_most_once=any(node.delivery is Delivery.AT_MOST_ONCE for node in definition.nodes),
         wanted=wanted,
+        has_joins=any(len(seen) > 1 for seen in wanted.values()),
         failure_handlers={node_id: tuple(handling) for node_id, handling in handlers.items()},
         output_ids=output_nodes or graph.leaves,
         has_one_output_node=len(output_nodes) == 1,

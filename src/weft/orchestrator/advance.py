@@ -15,7 +15,7 @@ queue, split from send    a node queued without a task     the sweep sends it ag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.core.event import AttemptFailed, Event, ExecutionStarted, NodeCompleted, NodeFailed
 from weft.core.judge import unstorable
@@ -29,7 +29,7 @@ from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer, FreeNode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
@@ -117,24 +117,17 @@ async def apply(
     And those executions that have settled in the store alone: recording what it has ends them. What is sure
     to follow on the rows is sent with them.
     """
-    ports, store = orchestrator.ports, orchestrator.ports.store
-    ended, settlements = _merged(standings)
-    ahead = foresee(standings, orchestrator) if ports.sends_ahead and settlements else []
-
-    def calls() -> Iterator[Awaitable[Any]]:
-        for row in ended:
-            yield store.close(row.id, generation=row.generation, epoch=row.epoch)
-        if settlements:
-            yield store.apply(settlements, ahead)
-
-    answers = await ports.together(calls())
+    ports = orchestrator.ports
+    settlements = _merged(standings)
     if not settlements:
         return (), ()
+    ahead = foresee(standings, orchestrator) if ports.sends_ahead else []
+    applications = await ports.store.apply(settlements, ahead)
     free: list[FreeNode] = []
     queued: set[tuple[str, str]] = set()
     unknown: list[str] = []
     complete: list[str] = []
-    for settlement, applied in zip(settlements, answers[-1], strict=True):
+    for settlement, applied in zip(settlements, applications, strict=True):
         if applied.answer is Answer.UNKNOWN:
             unknown.append(settlement.execution.id)
         free.extend(applied.free)
@@ -149,8 +142,8 @@ async def apply(
     return free, complete
 
 
-def _merged(standings: Sequence[Standing]) -> tuple[list[ExecutionRow], list[Settlement]]:
-    """Put together what was recorded of each execution: those that have ended, and the rows of the others."""
+def _merged(standings: Sequence[Standing]) -> list[Settlement]:
+    """Put together what was recorded of each execution."""
     merged: dict[str, tuple[ExecutionRow, Plan, list[NodeRow]]] = {}
     for standing in standings:
         execution, plan = standing.execution, standing.plan
@@ -169,10 +162,4 @@ def _merged(standings: Sequence[Standing]) -> tuple[list[ExecutionRow], list[Set
         if execution.seq > known.seq:
             # Where the store had to be asked, these are of several commits. The last says if it has ended.
             merged[execution.id] = (execution, plan, rows)
-
-    ended = [execution for execution, _, _ in merged.values() if execution.is_terminal]
-    return ended, [
-        Settlement(execution, plan, rows)
-        for execution, plan, rows in merged.values()
-        if not execution.is_terminal
-    ]
+    return [Settlement(execution, plan, rows) for execution, plan, rows in merged.values()]

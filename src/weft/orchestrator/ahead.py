@@ -1,15 +1,16 @@
 """Tasks that are sent with the rows that make their nodes ready, and not behind the answer to these.
 
-A node with one parent, that reads nothing but this parent's output, is decided as soon as the parent's row is
-recorded: what the store would give for it is known. So its task goes to the store in one call with the row,
-and the store moves it if the node is free by then. Where it is not (paused, another attempt, another life of
-the store, the row not merged yet) the store refuses it, as it does every task, and the node is dispatched
-when it comes as free. Nothing rests on this but time: it saves a round trip between a node's end and the
-next one's start.
+A node is decided as soon as all rows are recorded that it sees: what the store would give for it is known. Of
+a join the last of them is recorded now, and the others were mostly recorded here before. So its task goes to
+the store in one call with the row, and the store moves it if the node is free by then. Where it is not
+(paused, another attempt, another life of the store, a row not merged yet) the store refuses it, as it does
+every task, and the node is dispatched when it comes as free. Nothing rests on this but time: it saves a round
+trip between a node's end and the next one's start.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from weft.core.decide import decide
@@ -17,12 +18,13 @@ from weft.core.decision import DispatchNode
 from weft.core.definition import Delivery
 from weft.core.event import ExecutionStarted, NodeCompleted
 from weft.core.ledger import Verdict
+from weft.core.plan import EARLY_RULES
 from weft.core.state import ExecutionState
 from weft.core.view import NodeView
 from weft.orchestrator.dispatch import is_large, make_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping
 
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
@@ -32,58 +34,103 @@ if TYPE_CHECKING:
 
 # Of a wider execution, places are scarce: there, who became free first goes first.
 _MOST_NODES = 200
+# So many rows are remembered in all, and none with a larger output.
+_MOST_ROWS = 20_000
+_MOST_OUTPUT_BYTES = 1024
+
+_NO_ROWS: Mapping[str, NodeRow] = {}
+
+
+class Recorded:
+    """Rows of completed nodes that were recorded here, of executions that are not over.
+
+    Only a memory, and only of what does not change: within the first generation a settled row stays as it is.
+    """
+
+    def __init__(self, most_rows: int = _MOST_ROWS) -> None:
+        self._most_rows = most_rows
+        self._rows: OrderedDict[str, dict[str, NodeRow]] = OrderedDict()
+        self._count = 0
+
+    def of(self, execution_id: str) -> Mapping[str, NodeRow]:
+        return self._rows.get(execution_id, _NO_ROWS)
+
+    def learn(self, execution: ExecutionRow, plan: Plan, row: NodeRow) -> None:
+        """Remember a row, where somebody may ask for it again; forget what is longest ago."""
+        if execution.is_terminal:
+            self._forget(execution.id)
+            return
+        if not plan.has_joins or (row.output is not None and len(row.output) > _MOST_OUTPUT_BYTES):
+            return
+        self._rows.setdefault(execution.id, {})[row.node_id] = row
+        self._count += 1
+        while self._count > self._most_rows:
+            self._forget(next(iter(self._rows)))
+
+    def _forget(self, execution_id: str) -> None:
+        self._count -= len(self._rows.pop(execution_id, ()))
 
 
 def foresee(standings: Iterable[Standing], orchestrator: Orchestrator) -> list[tuple[Task, int]]:
     """Make the tasks of nodes that these rows make ready, each with the epoch it is for."""
-    ahead = []
+    recorded = orchestrator.recorded
+    news: list[tuple[ExecutionRow, Plan, NodeRow | None]] = []
     for standing in standings:
         execution, plan = standing.execution, standing.plan
         if standing.verdict is not Verdict.ACCEPTED or execution is None or plan is None:
             continue
         # In a later generation an attempt has another number than the first.
-        if execution.state is not ExecutionState.RUNNING or execution.generation > 1 or execution.checkpoint:
+        if execution.generation > 1 or execution.checkpoint:
             continue
         if len(plan.nodes) > min(plan.definition.max_concurrency or _MOST_NODES, _MOST_NODES):
             continue
-        if isinstance(standing.event, ExecutionStarted):
-            ready = _tasks(execution, plan, plan.graph.roots, None, orchestrator)
-        elif isinstance(standing.event, NodeCompleted):
+        if isinstance(standing.event, NodeCompleted):
             (row,) = standing.rows
-            children = plan.graph.dependents.get(row.node_id, ())
-            ready = _tasks(execution, plan, children, row, orchestrator)
-        else:
+            recorded.learn(execution, plan, row)
+            news.append((execution, plan, row))
+        elif isinstance(standing.event, ExecutionStarted):
+            news.append((execution, plan, None))
+    # By execution and node: where several parents came at once, a join follows from each of them.
+    ahead: dict[tuple[str, str], tuple[Task, int]] = {}
+    for execution, plan, parent in news:
+        if execution.state is not ExecutionState.RUNNING:
             continue
-        ahead += [(task, execution.epoch) for task in ready]
-    return ahead
+        names = plan.graph.roots if parent is None else plan.graph.dependents.get(parent.node_id, ())
+        for name in names:
+            if (execution.id, name) not in ahead:
+                task = _task(execution, plan, name, parent, orchestrator)
+                if task is not None:
+                    ahead[execution.id, name] = task, execution.epoch
+    return list(ahead.values())
 
 
-def _tasks(
-    execution: ExecutionRow,
-    plan: Plan,
-    names: Sequence[str],
-    parent: NodeRow | None,
-    orchestrator: Orchestrator,
-) -> Iterator[Task]:
+def _task(
+    execution: ExecutionRow, plan: Plan, name: str, parent: NodeRow | None, orchestrator: Orchestrator
+) -> Task | None:
+    """Make the task of a node that is ready by the rows at hand; None: it is not, or takes more than that."""
     ports, payloads = orchestrator.ports, orchestrator.payloads
-    parents = () if parent is None else (parent,)
-    for name in names:
-        node = plan.nodes[name]
-        if (
-            len(plan.wanted[name]) != len(parents)
-            or node.delivery is Delivery.AT_MOST_ONCE
-            or node.cache_ttl_seconds is not None
-            or (node.resource_tag is not None and ports.limits.limited(node.resource_tag))
-        ):
-            continue
-        seen = {row.node_id: row for row in parents if row.node_id in plan.needs[name]}
-        if any(row.blob is not None for row in seen.values()):
-            continue
-        decision = decide(
-            NodeView(execution, plan, node, parents, seen),
-            decode=payloads.decode,
-            value_of=payloads.value_of,
-            max_bytes=ports.bounds.max_payload_bytes,
-        )
-        if isinstance(decision, DispatchNode) and not is_large(decision, ports):
-            yield make_task(execution, plan, decision, ports)
+    node, wanted = plan.nodes[name], plan.wanted[name]
+    if (
+        node.delivery is Delivery.AT_MOST_ONCE
+        or node.cache_ttl_seconds is not None
+        or (node.resource_tag is not None and ports.limits.limited(node.resource_tag))
+    ):
+        return None
+    rows: Mapping[str, NodeRow] = _NO_ROWS if parent is None else {parent.node_id: parent}
+    if len(wanted) > len(rows):
+        rows = orchestrator.recorded.of(execution.id)
+        # What a node of an early rule sees was fixed in the store when it became free, and need not be all.
+        if node.trigger_rule in EARLY_RULES or not all(other in rows for other in wanted):
+            return None
+    seen = {other: rows[other] for other in plan.needs[name]}
+    if any(row.blob is not None for row in seen.values()):
+        return None
+    decision = decide(
+        NodeView(execution, plan, node, tuple([rows[other] for other in plan.graph.parents[name]]), seen),
+        decode=payloads.decode,
+        value_of=payloads.value_of,
+        max_bytes=ports.bounds.max_payload_bytes,
+    )
+    if not isinstance(decision, DispatchNode) or is_large(decision, ports):
+        return None
+    return make_task(execution, plan, decision, ports)

@@ -238,7 +238,7 @@ class StateStore(Protocol):
         """Merge the journal's rows; answer with *all* free nodes of each execution, as many as have a place.
 
         All of them and not only those just freed: that repairs what a crash cut short, and wakes what
-        waits for a place.
+        waits for a place. An execution whose row is terminal is let go instead, as ``close`` does.
 
         ``ahead``: tasks that follow on the rows, each with its epoch. Those whose nodes are free then are
         queued in the same go, as ``queue`` does; a store may leave any of them free.

@@ -266,6 +266,9 @@ class MemoryStore:
         }
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+        return self._close(execution_id, generation, epoch)
+
+    def _close(self, execution_id: str, generation: int, epoch: int) -> Answer:
         known = self._executions.get(execution_id)
         if known is not None and known.row.epoch > epoch:
             return Answer.REFUSED
@@ -306,7 +309,7 @@ class MemoryStore:
         last = {
             settlement.execution.id: index
             for index, settlement in enumerate(settlements)
-            if answers[index] is Answer.YES
+            if answers[index] is Answer.YES and settlement.execution.id in self._executions
         }
         return [
             self._applied(self._executions[settlement.execution.id], queued.get(settlement.execution.id, ()))
@@ -320,6 +323,8 @@ class MemoryStore:
 
     def _apply(self, settlement: Settlement, now: int) -> Answer:
         row = settlement.execution
+        if row.is_terminal:
+            return self._close(row.id, row.generation, row.epoch)
         execution = self._executions.get(row.id)
         if execution is None:
             return self._missing(row.id, row.generation, row.epoch)

@@ -53,6 +53,7 @@ from weft.store.redis_install import lay_out
 from weft.store.redis_places import Places, checked
 from weft.store.redis_records import (
     STATES,
+    holder,
     is_unrecorded,
     pack_execution,
     read_execution,
@@ -74,9 +75,18 @@ if TYPE_CHECKING:
     from weft.redis.connection import Redis, Reply
     from weft.redis.keys import Keys
 
-# The last is a yes to what was there already.
-_ANSWERS = {1: Answer.YES, 2: Answer.REFUSED, 3: Answer.NO_PLACE, 4: Answer.UNKNOWN, 5: Answer.YES}
-_WAS_THERE = 5
+# The last two are a yes to what was there already, and to the end of what was not.
+_ANSWERS = {
+    1: Answer.YES,
+    2: Answer.REFUSED,
+    3: Answer.NO_PLACE,
+    4: Answer.UNKNOWN,
+    5: Answer.YES,
+    7: Answer.YES,
+}
+_REFUSED, _WAS_THERE, _WAS_GONE = 2, 5, 7
+# It may not start now, and is not taken back yet.
+_PAUSED = 6
 
 # The mark of a closed execution stays longer than any builder that was under way lives. Most had no other
 # than the first, who is refused by then. Of these it stays for some leases, so that every worker has heard of
@@ -96,13 +106,14 @@ def _script(name: str, *after: str) -> Script:
 
 
 _TOKEN = _script("token")
-_APPLY = _script("apply", "state", "queued", "given", "merge")
+_APPLY = _script("apply", "state", "queued", "given", "merge", "closed")
 _SETTLE = _script("settle", "state", "given", "merge")
 _FREE, _OUTCOMES = _script("free", "state", "given"), _script("outcomes", "state")
-_INSTALL, _CLOSE = _script("install", "state"), _script("close", "state")
+_INSTALL, _CLOSE = _script("install", "state"), _script("close", "state", "closed")
 _QUEUE = _script("queue", "state", "queued")
-_START, _BEAT = _script("start", "state"), _script("beat", "state")
-_REPORT, _HAND_BACK = _script("report", "state"), _script("hand_back", "state")
+_START, _UNQUEUE = _script("start", "attempt"), _script("unqueue", "state")
+_REPORT, _BEAT = _script("report", "attempt"), _script("beat", "state")
+_HAND_BACK = _script("hand_back", "state")
 _LINE, _RELEASE = _script("line", "state"), _script("release", "state")
 
 
@@ -136,7 +147,8 @@ class RedisStore:
         self._now = now or _server_time
         self._window = window
         self._lease = micros(lease_seconds)
-        self._keep_plain_mark = max(_KEEP_PLAIN_MARK_SECONDS, ceil(_LEASES_OF_A_MARK * lease_seconds))
+        plain = max(_KEEP_PLAIN_MARK_SECONDS, ceil(_LEASES_OF_A_MARK * lease_seconds))
+        self._keep_marks = (_KEEP_MARK_SECONDS, plain)
         self._reported = micros(reported_seconds)
         self._queued = 0 if queued_seconds is None else micros(queued_seconds)
         self._joint = joint
@@ -244,8 +256,7 @@ class RedisStore:
         keys = self._redis.partitions[partition]
         call = Call()
         call.place(execution_id)
-        arguments = [*call.arguments(self._now(), self._ttl), generation, epoch]
-        arguments += [_KEEP_MARK_SECONDS, self._keep_plain_mark]
+        arguments = [*call.arguments(self._now(), self._ttl), generation, epoch, *self._keep_marks]
         answer, known = await self._redis.script(_CLOSE, call.keys(keys), arguments, partition=partition)
         while _ANSWERS[answer] is Answer.UNKNOWN:
             # A mark belongs to a life of the store, as all it holds: this is the first thing of a new one.
@@ -299,19 +310,51 @@ class RedisStore:
         own = [(index, settlements[index]) for index in indexes]
         calls = apply_calls(own, self._shape, ahead=behind, sent=joint)
         now = self._now()
-        told = [call.all_arguments(now, self._ttl, queued=self._queued, sent=joint) for call in calls]
-        replies = await self._redis.scripts(
-            [(_APPLY, call.all_keys(keys), arguments) for call, arguments in zip(calls, told, strict=True)],
-            partition=partition,
-        )
-        free: dict[str, Given] = {}
+        told = [
+            call.all_arguments(now, self._ttl, marks=self._keep_marks, queued=self._queued, sent=joint)
+            for call in calls
+        ]
+        scripts = [
+            (_APPLY, call.all_keys(keys), arguments) for call, arguments in zip(calls, told, strict=True)
+        ]
+        replies = await self._redis.scripts(scripts, partition=partition)
         _note_answers(calls, replies, answers)
+        ended = {index: one.execution for index, one in own if one.execution.is_terminal}
+        if any(answers[index] is Answer.UNKNOWN for index in ended):
+            # A mark belongs to a life of the store, as all it holds: this is the first thing of a new one.
+            await self._begin(keys)
+            replies = await self._redis.scripts(scripts, partition=partition)
+            _note_answers(calls, replies, answers)
+        free: dict[str, Given] = {}
+        await self._seek_ended(ended, calls, replies, answers)
         for call, reply in zip(calls, replies, strict=True):
             await self._read_applied(call, iter(reply[len(call.indexes) :]), settlements, answers, free)
         await self._complete(list(free.values()), partition)
-        merged = [settlements[index].execution.id for index in indexes if answers[index] is Answer.YES]
+        merged = [
+            settlement.execution.id
+            for index, settlement in own
+            if answers[index] is Answer.YES and index not in ended
+        ]
         await self._add_left_out(merged, free, partition)
         return free
+
+    async def _seek_ended(
+        self,
+        ended: Mapping[int, ExecutionRow],
+        calls: Sequence[ApplyCall],
+        replies: Sequence[Reply],
+        answers: list[Answer],
+    ) -> None:
+        """Let those go that have ended and are not where their rows say: elsewhere, or on their way there."""
+        for row in ended.values():
+            self._digests.pop(row.id, None)
+        if not ended or len(self._redis.partitions) == 1:
+            return
+        for call, reply in zip(calls, replies, strict=True):
+            for index, number in zip(call.indexes, reply, strict=False):
+                if number == _WAS_GONE:
+                    row = ended[index]
+                    answers[index] = await self.close(row.id, generation=row.generation, epoch=row.epoch)
 
     async def _add_left_out(self, merged: Sequence[str], free: dict[str, Given], partition: int) -> None:
         """Read the free nodes of executions whose last call merged nothing, and an earlier one something."""
@@ -604,12 +647,31 @@ class RedisStore:
     async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
         moves = [
             Move(
-                *(one.execution_id, one.node_id, one.nonce, one.worker), numbers=(one.generation, one.attempt)
+                *(one.execution_id, one.node_id, holder(one.nonce, one.worker)),
+                numbers=(one.generation, one.attempt),
             )
             for one in requests
         ]
         replies = await self._moved(_START, moves, _told(self._lease), width=3)
+        while paused := [index for index, (answer, _, _) in enumerate(replies) if answer == _PAUSED]:
+            await self._unqueue([requests[index] for index in paused], paused, replies)
+            # Where somebody has let it run on meanwhile, its task is the one in hand: it is to start.
+            left = [index for index in paused if replies[index][0] == _PAUSED]
+            again = await self._moved(_START, [moves[index] for index in left], _told(self._lease), width=3)
+            for index, reply in zip(left, again, strict=True):
+                replies[index] = reply
         return [Started(_ANSWERS[answer], at, queued_at) for answer, at, queued_at in replies]
+
+    async def _unqueue(
+        self, requests: Sequence[StartRequest], indexes: Sequence[int], replies: list[list[int]]
+    ) -> None:
+        """Set nodes free that may not start while their execution is paused, and note these as refused."""
+        moves = [
+            Move(one.execution_id, one.node_id, numbers=(one.generation, one.attempt)) for one in requests
+        ]
+        for index, (answer,) in zip(indexes, await self._moved(_UNQUEUE, moves, _told()), strict=True):
+            if _ANSWERS[answer] is Answer.YES:
+                replies[index] = [_REFUSED, 0, 0]
 
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
         moves = [
@@ -626,7 +688,7 @@ class RedisStore:
         for result, nonce in zip(results, nonces, strict=True):
             wire = pack(result)
             move = Move(
-                *(result.execution_id, result.node_id, nonce, result.worker, wire),
+                *(result.execution_id, result.node_id, holder(nonce, result.worker), wire),
                 numbers=(result.generation, result.attempt, result.queued_at, result.started_at),
                 size=len(wire),
             )

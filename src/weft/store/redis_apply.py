@@ -25,8 +25,9 @@ _APPLY, _SETTLE = struct.Struct("<IHdddBcdddBH"), struct.Struct("<IHdBH")
 _UNIT, _ROW = struct.Struct("<cH"), struct.Struct("<ddddd")
 # A task that goes behind an item: as doubles, so that no number from a wire is too large.
 _TASK = struct.Struct("<HHdddd")
-# Fields that one call reads in all.
+# Fields that one call reads in all, and tasks that it queues.
 _MOST_FIELDS_IN_ALL = 2000
+_MOST_TASKS = 2 * MOST_ITEMS
 
 
 class _Unit:
@@ -85,7 +86,7 @@ class ApplyCall(Call):
     def queue(self, task: Task, epoch: int, *, sent: bool) -> None:
         """Have a task queued behind the last item, where there is room: it is in nobody's way elsewhere."""
         wire = pack(task) if sent else b""
-        if len(self._tasks) >= 3 * MOST_ITEMS or self.bytes + len(wire) > MOST_BYTES:
+        if len(self._tasks) >= 3 * _MOST_TASKS or self.bytes + len(wire) > MOST_BYTES:
             return
         field = f".{task.node_id}"
         place = self.place(task.execution_id, (field,))
@@ -93,11 +94,12 @@ class ApplyCall(Call):
         self._tasks += (_TASK.pack(len(self.indexes), place, *numbers), field, wire)
         self.bytes += len(wire)
 
-    def has_room_for(self, execution_id: str, fields: int, size: int) -> bool:
+    def has_room_for(self, execution_id: str, fields: int, size: int, tasks: int) -> bool:
         if not self.indexes:
             return True
         return (
             len(self.indexes) < MOST_ITEMS
+            and len(self._tasks) // 3 + tasks <= _MOST_TASKS
             and self.size + fields <= _MOST_FIELDS_IN_ALL
             and self.bytes + size <= MOST_BYTES
             and self.has_room(execution_id, fields)
@@ -107,9 +109,15 @@ class ApplyCall(Call):
         return self.keys(keys, self.lanes.keys(keys) if self._tasks else ())
 
     def all_arguments(
-        self, now: int, keep_seconds: int, *, queued: int = 0, sent: bool = False
+        self,
+        now: int,
+        keep_seconds: int,
+        *,
+        marks: tuple[int, ...] = (),
+        queued: int = 0,
+        sent: bool = False,
     ) -> list[Argument]:
-        made = [*self.arguments(now, keep_seconds), *self.fields(), len(self._items)]
+        made = [*self.arguments(now, keep_seconds), *marks, *self.fields(), len(self._items)]
         for execution_id, header, arguments in self._items:
             made.append(header(execution_id in self._wanted))
             made += arguments
@@ -136,15 +144,19 @@ def apply_calls(
         by_execution.setdefault(settlement.execution.id, []).append((index, settlement))
     calls = [ApplyCall()]
     for execution_id, own in by_execution.items():
+        tasks = ahead.get(execution_id, ())
         for index, settlement in own:
             row = settlement.execution
-            packed = pack_execution(row)
-            for units in _pieces(settlement.rows, shape_of(settlement.plan)):
+            # Of one that has ended there is nothing more to say.
+            packed = b"" if row.is_terminal else pack_execution(row)
+            rows = () if row.is_terminal else settlement.rows
+            for units in _pieces(rows, shape_of(settlement.plan)):
                 header = partial(_apply_header, row, len(units))
-                _room_for(calls, execution_id, units).add(index, execution_id, header, [packed], units)
+                call = _room_for(calls, execution_id, units, len(tasks))
+                call.add(index, execution_id, header, [packed], units)
                 packed = b""
         # Its last call has them all: nothing of it follows.
-        for task, epoch in ahead.get(execution_id, ()):
+        for task, epoch in tasks:
             calls[-1].queue(task, epoch, sent=sent)
         calls[-1].give_free(execution_id)
     return calls
@@ -160,7 +172,7 @@ def settle_calls(completions: Sequence[tuple[int, str, int, NodeRow, Shape]]) ->
         for index, generation, row, shape in own:
             for units in _pieces([row], shape, taken=True):
                 header = partial(_settle_header, generation, len(units))
-                _room_for(calls, execution_id, units).add(index, execution_id, header, [], units)
+                _room_for(calls, execution_id, units, 0).add(index, execution_id, header, [], units)
         calls[-1].give_free(execution_id)
     return calls
 
@@ -176,10 +188,10 @@ def _settle_header(generation: int, units: int, length: int, place: int, wanted:
     return _SETTLE.pack(length, place, generation, wanted, units)
 
 
-def _room_for(calls: list[ApplyCall], execution_id: str, units: Sequence[_Unit]) -> ApplyCall:
+def _room_for(calls: list[ApplyCall], execution_id: str, units: Sequence[_Unit], tasks: int) -> ApplyCall:
     """Give the call that these go into: the last, or a new one."""
     fields, size = sum([len(unit.fields) for unit in units]), sum([unit.size for unit in units])
-    if not calls[-1].has_room_for(execution_id, fields, size):
+    if not calls[-1].has_room_for(execution_id, fields, size, tasks):
         calls.append(ApplyCall())
     return calls[-1]
 

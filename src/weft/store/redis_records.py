@@ -21,6 +21,7 @@ _ONE_TIME = struct.Struct("<d")
 _WAITING = struct.Struct("<dI")
 _IN_HAND = struct.Struct("<dddI")
 _OUTCOME = struct.Struct("<ccII")
+_LENGTH = struct.Struct("<I")
 
 PHASES = {
     b"w": "waiting",
@@ -88,6 +89,12 @@ def read_meta(packed: bytes) -> Meta:
     return Meta(
         state, generation, epoch, places, running, delayed, unrecorded, int(updated), packed[META.size :]
     )
+
+
+def holder(nonce: str, worker: str) -> bytes:
+    """Say who has an attempt in hand, as scripts compare it and records end with it."""
+    name = nonce.encode()
+    return _LENGTH.pack(len(name)) + name + worker.encode()
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

@@ -318,6 +318,40 @@ class StoreContract:
         assert await walk.install(snapshot, fresh=False) is Answer.REFUSED
         assert await start(walk, "a") is Answer.REFUSED
 
+    async def test_the_last_row_of_an_execution_lets_it_go_as_close_does(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b")
+        await walk.begin()
+        before = await walk.execution()
+        snapshot = Snapshot(before, walk.plan, ())
+        standing = await walk.record(walk.cancelled())
+        assert standing.execution is not None
+        assert await walk.store.backlog() == 2
+        last = Settlement(standing.execution, walk.plan, standing.rows)
+        # With what came before it, and behind it, in one call.
+        old = Settlement(before, walk.plan, ())
+        applied = await walk.store.apply([old, last, old])
+        assert [one.answer for one in applied] == [Answer.YES, Answer.YES, Answer.REFUSED]
+        assert not any(one.free for one in applied)
+        assert await walk.store.look("x1") is None
+        assert await walk.store.backlog() == 0
+        assert await walk.install(snapshot, fresh=False) is Answer.REFUSED
+        assert await start(walk, "a") is Answer.REFUSED
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert await expired(walk) == []
+
+    async def test_the_last_row_leaves_a_mark_even_if_the_execution_is_not_there(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        snapshot = await walk.submit()
+        standing = await walk.record(walk.cancelled())
+        assert standing.execution is not None
+        (applied,) = await walk.store.apply([Settlement(standing.execution, walk.plan, standing.rows)])
+        assert applied.answer is Answer.YES
+        assert await walk.install(snapshot, fresh=False) is Answer.REFUSED
+
     async def test_a_later_epoch_opens_what_was_closed(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await walk.begin()

@@ -119,9 +119,6 @@ class Walk:
         execution = standing.execution
         if execution is None or standing.verdict is Verdict.UNKNOWN:
             return ()
-        if execution.is_terminal:
-            await self.store.close(execution.id, generation=execution.generation, epoch=execution.epoch)
-            return ()
         (applied,) = await self.store.apply([Settlement(execution, self.plan, standing.rows)])
         return applied.free
 

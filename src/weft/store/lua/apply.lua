@@ -1,6 +1,6 @@
 -- Merge the journal's rows into executions, and queue tasks of nodes that are free then; answer with all free nodes of
--- each. (state, queued, given, merge)
--- ARGV: for each execution the number of fields to read, and these; the number of settlements. For each: how many
+-- each. One that has ended is let go. (state, queued, given, merge, closed)
+-- ARGV: as in closed; for each execution the number of fields to read, and these; the number of settlements. For each: how many
 --   arguments follow, execution, generation, epoch, seq, whether to give the free nodes, state, unsettled, deadline (0
 --   none), updated at, whether it is committed at checkpoints, number of units; row ('' not to be merged); the units, each
 --   with the number of its children:
@@ -9,7 +9,7 @@
 --     u; name; attempt, not before, failures, losses, issued     an unsettled row
 --   Then, where there are such tasks: as in queued; for each the settlement behind which it goes, execution, generation,
 --   attempt, epoch and lane; name, task.
--- Reply: an answer for each settlement; then for each execution whose free nodes are to be given: execution, seq,
+-- Reply: an answer for each settlement, WAS_GONE where there was nothing to let go; then for each execution whose free nodes are to be given: execution, seq,
 --   row ('' as given), how many were queued and their names, and these.
 
 local function settle(ex, children)
@@ -76,7 +76,9 @@ local function renew(ex)
   free_in_time(ex, name, node, not_before)
 end
 
+local WAS_GONE = 7
 local UNITS = {s = settle, c = free_more, u = renew}
+read_marks()
 open_all()
 local reply = {}
 for item = 1, number() do
@@ -84,7 +86,11 @@ for item = 1, number() do
   local length, index, generation, epoch, seq, wanted, state, unsettled, deadline, updated, at_checkpoints, units =
     unpacked('<I4I2dddBc1dddBI2', ARGV[at])
   local ex = executions[index]
-  if not ex.live then
+  if state == 't' then
+    local answer, was_there = let_go(ex, generation, epoch)
+    reply[item] = answer == YES and not was_there and WAS_GONE or answer
+    ex.wanted = ex.wanted and ex.live
+  elseif not ex.live then
     reply[item] = missing(ex, generation, epoch)
   elseif ex[EPOCH] < epoch or ex[GENERATION] < generation then
     reply[item] = UNKNOWN
@@ -125,6 +131,7 @@ if cursor <= #ARGV then
   end
   send_queued()
 end
+write_closed()
 flush()
 for index = 1, execution_count do
   local ex = executions[index]

@@ -1,35 +1,26 @@
--- Append results to the result stream and end their leases. (state)
+-- Append results to the result stream and end their leases. (attempt)
 -- KEYS of its own: results.
 -- ARGV: how long a result may be on its way, in microseconds; number of results; for each: execution, generation,
---   attempt, queued and started at, name, nonce, worker, result.
+--   attempt, queued and started at, name, holder, result.
 -- Reply: an answer for each result; all were appended.
-local reported_for = number()
+local at = 4 + count
+local until_when = pack('<d', now + tonumber(ARGV[at]))
 local reply = {}
-local last = cursor + 5 * tonumber(ARGV[cursor])
-for at = cursor + 1, last, 5 do
-  local index, generation, attempt, queued_at, started_at = unpacked('<I2dddd', ARGV[at])
-  local name, nonce = ARGV[at + 1], ARGV[at + 2]
-  local ex = opened(index, name)
-  local answer, node = find_attempt(ex, name, generation, attempt)
-  if node then
-    answer = REFUSED
-    if node[PHASE] == 'l' then
-      node[REST] = in_hand(queued_at, started_at, nonce, ARGV[at + 3])
-      ex[RUNNING] = ex[RUNNING] + 1
-      ex.dirty = true
-      answer = YES
-    elseif node[PHASE] == 'r' and is_held_by(node, nonce) then
-      answer = YES
-    end
-    if answer == YES then
-      -- The lease stays as it is: when it has run out, the sweep sees that it holds for longer now.
-      node[PHASE] = 'p'
-      node[REST] = sub(node[REST], 1, 16) .. pack('<d', now + reported_for) .. sub(node[REST], 25)
-      put(ex, name, node)
-    end
+for item = at + 2, at + 1 + 4 * tonumber(ARGV[at + 1]), 4 do
+  local place, generation, attempt, queued_at, started_at = unpacked('<I2dddd', ARGV[item])
+  local key = KEYS[hashes + place]
+  local name, holder = ARGV[item + 1], ARGV[item + 2]
+  call('XADD', KEYS[8], '*', 'm', ARGV[item + 3])
+  local answer, phase, record, _, meta = find_attempt(key, name, generation, attempt)
+  -- The lease stays as it is: when it has run out, the sweep sees that it holds for longer now.
+  if phase == 'r' and is_held_by(record, holder) then
+    call('HSET', key, name, 'p' .. sub(record, 2, NODE_BYTES + 16) .. until_when .. sub(record, NODE_BYTES + 25))
+    answer = YES
+  elseif phase == 'l' then
+    record = 'p' .. sub(record, 2, NODE_BYTES) .. pack('<dd', queued_at, started_at) .. until_when .. holder
+    call('HSET', key, '!', one_more_runs(meta), name, record)
+    answer = YES
   end
-  reply[#reply + 1] = answer
-  call('XADD', KEYS[8], '*', 'm', ARGV[at + 4])
+  reply[#reply + 1] = answer or REFUSED
 end
-flush()
 return reply

@@ -1,38 +1,34 @@
--- Move queued nodes to running, with a lease. (state)
+-- Move queued nodes to running, with a lease. (attempt)
 -- ARGV: length of a lease in microseconds; number of requests; for each: execution, generation and attempt, name,
---   nonce, worker.
--- Reply: for each an answer, and when it was started and queued.
-local lease_until = string.format('%.0f', now + number())
-local reply = {}
-local last = cursor + 4 * tonumber(ARGV[cursor])
-for at = cursor + 1, last, 4 do
-  local index, generation, attempt = unpacked('<I2dd', ARGV[at])
-  local name, nonce = ARGV[at + 1], ARGV[at + 2]
-  local ex = opened(index, name)
-  local answer, node = find_attempt(ex, name, generation, attempt)
+--   holder.
+-- Reply: for each an answer, and when it was started and queued. PAUSED: it is queued still, and may not run now.
+local at = 4 + count
+local lease_until = string.format('%.0f', now + tonumber(ARGV[at]))
+local started = pack('<dd', now, 0)
+local reply, leases = {}, {}
+for item = at + 2, at + 1 + 3 * tonumber(ARGV[at + 1]), 3 do
+  local place, generation, attempt = unpacked('<I2dd', ARGV[item])
+  local key = KEYS[hashes + place]
+  local name, holder = ARGV[item + 1], ARGV[item + 2]
+  local answer, phase, record, state, meta = find_attempt(key, name, generation, attempt)
   local started_at, queued_at = 0, 0
-  if node then
-    answer = REFUSED
-    if node[PHASE] == 'r' and is_held_by(node, nonce) then -- the answer was lost, not the start
-      queued_at, started_at = unpacked(HAND, node[REST])
-      answer = YES
-    elseif node[PHASE] == 'q' and ex[STATE] ~= 'r' then
-      leave_phase(ex, name, node)
-      set_released(node, false)
-      set_free(ex, name, node)
-    elseif node[PHASE] == 'q' then
-      queued_at = unpacked('<d', node[REST])
-      node[PHASE], node[REST] = 'r', in_hand(queued_at, now, nonce, ARGV[at + 3])
-      ex[RUNNING] = ex[RUNNING] + 1
-      ex.dirty = true
-      leases[member(ex, name)] = lease_until
-      put(ex, name, node)
-      answer, started_at = YES, now
-    end
+  if phase == 'q' and state == 'r' then
+    queued_at = unpacked('<d', record, NODE_BYTES + 1)
+    record = 'r' .. sub(record, 2, NODE_BYTES + 8) .. started .. holder
+    call('HSET', key, '!', one_more_runs(meta), name, record)
+    leases[#leases + 1] = lease_until
+    leases[#leases + 1] = name .. ':' .. ARGV[3 + place]
+    answer, started_at = YES, now
+  elseif phase == 'q' then
+    answer = PAUSED
+  elseif phase == 'r' and is_held_by(record, holder) then -- the answer was lost, not the start
+    queued_at, started_at = unpacked('<dd', record, NODE_BYTES + 1)
+    answer = YES
   end
-  reply[#reply + 1] = answer
-  reply[#reply + 1] = started_at
-  reply[#reply + 1] = queued_at
+  local last = #reply
+  reply[last + 1], reply[last + 2], reply[last + 3] = answer or REFUSED, started_at, queued_at
 end
-flush()
+if leases[1] then
+  call('ZADD', KEYS[2], unpack(leases))
+end
 return reply

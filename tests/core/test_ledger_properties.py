@@ -195,7 +195,7 @@ async def test_the_last_event_again_at_once_leaves_no_trace_at_all(
 async def merged_one_by_one(store: MemoryStore, walk: Walk, rows: list[NodeRow]) -> Sight | None:
     """Give what a new store makes of these rows, merged one at a time."""
     execution = await walk.execution()
-    await store.install(Snapshot(execution, walk.plan, ()), token=await store.token(), fresh=True)
+    await store.install([Snapshot(execution, walk.plan, ())], token=await store.token(), fresh=True)
     for row in rows:
         await store.apply([Settlement(execution, walk.plan, (row,))])
     return await store.look(execution.id)
@@ -225,7 +225,7 @@ async def test_the_order_of_rows_and_their_doubles_are_of_no_consequence(
     async def installed(rows: list[NodeRow]) -> Sight | None:
         store = new_store()
         snapshot = Snapshot(execution, walk.plan, rows)
-        assert await store.install(snapshot, token=await store.token(), fresh=True) is Answer.YES
+        assert list(await store.install([snapshot], token=await store.token(), fresh=True)) == [Answer.YES]
         return await store.look(walk.execution_id)
 
     expected = await installed(rows)

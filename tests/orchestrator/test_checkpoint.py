@@ -386,9 +386,9 @@ async def test_what_a_store_takes_between_two_builders_is_recorded_by_the_next(f
     second = await fleet.journal.rebuild("x", seen_epoch=2)
     assert first is not None
     assert second is not None
-    assert await fleet.store.install(first, token=token, fresh=False) is Answer.YES
+    assert list(await fleet.store.install([first], token=token, fresh=False)) == [Answer.YES]
     await fleet.end("a")
-    assert await fleet.store.install(second, token=token, fresh=False) is Answer.REFUSED
+    assert list(await fleet.store.install([second], token=token, fresh=False)) == [Answer.REFUSED]
     # The journal is an epoch ahead of a store that has what it has not.
     assert await rebuild("x", fleet.ports) is Answer.YES
     assert await fleet.states() == {"a": "COMPLETED"}

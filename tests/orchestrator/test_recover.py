@@ -92,5 +92,5 @@ async def test_of_two_builders_the_later_epoch_stays(ports: Ports) -> None:
     assert early is not None
     assert await ports.journal.rebuild("x", seen_epoch=1) is None  # the other one was quicker
     assert await rebuild("x", ports) is Answer.YES
-    assert await ports.store.install(early, token=token, fresh=False) is Answer.REFUSED
+    assert list(await ports.store.install([early], token=token, fresh=False)) == [Answer.REFUSED]
     assert await ports.store.epochs(["x"]) == [3]

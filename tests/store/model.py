@@ -49,11 +49,11 @@ class Partition(MemoryStore):
         self.lose(row.id)
         self._halves[row.id] = row.epoch
 
-    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+    def _install(self, snapshot: Snapshot, token: str, fresh: bool) -> Answer:
         row = snapshot.execution
         if row.epoch <= self._halves.get(row.id, 0):
             return Answer.REFUSED
-        answer = await super().install(snapshot, token=token, fresh=fresh)
+        answer = super()._install(snapshot, token, fresh)
         if answer is Answer.YES:
             self._halves.pop(row.id, None)
         return answer
@@ -112,7 +112,8 @@ class Model:
     async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
         number = self.where(snapshot.execution.id)
         word = token.split(" ")[number]
-        return await self.partitions[number].install(snapshot, token=word, fresh=fresh)
+        (answer,) = await self.partitions[number].install([snapshot], token=word, fresh=fresh)
+        return answer
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         return await self.of(execution_id).close(execution_id, generation=generation, epoch=epoch)

@@ -252,7 +252,7 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         ours, theirs = tokens or await self.new_tokens()
         expected = await self.model.install(snapshot, token=theirs, fresh=fresh)
-        answered = await self.store.install(snapshot, token=ours, fresh=fresh)
+        (answered,) = await self.store.install([snapshot], token=ours, fresh=fresh)
         assert answered is expected
         self.keep(snapshot, expected)
 
@@ -542,9 +542,9 @@ class StoreMachine(RuleBasedStateMachine):
         if snapshot is None:
             return
         ours, theirs = await self.new_tokens()
-        with patch.object(self.redis, "script", dies_after(parts, self.redis.script)):
+        with patch.object(self.redis, "scripts", dies_after(parts, self.redis.scripts)):
             try:
-                answered = await self.store.install(snapshot, token=ours, fresh=False)
+                (answered,) = await self.store.install([snapshot], token=ours, fresh=False)
             except StoreError:
                 number = self.model.where(row.id)
                 self.model.partitions[number].break_off(snapshot, theirs.split(" ")[number])

@@ -133,12 +133,12 @@ class TestParts:
         assert first is not None
         assert second is not None
         token = await store.token()
-        run = redis.script
+        run = redis.scripts
         seen: list[object] = []
 
-        async def watched(script: object, *rest: object, **where: object) -> object:
-            reply = await run(script, *rest, **where)  # type: ignore[arg-type]
-            redis.script = run  # type: ignore[method-assign]
+        async def watched(calls: object, **where: object) -> object:
+            reply = await run(calls, **where)  # type: ignore[arg-type]
+            redis.scripts = run  # type: ignore[method-assign]
             seen.extend(await store.beat([held]))
             seen.extend(await store.epochs(["x1"]))
             seen.append((await store.apply([Settlement(first.execution, walk.plan, (row,))]))[0].answer)
@@ -146,11 +146,11 @@ class TestParts:
             walk.clock.advance(100)
             await store.due(idle_seconds=0)
             # A builder that comes later wins, also over one that is not done.
-            seen.append(await store.install(second, token=token, fresh=False))
+            seen.extend(await store.install([second], token=token, fresh=False))
             return reply
 
-        redis.script = watched  # type: ignore[method-assign]
-        assert await store.install(first, token=token, fresh=False) is Answer.REFUSED
+        redis.scripts = watched  # type: ignore[assignment]
+        assert list(await store.install([first], token=token, fresh=False)) == [Answer.REFUSED]
         assert seen == [Answer.UNKNOWN, None, Answer.UNKNOWN, Answer.YES]
         assert list(await store.epochs(["x1"])) == [3]
         assert list(await store.in_flight(["x1"])) == [(2000, 0)]

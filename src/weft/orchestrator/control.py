@@ -103,7 +103,7 @@ async def retry(
         # Everything of the old generation is stale from the commit on, so what is ready is free at once.
         snapshot = Snapshot(execution, standing.plan, list(rows.values()))
         with suppress(StoreError):
-            await ports.store.install(snapshot, token=token, fresh=True)
+            await ports.store.install([snapshot], token=token, fresh=True)
             await _wake(execution, ports)
     return execution
 

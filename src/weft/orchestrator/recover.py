@@ -38,7 +38,7 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
         if not row.is_terminal:
             # Never taken up: nothing of it was handed out, and the hint that it is there may be lost.
             never_started = row.started_at is None
-            answer = await ports.store.install(snapshot, token=token, fresh=never_started)
+            (answer,) = await ports.store.install([snapshot], token=token, fresh=never_started)
             if never_started:
                 await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
             ports.timers_changed()

@@ -163,10 +163,8 @@ async def _install(
     They are accepted: the commit alone counts. What the store does not hear of now, the sweep tells it later.
     """
     try:
-        await ports.together(
-            ports.store.install(Snapshot(row, plan, ()), token=token, fresh=True)
-            for row, plan in zip(rows, plans, strict=True)
-        )
+        snapshots = [Snapshot(row, plan, ()) for row, plan in zip(rows, plans, strict=True)]
+        await ports.store.install(snapshots, token=token, fresh=True)
         await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in rows])
     except StoreError as error:
         log.warning("store.unavailable", extra={"error": str(error)})

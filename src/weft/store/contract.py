@@ -209,10 +209,10 @@ class StateStore(Protocol):
     async def token(self) -> str:
         """Give a word that is lost whenever the store's state is: it says which life of the store this is."""
 
-    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
-        """Put an execution into the store as the journal has it.
+    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
+        """Put executions into the store as the journal has them.
 
-        Refused unless the token is current and the epoch is higher than any the store has seen of this
+        Refused unless the token is current and the epoch is higher than any the store has seen of an
         execution, the mark of a closed one included. ``fresh``: there was no earlier life, so ready nodes
         are free at once; otherwise they are in limbo for a lease, because somebody may hold them.
         Refused too where outcomes of this generation are here that the journal has not: they came after the

@@ -215,7 +215,10 @@ class MemoryStore:
             self._token = self._new_id()
         return self._token
 
-    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
+        return [self._install(snapshot, token, fresh) for snapshot in snapshots]
+
+    def _install(self, snapshot: Snapshot, token: str, fresh: bool) -> Answer:
         row = snapshot.execution
         if token != self._token:
             return Answer.REFUSED

@@ -37,7 +37,6 @@ from weft.store.contract import (
 )
 from weft.store.redis_apply import ApplyCall, apply_calls, settle_calls
 from weft.store.redis_calls import (
-    MOST_BYTES,
     MOST_FIELDS,
     MOST_ITEMS,
     Argument,
@@ -49,13 +48,11 @@ from weft.store.redis_calls import (
 )
 from weft.store.redis_due import DueLooks
 from weft.store.redis_free import Given, missing_fields
-from weft.store.redis_install import lay_out
+from weft.store.redis_install import InstallCall, install_calls
 from weft.store.redis_places import Places, checked
 from weft.store.redis_records import (
-    STATES,
     holder,
     is_unrecorded,
-    pack_execution,
     read_execution,
     read_meta,
     read_outcome,
@@ -187,55 +184,58 @@ class RedisStore:
         )
         return bytes(word).decode()
 
-    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
-        row, plan = snapshot.execution, snapshot.plan
-        partition = self._places.of_row(row)
-        keys = self._redis.partitions[partition]
+    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
         words = token.split(" ")
-        word = words[partition] if partition < len(words) else ""
-        layout = lay_out(snapshot, self._shape(plan))
-        layout.fields += [("x", pack_execution(row)), ("h", row.digest.encode())]
-        if len(row.input) <= self._inline_input_bytes:
-            layout.fields.append(("i", row.input))
-        limit = plan.definition.max_concurrency
-        about: list[Argument] = [
-            word,
-            row.generation,
-            row.epoch,
-            row.seq,
-            STATES[row.state],
-            self._window if limit is None else min(self._window, limit),
-            row.unsettled,
-            row.deadline_at or 0,
-            row.updated_at,
-            int(row.checkpoint),
-            row.total,
-            layout.settled,
-            0 if fresh else self._lease,
-            _FIRST_INSTALL,
-        ]
-        parts = list(layout.parts(MOST_FIELDS // 2, MOST_BYTES))
-        for index, arguments in enumerate(parts):
-            # One after the other: a part that is refused is the last.
-            call = Call()
-            call.place(row.id)
-            reply = await self._redis.script(
-                _INSTALL,
-                call.keys(keys),
-                [
-                    *call.arguments(self._now(), self._ttl),
-                    int(index == 0),
-                    int(index == len(parts) - 1),
-                    *about,
-                    *arguments,
-                ],
-                partition=partition,
-            )
-            if _ANSWERS[reply] is not Answer.YES:
-                return _ANSWERS[reply]
-        if row.checkpoint:
-            self._learn(row.id, row.digest)
-        return Answer.YES
+        answers = [Answer.REFUSED] * len(snapshots)
+        by_partition: dict[int, list[int]] = {}
+        for index, snapshot in enumerate(snapshots):
+            by_partition.setdefault(self._places.of_row(snapshot.execution), []).append(index)
+
+        async def in_partition(partition: int, indexes: Sequence[int]) -> None:
+            word = words[partition] if partition < len(words) else ""
+            given: list[Argument] = [word, 0 if fresh else self._lease, _FIRST_INSTALL]
+            own = [snapshots[index] for index in indexes]
+            for index, answer in zip(indexes, await self._install(partition, own, given), strict=True):
+                answers[index] = answer
+
+        await all_of([in_partition(partition, indexes) for partition, indexes in by_partition.items()])
+        for snapshot, answer in zip(snapshots, answers, strict=True):
+            row = snapshot.execution
+            if row.checkpoint and answer is Answer.YES:
+                self._learn(row.id, row.digest)
+        return answers
+
+    async def _install(
+        self, partition: int, snapshots: Sequence[Snapshot], given: Sequence[Argument]
+    ) -> list[Answer]:
+        """Put executions into one partition; ``given``: what the script is told of all of them."""
+        keys = self._redis.partitions[partition]
+        answers = [Answer.REFUSED] * len(snapshots)
+        calls, large = install_calls(
+            snapshots, self._shape, window=self._window, inline_input_bytes=self._inline_input_bytes
+        )
+
+        async def run(calls: Sequence[InstallCall], *, first: bool = True, last: bool = True) -> None:
+            now = self._now()
+            scripts: list[tuple[Script, list[str], list[Argument]]] = []
+            for call in calls:
+                told = [*call.arguments(now, self._ttl), int(first), int(last), *given, *call.told]
+                scripts.append((_INSTALL, call.keys(keys), told))
+            replies = await self._redis.scripts(scripts, partition=partition)
+            for call, reply in zip(calls, replies, strict=True):
+                for index, number in zip(call.indexes, reply, strict=True):
+                    answers[index] = _ANSWERS[number]
+
+        if calls:
+            await run(calls)
+        for parts in large:
+            (index,) = parts[0].indexes
+            for number, part in enumerate(parts):
+                # One after the other: a part that is refused is the last.
+                await run([part], first=number == 0, last=number == len(parts) - 1)
+                if answers[index] is not Answer.YES:
+                    break
+        return answers
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         self._digests.pop(execution_id, None)

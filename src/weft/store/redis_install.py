@@ -5,44 +5,60 @@ Whether a ready node is free, in limbo or waits for its time is left to the scri
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from weft.core.row import NodeRow
-from weft.store.redis_records import bits_of, pack_outcome, pack_waiting
+from weft.store.redis_calls import MOST_BYTES, MOST_FIELDS, MOST_ITEMS, Call
+from weft.store.redis_records import STATES, bits_of, pack_execution, pack_outcome, pack_waiting
 from weft.store.redis_shape import WAKES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow
     from weft.core.snapshot import Snapshot
     from weft.store.redis_calls import Argument
     from weft.store.redis_shape import Shape
 
 
+# What the script is told of an execution, and of a ready node: attempt, not before, failures, losses, issued,
+# whether it has a view.
+_HEAD, _READY = struct.Struct("<IdddcddddBddI"), struct.Struct("<dddddB")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one call writes of an execution: so many fields with their values, then ready nodes."""
+
+    fields: int
+    arguments: list[Argument]
+    size: int
+
+
 class Layout(msgspec.Struct):
     # Fields and their values.
     fields: list[tuple[str, bytes]]
-    # Each ready node: field, attempt, not before, failures, losses, issued, whether it has a view.
-    ready: list[tuple[str | int, ...]]
+    # Each ready node: its field, and its numbers as the script reads them.
+    ready: list[tuple[str, bytes]]
     settled: int = 0
 
-    def parts(self, most: int, most_bytes: int) -> Iterator[list[Argument]]:
+    def parts(self, most: int, most_bytes: int) -> Iterator[Part]:
         """Cut what is to be written into parts of so many fields and nodes, and about so many bytes."""
         fields: list[Argument] = []
         size = 0
         for field, value in self.fields:
             if fields and (len(fields) >= 2 * most or size + len(value) > most_bytes):
-                yield [len(fields) // 2, *fields, 0]
+                yield Part(len(fields) // 2, fields, size)
                 fields, size = [], 0
             fields += [field, value]
             size += len(value)
         first = [one for node in self.ready[:most] for one in node]
-        yield [len(fields) // 2, *fields, min(most, len(self.ready)), *first]
+        yield Part(len(fields) // 2, [*fields, *first], size)
         for start in range(most, len(self.ready), most):
-            part = self.ready[start : start + most]
-            yield [0, len(part), *[one for node in part for one in node]]
+            yield Part(0, [one for node in self.ready[start : start + most] for one in node], 0)
 
 
 def lay_out(snapshot: Snapshot, shape: Shape) -> Layout:
@@ -105,18 +121,68 @@ def lay_out(snapshot: Snapshot, shape: Shape) -> Layout:
             view += ",".join([f".{other}" for other in others if other in outcomes]).encode()
             layout.fields.append((f"v.{name}", view))
         row = _row_of(unsettled, name)
-        layout.ready.append(
-            (
-                f".{name}",
-                row.attempt,
-                row.retry_at or 0,
-                row.failures,
-                row.losses,
-                row.issued,
-                int(view is not None),
-            )
-        )
+        numbers = (row.attempt, row.retry_at or 0, row.failures, row.losses, row.issued, view is not None)
+        layout.ready.append((f".{name}", _READY.pack(*numbers)))
     return layout
+
+
+class InstallCall(Call):
+    """One call: executions whole, or a part of one."""
+
+    __slots__ = ("_bytes", "indexes", "told")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = 0
+        # The snapshot that each execution is of, and what the script is told of them.
+        self.indexes: list[int] = []
+        self.told: list[Argument] = []
+
+    def has_room_for(self, execution_id: str, size: int) -> bool:
+        if not self.indexes:
+            return True
+        return (
+            len(self.indexes) < MOST_ITEMS
+            and self._bytes + size <= MOST_BYTES
+            and execution_id not in self._places
+        )
+
+    def add(self, index: int, row: ExecutionRow, part: Part, *, window: int, settled: int) -> None:
+        self.place(row.id)
+        self.indexes.append(index)
+        self._bytes += part.size
+        head = _HEAD.pack(
+            *(len(part.arguments), row.generation, row.epoch, row.seq, STATES[row.state], window),
+            *(row.unsettled, row.deadline_at or 0, row.updated_at, row.checkpoint, row.total, settled),
+            part.fields,
+        )
+        self.told += (head, *part.arguments)
+
+
+def install_calls(
+    snapshots: Sequence[Snapshot], shape_of: Callable[[Plan], Shape], *, window: int, inline_input_bytes: int
+) -> tuple[list[InstallCall], list[list[InstallCall]]]:
+    """Make the calls for snapshots: those that fit, together; and of each large one its calls, in order."""
+    calls: list[InstallCall] = []
+    large: list[list[InstallCall]] = []
+    for index, snapshot in enumerate(snapshots):
+        row, limit = snapshot.execution, snapshot.plan.definition.max_concurrency
+        layout = lay_out(snapshot, shape_of(snapshot.plan))
+        layout.fields += [("x", pack_execution(row)), ("h", row.digest.encode())]
+        if len(row.input) <= inline_input_bytes:
+            layout.fields.append(("i", row.input))
+        parts = list(layout.parts(MOST_FIELDS // 2, MOST_BYTES))
+        if len(parts) > 1:
+            own = [InstallCall() for _ in parts]
+            large.append(own)
+        else:
+            if not calls or not calls[-1].has_room_for(row.id, parts[0].size):
+                calls.append(InstallCall())
+            own = [calls[-1]]
+        room = window if limit is None else min(window, limit)
+        for call, part in zip(own, parts, strict=True):
+            call.add(index, row, part, window=room, settled=layout.settled)
+    return calls, large
 
 
 def _row_of(unsettled: dict[str, NodeRow], name: str) -> NodeRow:

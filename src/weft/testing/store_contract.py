@@ -138,8 +138,28 @@ class StoreContract:
         walk = new_walk("a")
         await walk.store.token()
         snapshot = await walk.submit()
-        assert await walk.store.install(snapshot, token="another", fresh=True)  # noqa: S106 is Answer.REFUSED
+        another = "another"
+        assert list(await walk.store.install([snapshot], token=another, fresh=True)) == [Answer.REFUSED]
         assert await walk.store.look("x1") is None
+
+    async def test_of_several_installs_each_is_answered_for_itself(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walks = [new_walk("a", node("b", "a"), execution_id=f"x{number}") for number in range(1, 121)]
+        snapshots = [await walk.submit() for walk in walks]
+        store = walks[0].store
+        token = await store.token()
+        await store.close("x7", generation=1, epoch=1)
+        # One of them twice: the second finds the first.
+        given = [*snapshots, snapshots[0]]
+        answers = [Answer.YES] * 120 + [Answer.REFUSED]
+        answers[6] = Answer.REFUSED
+        assert list(await store.install(given, token=token, fresh=True)) == answers
+        assert list(await store.install([], token=token, fresh=True)) == []
+        assert await store.look("x7") is None
+        for walk in walks:
+            assert walk.execution_id == "x7" or await phases(walk) == {"a": "free"}
+        assert await store.backlog() == 2 * 119
 
     async def test_a_builder_from_before_a_flush_is_refused(
         self, new_walk: Callable[..., Walk], bench: StoreBench
@@ -149,7 +169,7 @@ class StoreContract:
         assert await walk.store.token() == token
         snapshot = await walk.submit()
         await bench.flush()
-        assert await walk.store.install(snapshot, token=token, fresh=True) is Answer.REFUSED
+        assert list(await walk.store.install([snapshot], token=token, fresh=True)) == [Answer.REFUSED]
         assert await walk.store.token() != token
 
     async def test_a_first_builder_that_comes_late_is_refused_and_a_later_one_is_not(

@@ -91,7 +91,9 @@ class Walk:
         return await self.advance(ExecutionStarted(execution_id=self.execution_id, generation=1))
 
     async def install(self, snapshot: Snapshot, *, fresh: bool) -> Answer:
-        return await self.store.install(snapshot, token=await self.store.token(), fresh=fresh)
+        token = await self.store.token()
+        (answer,) = await self.store.install([snapshot], token=token, fresh=fresh)
+        return answer
 
     async def rebuild(self) -> Answer:
         """Put the execution into the store anew, as after its loss."""

@@ -35,8 +35,8 @@ local UNSETTLED, FREE, DEADLINE, UPDATED, EXPIRES = 9, 10, 15, 16, 17
 -- Mode: 1 it is committed at checkpoints, 2 all its nodes are held: the journal alone settles them.
 local MODE, TOTAL, OUTCOMES, UNRECORDED, META_LAST = 18, 19, 20, 21, 23
 local META_BYTES = 102
--- The lists: how their fields begin, and where their first and last piece are numbered.
-local FREE_NODES, PLACES_TAKEN, NOT_RECORDED = {'F', 11, 12}, {'P', 13, 14}, {'U', 22, 23}
+-- The lists: how their fields begin, where their first and last piece are numbered, and the field of most.
+local FREE_NODES, PLACES_TAKEN, NOT_RECORDED = {'F', 11, 12, 'F0'}, {'P', 13, 14, 'P0'}, {'U', 22, 23, 'U0'}
 
 local NODE = '<c1BI4I4I4I4I4'
 local PHASE, FLAGS, ATTEMPT, FAILURES, LOSSES, ISSUED, PIECE, NODE_LAST, REST = 1, 2, 3, 4, 5, 6, 7, 7, 8
@@ -221,20 +221,25 @@ local function find_attempt(ex, name, generation, attempt, epoch)
   return nil, node
 end
 
+-- Name the field of a piece: to make text of a number takes long, and most lists have one piece.
+local function piece_of(list, piece)
+  return piece == 0 and list[4] or list[1] .. piece
+end
+
 local function list_add(ex, list, name)
   local tail = ex[list[3]]
-  local names = read(ex, list[1] .. tail)
+  local names = read(ex, piece_of(list, tail))
   if names and #names >= PIECE_BYTES then
     tail = tail + 1
     ex[list[3]] = tail
     names = false
   end
-  change(ex, list[1] .. tail, (names or ',') .. name .. ',')
+  change(ex, piece_of(list, tail), (names or ',') .. name .. ',')
   return tail
 end
 
 local function list_remove(ex, list, name, piece)
-  local names = read(ex, list[1] .. piece)
+  local names = read(ex, piece_of(list, piece))
   local from, to
   if names then
     from, to = find(names, ',' .. name .. ',', 1, true)
@@ -244,15 +249,15 @@ local function list_remove(ex, list, name, piece)
   end
   names = sub(names, 1, from) .. sub(names, to + 1)
   -- The first piece stays, empty: most executions need no other, and it is filled again at once.
-  change(ex, list[1] .. piece, (names ~= ',' or piece == 0) and names)
+  change(ex, piece_of(list, piece), (names ~= ',' or piece == 0) and names)
   local head, tail = ex[list[2]], ex[list[3]]
   if names ~= ',' or tail == 0 then
     return
   end
-  while head < tail and #(read(ex, list[1] .. head) or '') < 2 do
+  while head < tail and #(read(ex, piece_of(list, head)) or '') < 2 do
     head = head + 1
   end
-  if head == tail and #(read(ex, list[1] .. tail) or '') < 2 then
+  if head == tail and #(read(ex, piece_of(list, tail)) or '') < 2 then
     head, tail = 0, 0
   end
   ex[list[2]], ex[list[3]] = head, tail
@@ -268,8 +273,18 @@ local function take_place(ex, name, node)
   ex.dirty = true
 end
 
+-- Nodes that are free and not on the list yet: where tasks are at hand, most are queued at once. false: none wait so.
+local unlisted = false
+local UNLISTED = -1
+
 local function set_free(ex, name, node)
   node[PHASE], node[REST] = 'f', ''
+  if unlisted then
+    node[PIECE] = UNLISTED
+    unlisted[#unlisted + 1] = {ex, name, node}
+    put(ex, name, node)
+    return
+  end
   node[PIECE] = list_add(ex, FREE_NODES, name)
   if ex[FREE] == 0 then
     -- A mark that is not taken back when none is left: the sweep does, where nothing else was freed meanwhile.
@@ -295,7 +310,9 @@ end
 
 local function leave_phase(ex, name, node)
   local phase = node[PHASE]
-  if phase == 'f' then
+  if node[PIECE] == UNLISTED then
+    node[PIECE] = 0
+  elseif phase == 'f' then
     list_remove(ex, FREE_NODES, name, node[PIECE])
     ex[FREE] = ex[FREE] - 1
   elseif phase == 't' then

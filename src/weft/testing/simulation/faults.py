@@ -242,15 +242,16 @@ class WatchedStore(MemoryStore):
             hits[f"sweep: lease of a {node.phase} node ran out"] += 1
         return due
 
-    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
         is_life = token == self._token
-        answer = await super().install(snapshot, token=token, fresh=fresh)
+        answers = await super().install(snapshots, token=token, fresh=fresh)
         hits = self._world.hits
-        if answer is Answer.YES:
-            hits["install: fresh" if fresh else "install: rebuilt"] += 1
-        else:
-            hits["install: refused by the epoch" if is_life else "install: refused by the token"] += 1
-        return answer
+        for answer in answers:
+            if answer is Answer.YES:
+                hits["install: fresh" if fresh else "install: rebuilt"] += 1
+            else:
+                hits["install: refused by the epoch" if is_life else "install: refused by the token"] += 1
+        return answers
 
     async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
         hits = self._world.hits

@@ -41,9 +41,9 @@ def describe(step: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
         case "journal.rebuild":
             return f"{args[0]} epoch {'refused' if result is None else result.execution.epoch}"
         case "store.install":
-            snapshot = args[0]
-            return (
-                f"{snapshot.execution.id} epoch {snapshot.execution.epoch} fresh={kwargs['fresh']}: {result}"
+            return "; ".join(
+                f"{one.execution.id} epoch {one.execution.epoch} fresh={kwargs['fresh']}: {answer}"
+                for one, answer in zip(args[0], result, strict=True)
             )
         case "store.apply" | "store.free":
             return "; ".join(f"{a.answer}, free: {' '.join(n.node_id for n in a.free)}" for a in result)

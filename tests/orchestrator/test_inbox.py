@@ -47,13 +47,26 @@ def test_one_alone_has_whole_batches() -> None:
     assert [_taken(inbox)["wide"], _taken(inbox)["wide"], _taken(inbox)["wide"]] == [256, 44, 0]
 
 
-def test_many_share_a_whole_batch_and_the_others_are_next() -> None:
+def test_of_many_each_has_its_messages_together_and_the_others_are_next() -> None:
     inbox = _inbox("d")
     for number in range(300):
         inbox.put(_messages(f"e{number}", 2))
     first, second = _taken(inbox), _taken(inbox)
-    assert first == {f"e{number}": 1 for number in range(256)}
-    assert {f"e{number}" for number in range(256, 300)} < set(second)
+    assert first == {f"e{number}": 2 for number in range(128)}
+    assert second == {f"e{number}": 2 for number in range(128, 256)}
+
+
+def test_among_many_who_sends_much_has_little_of_a_batch() -> None:
+    inbox = _inbox("d")
+    for number in range(10):
+        inbox.put(_messages(f"wide{number}", 100))
+    for number in range(90):
+        inbox.put(_messages(f"e{number}", 1))
+    assert _taken(inbox) == {f"wide{number}": 8 for number in range(10)} | {
+        f"e{number}": 1 for number in range(90)
+    }
+    # Alone with each other they share it out.
+    assert _taken(inbox) == {f"wide{number}": 25 for number in range(10)}
 
 
 def test_an_execution_s_messages_keep_their_order() -> None:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from weft.transport.contract import MessageDelivery
 
-# Beside others, one execution has at most this part of a batch.
+# Beside others, one execution has at most this part of a batch; and so many of its messages stay together,
+# however many others there are: one commit and one call of the store do for all of them.
 _SHORT = 4
+_TOGETHER = 8
 _MOST_MET = 10_000
 
 
@@ -54,9 +56,12 @@ class Inbox:
         is_alone = len(self._known) + len(self._strange) <= 1
         short = limit if is_alone else max(1, limit // _SHORT)
         names = list(waiting)[:limit]
+        share = min(short, max(limit // max(1, len(names)), _TOGETHER))
         batch: list[MessageDelivery] = []
         for name in names:
-            batch += _out(waiting, name, min(short, limit // len(names)))
+            batch += _out(waiting, name, min(share, limit - len(batch)))
+            if len(batch) == limit:
+                break
         self._count -= len(batch)
         if self._was_strange:
             self._met.update((delivery.message.digest, None) for delivery in batch)

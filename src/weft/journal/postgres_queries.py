@@ -137,14 +137,15 @@ async def events(
     chosen = "" if nodes is None else " AND node_id = ANY($4)"
     wanted = () if nodes is None else ([name for name in nodes if "\0" not in name],)
     found = await connection.fetch(
-        "SELECT body FROM events WHERE execution = (SELECT number FROM executions WHERE id = $1)"  # noqa: S608
+        "SELECT seq, node_id, body FROM events"
+        " WHERE execution = (SELECT number FROM executions WHERE id = $1)"
         f" AND seq > $2{chosen} ORDER BY seq LIMIT $3",
         execution_id,
         after,
         limit,
         *wanted,
     )
-    return [rows.read_event(body) for (body,) in found]
+    return [rows.read_event(execution_id, *values) for values in found]
 
 
 async def dead_letter(connection: Connection, letter_id: str, namespace: str) -> DeadLetter | None:

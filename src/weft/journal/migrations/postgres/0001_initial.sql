@@ -1,4 +1,4 @@
--- Times are microseconds since 1970. Payloads, and JSON that people have a part in (errors, labels, events), are
+-- Times are microseconds since 1970. Payloads, and JSON that people have a part in (errors, labels), are
 -- bytea: what was accepted, byte for byte. Neither jsonb nor text would take all of it.
 --
 -- Text is compared byte by byte ("C"): lists have the same order on every server, and indexes are fast.

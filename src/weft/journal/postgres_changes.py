@@ -73,10 +73,14 @@ _MOVE_LETTERS = Piece(
 )
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
+# Numbered in front, so that the events of those that were added are found by a set of numbers: a join of the two
+# would be made in a loop, and take most of the time.
 _SUBMIT = f"""
-    WITH added AS (
-        INSERT INTO executions ({rows.EXECUTION.listed})
-        SELECT {rows.EXECUTION.listed} FROM {rows.EXECUTION.unnested(1)}
+    WITH numbered AS MATERIALIZED (
+        SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}
+    ), added AS (
+        INSERT INTO executions (number, {rows.EXECUTION.listed}) OVERRIDING SYSTEM VALUE
+        SELECT number, {rows.EXECUTION.listed} FROM numbered
         ON CONFLICT (id) DO NOTHING
         RETURNING number, id, namespace, created_at, total
     ), begun AS (
@@ -85,8 +89,7 @@ _SUBMIT = f"""
         SELECT number, namespace, created_at, id, 'PENDING', 1, 1, total, 0, 0, 0, 1, created_at FROM added
     ), told AS (
         INSERT INTO events (execution, seq, body)
-        SELECT number, 1, event.body FROM {rows.FIRST_EVENT.unnested(rows.EXECUTION.width + 1, "event")}
-        JOIN added USING (id)
+        SELECT number, 1, body FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
     )
     SELECT number, id FROM added
 """  # noqa: S608
@@ -278,14 +281,13 @@ async def add_executions(
     with storing():
         bodies = {event.execution: rows.event_values(0, event)[-1] for event in changes.events}
         added = sorted(changes.executions.values(), key=lambda row: row.id)
-        values = [rows.execution_values(row, places.get(row.id)) for row in added]
+        values = [(*rows.execution_values(row, places.get(row.id)), bodies[row.id]) for row in added]
         labels = [values for row in added for values in rows.label_values(row)]
     numbers: dict[str, int] = {}
     for start in range(0, len(values), _MAX_ROWS):
         some = values[start : start + _MAX_ROWS]
         with storing():
-            first = rows.FIRST_EVENT.parameters([(id_, bodies[id_]) for id_, *_ in some])
-            parameters = [*rows.EXECUTION.parameters(some), *first]
+            parameters = rows.NEW_EXECUTION.parameters(some)
         found = await connection.fetch(_SUBMIT, *parameters)
         numbers.update((id_, number) for number, id_ in found)
     if len(numbers) == len(values):

@@ -137,7 +137,7 @@ async def events(
     chosen = "" if nodes is None else " AND node_id = ANY($4)"
     wanted = () if nodes is None else ([name for name in nodes if "\0" not in name],)
     found = await connection.fetch(
-        "SELECT seq, node_id, body FROM events"
+        "SELECT seq, node_id, body FROM events"  # noqa: S608
         " WHERE execution = (SELECT number FROM executions WHERE id = $1)"
         f" AND seq > $2{chosen} ORDER BY seq LIMIT $3",
         execution_id,

@@ -184,7 +184,8 @@ NODE = Columns(
 # What says whether an execution has changed: every commit about it raises one of the two.
 VERSION = Columns(execution="bigint", seq="integer", epoch="integer")
 WANTED = Columns(execution="bigint", node_id="text", at_most="integer")
-FIRST_EVENT = Columns(id="text", body="bytea")
+# A new execution, and the body of its first event.
+NEW_EXECUTION = Columns(**dict(zip(EXECUTION.names, EXECUTION.types, strict=True)), body="bytea")
 EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")
 LETTER = Columns(
     id="text",

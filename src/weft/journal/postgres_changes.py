@@ -73,8 +73,8 @@ _MOVE_LETTERS = Piece(
 )
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
-# Numbered in front, so that the events of those that were added are found by a set of numbers: a join of the two
-# would be made in a loop, and take most of the time.
+# Numbered in front, so that the events of those that were added are found by a set of numbers: a join of the
+# two would be made in a loop, and take most of the time.
 _SUBMIT = f"""
     WITH numbered AS MATERIALIZED (
         SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}

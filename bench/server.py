@@ -167,7 +167,7 @@ async def run_batches(url: str, document: dict[str, Any], *, sizes: list[int]) -
                 batch = await answer.json()
             accepted = max(accepted, size / (time.perf_counter() - begun))
             while batch["state"] != "COMPLETED":
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
                 async with session.get(f"/v1/batches/{batch['id']}") as answer:
                     batch = await answer.json()
             ran = max(ran, size * len(document["nodes"]) / (time.perf_counter() - begun))

@@ -79,8 +79,6 @@ STEPS = [
     ["transport.ack_tasks:after:3"],
     ["store.report:before:3"],
     ["store.report:after:3"],
-    ["store.close:before:1"],
-    ["store.close:after:1"],
     # While it recovers from an earlier death.
     ["journal.record:after:4", "journal.rebuild:before:1"],
     ["journal.record:after:4", "journal.rebuild:after:1"],

@@ -574,6 +574,53 @@ async def test_partitions_share_what_is_taken_and_all_of_it_is_delivered(redis_u
     await redis.close()
 
 
+async def test_all_partitions_are_asked_at_once(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, each would add a round trip to every look."""
+    redis = Redis(redis_url, partitions=8)
+    transport = RedisStreams(redis)
+    await transport.publish([a_result(number, execution_id=f"x{number}") for number in range(40)])
+    everybody = asyncio.Event()
+    asked: list[int] = []
+    take = transport._take_results
+
+    async def waits_for_all(consumer: str, results: Any, limit: int) -> Any:
+        asked.append(results.partition)
+        if len(asked) == 8:
+            everybody.set()
+        await asyncio.wait_for(everybody.wait(), PATIENCE_SECONDS)
+        return await take(consumer, results, limit)
+
+    monkeypatch.setattr(transport, "_take_results", waits_for_all)
+    assert len(await read(transport, limit=400)) == 40
+    # Of fewer than there are partitions, so many are asked.
+    asked.clear()
+    await transport.publish([a_result(number, execution_id=f"x{number}") for number in range(40)])
+    assert len(await read(transport, limit=3)) <= 3
+    assert len(asked) >= 3
+    await redis.close()
+
+
+async def test_what_one_partition_gave_is_not_lost_by_the_failure_of_another(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis = Redis(redis_url, partitions=2)
+    transport = RedisStreams(redis)
+    await transport.publish([a_result(number, execution_id=f"x{number}") for number in range(40)])
+    take = transport._take_results
+
+    async def fails_in_one(consumer: str, results: Any, limit: int) -> Any:
+        if results.partition == 0:
+            raise ReplyError("WRONGTYPE of somebody's making")
+        return await take(consumer, results, limit)
+
+    monkeypatch.setattr(transport, "_take_results", fails_in_one)
+    got = await read(transport, limit=400)
+    assert {partition_of(one.message.execution_id, 2) for one in got} == {1}
+    with pytest.raises(ReplyError):
+        await read(transport, limit=400)
+    await redis.close()
+
+
 async def test_no_priority_is_starved_where_many_are_taken_at_once(transport: RedisStreams) -> None:
     await transport.send([a_task(1000 + number, priority=PRIORITIES["low"]) for number in range(3)])
     got: list[int] = []

@@ -22,7 +22,7 @@ from weft.errors import StoreError
 from weft.redis.connection import ReplyError
 from weft.redis.keys import partition_of
 from weft.redis.script import load_script
-from weft.redis.waiting import all_of, all_that_answer, first_answers
+from weft.redis.waiting import all_of, all_that_answer, answers_of, first_answers
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
 from weft.transport.redis_entries import (
     WORKERS,
@@ -264,32 +264,34 @@ class RedisStreams:
     ) -> list[Delivery]:
         """Take up to so many from partitions: an equal share of each, and again from those that had it.
 
-        What is in hand when a server is found to be away is given all the same; raises StoreError where none
-        can be reached.
+        All are asked at once: one after the other, eight of them made a look longer than a commit. What is in
+        hand when a server is found to be away is given all the same; raises StoreError where none can be
+        reached.
         """
         self._turn += 1
         start: int = self._turn % len(partitions) if partitions else 0
         asked = [*partitions[start:], *partitions[:start]]
         taken: list[Delivery] = []
-        away: list[StoreError] = []
+        failed: list[BaseException] = []
         while asked and len(taken) < limit:
-            share = max(1, (limit - len(taken)) // len(asked))
+            left = limit - len(taken)
+            del asked[left:]
+            share = left // len(asked)
+            answers = await answers_of([take(partition, share) for partition in asked])
             more = []
-            for partition in asked:
-                wanted = min(share, limit - len(taken))
-                if wanted == 0:
-                    break
-                try:
-                    came, deliveries = await take(partition, wanted)
-                except StoreError as error:
-                    away.append(error)
+            for partition, answer in zip(asked, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    failed.append(answer)
                     continue
+                came, deliveries = answer
                 taken += deliveries
-                if came == wanted:
+                if came == share:
                     more.append(partition)
             asked = more
-        if away and not taken and len(away) == len(partitions):
-            raise away[0]
+        if failed and not taken:
+            for failure in failed:
+                if len(failed) == len(partitions) or not isinstance(failure, StoreError):
+                    raise failure
         return taken
 
     async def _look(self, consumer: str, served: Served, limit: int) -> list[TaskDelivery]:

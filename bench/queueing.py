@@ -217,7 +217,7 @@ class Fleet:
     def read(
         self, process: Process, streams: Streams[Message], limit: int, further_us: float
     ) -> Walk[list[Message]]:
-        """Take what is there: an equal share of each partition, one after the other; else wait for any."""
+        """Take what is there: an equal share of each partition, asked at once; else wait for any."""
         count = self.shape.partitions
         taken: list[Message] = []
         if len(streams) == 0:
@@ -227,13 +227,15 @@ class Fleet:
             yield self.time.pause(self.shape.trip_us * _US / 2)
         else:
             self._turn += 1
+            looks = []
             for index in range(count):
                 partition = (self._turn + index) % count
                 own = streams.take(partition, max(1, limit // count))
                 # What it costs Redis that there are several is told apart from the trips of a batch.
                 extra = self.costs.partition_redis - self.costs.redis.batch / TRIPS if index else 0.0
-                yield from self.trip(partition, len(own), extra_us=extra)
+                looks.append(self.trip(partition, len(own), extra_us=extra))
                 taken += own
+            yield self.time.together(looks)
         if count > 1:
             yield process.work(further_us * (count - 1) * _US)
         return taken

@@ -4,20 +4,22 @@
 
 -- Fix what a node sees, where it is not all that it asks for, and free it.
 local function make_free(ex, name, node, complete, bits, others_from, others_to)
-  local settled, all = {}, complete
-  for index = others_from, others_to do
-    local outcome = read(ex, ARGV[index])
-    if outcome and not ex.nodes[ARGV[index]] and is_settled(outcome) then
-      settled[#settled + 1] = ARGV[index]
-    else
-      all = false
+  if not complete or others_to >= others_from then
+    local settled, all = {}, complete
+    for index = others_from, others_to do
+      local outcome = read(ex, ARGV[index])
+      if outcome and not ex.nodes[ARGV[index]] and is_settled(outcome) then
+        settled[#settled + 1] = ARGV[index]
+      else
+        all = false
+      end
+    end
+    if not all then
+      node[FLAGS] = node[FLAGS] + 2
+      change(ex, 'v' .. name, bits .. table.concat(settled, ','))
     end
   end
-  if not all then
-    node[FLAGS] = node[FLAGS] + 2
-    change(ex, 'v' .. name, bits .. table.concat(settled, ','))
-  end
-  local not_before = unpacked('<d', node[REST])
+  local not_before = node[REST] == NOTHING_YET and 0 or unpacked('<d', node[REST])
   free_in_time(ex, name, node, not_before)
 end
 

@@ -3,7 +3,9 @@
 -- ARGV: lease of a queued task in microseconds (0: none); 1 to send; number of lanes, the member of each in the set of
 --   lanes.
 local queued_for, is_sent, lanes_from
-local used, sent = {}, {}
+local used = {}
+-- Tasks, and the lane of each.
+local sent, sent_to = {}, {}
 
 local function read_lanes()
   queued_for, is_sent = number(), number() == 1
@@ -27,7 +29,7 @@ local function move_to_queued(ex, name, generation, attempt, epoch, lane, task)
     return NO_PLACE
   end
   leave_phase(ex, name, node)
-  node[PHASE], node[REST] = 'q', pack('<d', now)
+  node[PHASE], node[REST] = 'q', now_packed
   take_place(ex, name, node)
   put(ex, name, node)
   if queued_for > 0 then
@@ -35,7 +37,8 @@ local function move_to_queued(ex, name, generation, attempt, epoch, lane, task)
   end
   used[lane] = true
   if is_sent then
-    sent[#sent + 1] = {lane, task}
+    sent[#sent + 1] = task
+    sent_to[#sent] = lane
   end
   return YES
 end
@@ -58,6 +61,6 @@ local function send_queued()
     call('SADD', KEYS[8], ARGV[lanes_from + lane - 1])
   end
   for index = 1, #sent do
-    call('XADD', KEYS[8 + sent[index][1]], '*', 'm', sent[index][2], 'q', now_text)
+    call('XADD', KEYS[8 + sent_to[index]], '*', 'm', sent[index], 'q', now_text)
   end
 end

@@ -63,7 +63,7 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 -- A number becomes text for every command it goes into: what many have in common is made once.
-local now_text = string.format('%.0f', now)
+local now_text, now_packed = string.format('%.0f', now), pack('<d', now)
 local token = call('GET', KEYS[1])
 local keep = tonumber(ARGV[2]) * 1000000
 -- What is to be written to the sorted sets: member -> score, or false to remove it.
@@ -171,8 +171,11 @@ local function put(ex, name, node)
   ex.changed[name] = true
 end
 
+-- What the record of a waiting node ends with to which nothing has happened.
+local NOTHING_YET = pack('<dI4', 0, 0)
+
 local function new_waiting()
-  return {'w', 0, 1, 0, 0, 0, 0, pack('<dI4', 0, 0)}
+  return {'w', 0, 1, 0, 0, 0, 0, NOTHING_YET}
 end
 
 local function is_released(node)

@@ -80,7 +80,6 @@ local WAS_GONE = 7
 local UNITS = {s = settle, c = free_more, u = renew}
 read_marks()
 open_all()
-unlisted = {}
 local reply = {}
 for item = 1, number() do
   local at = cursor
@@ -132,7 +131,6 @@ if cursor <= #ARGV then
   end
   send_queued()
 end
-list_free()
 write_closed()
 flush()
 for index = 1, execution_count do

@@ -35,24 +35,15 @@ local function move_to_queued(ex, name, generation, attempt, epoch, lane, task)
   if queued_for > 0 then
     leases[member(ex, name)] = now + queued_for
   end
+  if ex[FREE] == 0 then
+    with_free[ex.id] = nil -- it was set free here, too: there is nothing to mark
+  end
   used[lane] = true
   if is_sent then
     sent[#sent + 1] = task
     sent_to[#sent] = lane
   end
   return YES
-end
-
--- Put those on the list of free nodes that were set free and not queued.
-local function list_free()
-  local waiting = unlisted
-  unlisted = false
-  for index = 1, #waiting do
-    local ex, name, node = waiting[index][1], waiting[index][2], waiting[index][3]
-    if ex.live and node[PHASE] == 'f' and node[PIECE] == UNLISTED then
-      set_free(ex, name, node)
-    end
-  end
 end
 
 -- Before the moves are written: if this fails nothing was moved, and a task too many is refused at its start.

@@ -276,18 +276,8 @@ local function take_place(ex, name, node)
   ex.dirty = true
 end
 
--- Nodes that are free and not on the list yet: where tasks are at hand, most are queued at once. false: none wait so.
-local unlisted = false
-local UNLISTED = -1
-
 local function set_free(ex, name, node)
   node[PHASE], node[REST] = 'f', ''
-  if unlisted then
-    node[PIECE] = UNLISTED
-    unlisted[#unlisted + 1] = {ex, name, node}
-    put(ex, name, node)
-    return
-  end
   node[PIECE] = list_add(ex, FREE_NODES, name)
   if ex[FREE] == 0 then
     -- A mark that is not taken back when none is left: the sweep does, where nothing else was freed meanwhile.
@@ -313,9 +303,7 @@ end
 
 local function leave_phase(ex, name, node)
   local phase = node[PHASE]
-  if node[PIECE] == UNLISTED then
-    node[PIECE] = 0
-  elseif phase == 'f' then
+  if phase == 'f' then
     list_remove(ex, FREE_NODES, name, node[PIECE])
     ex[FREE] = ex[FREE] - 1
   elseif phase == 't' then

@@ -95,14 +95,16 @@ _CHECKPOINT_STEPS: dict[str, tuple[str, ...]] = {
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
 # an execution that ended while it was to be rebuilt.
 _RARE_STEPS: dict[str, tuple[str, ...]] = {
-    "orchestrator": ("store.close",),
     "sweeper": ("journal.blobs", "limits.leave", "store.settle", "store.close"),
     "worker": ("limits.join", "store.line", "transport.publish"),
     "api": ("journal.rebuild",),
 }
 # Needs two rare things at once, and is not asked for: a place that another orchestrator took meanwhile,
-# an execution that was never taken up and is yet in the hands of an orchestrator.
-_SELDOM_STEPS: dict[str, tuple[str, ...]] = {"orchestrator": ("transport.publish", "limits.leave")}
+# an execution that was never taken up and is yet in the hands of an orchestrator, one that it does not find
+# in the store and that has ended when it looks.
+_SELDOM_STEPS: dict[str, tuple[str, ...]] = {
+    "orchestrator": ("transport.publish", "limits.leave", "store.close")
+}
 # Calls that fail before their effect or after it.
 FAILING_STEPS = (
     "limits.join",

@@ -270,15 +270,15 @@ class RedisStreams:
         """
         self._turn += 1
         start: int = self._turn % len(partitions) if partitions else 0
-        asked = [*partitions[start:], *partitions[:start]]
+        waiting = [*partitions[start:], *partitions[:start]]
         taken: list[Delivery] = []
         failed: list[BaseException] = []
-        while asked and len(taken) < limit:
+        while waiting and len(taken) < limit:
             left = limit - len(taken)
-            del asked[left:]
+            # Where fewer are wanted than there are partitions, the others are asked if these have nothing.
+            asked, waiting = waiting[:left], waiting[left:]
             share = left // len(asked)
             answers = await answers_of([take(partition, share) for partition in asked])
-            more = []
             for partition, answer in zip(asked, answers, strict=True):
                 if isinstance(answer, BaseException):
                     failed.append(answer)
@@ -286,8 +286,7 @@ class RedisStreams:
                 came, deliveries = answer
                 taken += deliveries
                 if came == share:
-                    more.append(partition)
-            asked = more
+                    waiting.append(partition)
         if failed and not taken:
             for failure in failed:
                 if len(failed) == len(partitions) or not isinstance(failure, StoreError):

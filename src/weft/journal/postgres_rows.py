@@ -24,7 +24,7 @@ CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
+_pack = msgspec.msgpack.Encoder().encode
 
 _STATES = {str(state): state for state in ExecutionState}
 _NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
@@ -325,30 +325,50 @@ def node_values(number: int, row: NodeRow) -> Values:
     )
 
 
+class _EventBody(msgspec.Struct, array_like=True, gc=False):
+    """What an event says beside its columns, as an array: a third of the object as JSON."""
+
+    at: int
+    type: str
+    generation: int
+    attempt: int | None
+    state: str | None
+    worker: str | None
+    queued_at: int | None
+    started_at: int | None
+    finished_at: int | None
+    output_digest: bytes | None
+    reason: str | None
+    cause: str | None
+    # As JSON: it may have numbers of any size.
+    error: bytes | None
+    due_at: int | None
+    actor: str | None
+
+
+_read_body = msgspec.msgpack.Decoder(_EventBody).decode
+
+
 def event_values(number: int, event: History) -> Values:
-    """Give an event's row. Its body is an array, without what has a column: a third of the object as JSON."""
     digest, error = event.output_digest, event.error
-    values = [
-        event.at,
-        event.type,
-        event.generation,
-        event.attempt,
-        event.state,
-        event.worker,
-        event.queued_at,
-        event.started_at,
-        event.finished_at,
-        None if digest is None else bytes.fromhex(digest),
-        event.reason,
-        event.cause,
-        # As JSON: it may have numbers of any size.
-        None if error is None else _encode(error),
-        event.due_at,
-        event.actor,
-    ]
-    while values[-1] is None:
-        values.pop()
-    return number, event.seq, event.node, _pack(values)
+    body = _EventBody(
+        at=event.at,
+        type=event.type,
+        generation=event.generation,
+        attempt=event.attempt,
+        state=event.state,
+        worker=event.worker,
+        queued_at=event.queued_at,
+        started_at=event.started_at,
+        finished_at=event.finished_at,
+        output_digest=None if digest is None else bytes.fromhex(digest),
+        reason=event.reason,
+        cause=event.cause,
+        error=None if error is None else _encode(error),
+        due_at=event.due_at,
+        actor=event.actor,
+    )
+    return number, event.seq, event.node, _pack(body)
 
 
 def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
@@ -459,28 +479,27 @@ def read_node(values: Any) -> NodeRow:
 
 
 def read_event(execution_id: str, seq: int, node_id: str | None, body: bytes) -> History:
-    values: list[Any] = _unpack(body)
-    values += [None] * (15 - len(values))
-    digest, error = values[9], values[12]
+    said = _read_body(body)
+    digest, error = said.output_digest, said.error
     return History(
         seq=seq,
-        at=values[0],
-        type=values[1],
+        at=said.at,
+        type=said.type,
         execution=execution_id,
-        generation=values[2],
+        generation=said.generation,
         node=node_id,
-        attempt=values[3],
-        state=values[4],
-        worker=values[5],
-        queued_at=values[6],
-        started_at=values[7],
-        finished_at=values[8],
+        attempt=said.attempt,
+        state=said.state,
+        worker=said.worker,
+        queued_at=said.queued_at,
+        started_at=said.started_at,
+        finished_at=said.finished_at,
         output_digest=None if digest is None else digest.hex(),
-        reason=values[10],
-        cause=values[11],
+        reason=said.reason,
+        cause=said.cause,
         error=None if error is None else _decode(error),
-        due_at=values[13],
-        actor=values[14],
+        due_at=said.due_at,
+        actor=said.actor,
     )
 
 

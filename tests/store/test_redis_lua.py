@@ -14,7 +14,7 @@ SOURCES = {
     if entry.name.endswith(".lua")
 }
 # What others build on; they name no keys and have no end of their own.
-SHARED = {"attempt", "state", "queued", "given", "merge", "closed"}
+SHARED = {"attempt", "state", "moves", "queued", "given", "merge", "closed"}
 SCRIPTS = sorted(SOURCES)
 
 
@@ -106,9 +106,13 @@ def test_no_global_is_set(name: str) -> None:
 def test_what_is_written_is_written_last() -> None:
     """Where nodes are moved nothing goes to the server before all was looked at, but for messages."""
     for name in SCRIPTS:
-        if name in SHARED or "flush()" not in SOURCES[name]:
+        code = code_of(name)
+        if "answers(" in code and name not in SHARED:
+            # What moves one at a time is written behind the last of them, by what they share.
+            assert not re.findall(r"\bcall\(", code), name
+        if name in SHARED - {"moves"} or "flush()" not in code:
             continue
-        before, _, after = code_of(name).rpartition("flush()")
+        before, _, after = code.rpartition("flush()")
         allowed = {"HMGET", "HGET", "GET", "ZSCORE", "TIME", "XADD", "SADD"}
         if name in ("install", "close"):
             # An old life goes as a whole, before the new one is written.

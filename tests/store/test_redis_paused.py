@@ -32,10 +32,10 @@ def before_it_is_taken_back(
 ) -> None:
     unqueue = store._unqueue
 
-    async def delayed(*arguments: Any) -> None:
+    async def delayed(*arguments: Any) -> list[bool]:
         monkeypatch.setattr(store, "_unqueue", unqueue)
         await step()
-        await unqueue(*arguments)
+        return await unqueue(*arguments)
 
     monkeypatch.setattr(store, "_unqueue", delayed)
 

@@ -108,10 +108,10 @@ _SETTLE = _script("settle", "state", "given", "merge")
 _FREE, _OUTCOMES = _script("free", "state", "given"), _script("outcomes", "state")
 _INSTALL, _CLOSE = _script("install", "state"), _script("close", "state", "closed")
 _QUEUE = _script("queue", "state", "queued")
-_START, _UNQUEUE = _script("start", "attempt"), _script("unqueue", "state")
-_REPORT, _BEAT = _script("report", "attempt"), _script("beat", "state")
-_HAND_BACK = _script("hand_back", "state")
-_LINE, _RELEASE = _script("line", "state"), _script("release", "state")
+_START, _UNQUEUE = _script("start", "attempt"), _script("unqueue", "state", "moves")
+_REPORT, _BEAT = _script("report", "attempt"), _script("beat", "state", "moves")
+_HAND_BACK = _script("hand_back", "state", "moves")
+_LINE, _RELEASE = _script("line", "state", "moves"), _script("release", "state", "moves")
 
 
 class RedisStore:
@@ -654,24 +654,21 @@ class RedisStore:
         ]
         replies = await self._moved(_START, moves, _told(self._lease), width=3)
         while paused := [index for index, (answer, _, _) in enumerate(replies) if answer == _PAUSED]:
-            await self._unqueue([requests[index] for index in paused], paused, replies)
-            # Where somebody has let it run on meanwhile, its task is the one in hand: it is to start.
-            left = [index for index in paused if replies[index][0] == _PAUSED]
-            again = await self._moved(_START, [moves[index] for index in left], _told(self._lease), width=3)
-            for index, reply in zip(left, again, strict=True):
-                replies[index] = reply
+            freed = await self._unqueue([requests[index] for index in paused])
+            for index, is_free in zip(paused, freed, strict=True):
+                if is_free:
+                    replies[index] = [_REFUSED, 0, 0]
+                    continue
+                # Somebody has let it run on meanwhile, and its task is the one in hand: it is to start.
+                (replies[index],) = await self._moved(_START, [moves[index]], _told(self._lease), width=3)
         return [Started(_ANSWERS[answer], at, queued_at) for answer, at, queued_at in replies]
 
-    async def _unqueue(
-        self, requests: Sequence[StartRequest], indexes: Sequence[int], replies: list[list[int]]
-    ) -> None:
-        """Set nodes free that may not start while their execution is paused, and note these as refused."""
+    async def _unqueue(self, requests: Sequence[StartRequest]) -> list[bool]:
+        """Set nodes free that may not start while their execution is paused; say of which that is so."""
         moves = [
             Move(one.execution_id, one.node_id, numbers=(one.generation, one.attempt)) for one in requests
         ]
-        for index, (answer,) in zip(indexes, await self._moved(_UNQUEUE, moves, _told()), strict=True):
-            if _ANSWERS[answer] is Answer.YES:
-                replies[index] = [_REFUSED, 0, 0]
+        return [_ANSWERS[answer] is Answer.YES for (answer,) in await self._moved(_UNQUEUE, moves, _told())]
 
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
         moves = [

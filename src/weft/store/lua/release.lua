@@ -1,27 +1,17 @@
--- Move lined nodes back to free, with a token reserved for each. (state)
+-- Move lined nodes back to free, with a token reserved for each. (state, moves)
 -- ARGV: number of nodes; for each: execution, generation and attempt, name.  Reply: an answer for each.
-local reply = {}
-local last = cursor + 2 * tonumber(ARGV[cursor])
-for at = cursor + 1, last, 2 do
-  local index, generation, attempt = unpacked('<I2dd', ARGV[at])
-  local name = ARGV[at + 1]
-  local ex = opened(index, name)
-  local answer, node = find_attempt(ex, name, generation, attempt)
-  if node then
-    answer = REFUSED
-    if node[PHASE] == 'q' and is_released(node) then -- released before, and still on its way
-      answer = YES
-    elseif node[PHASE] == 'n' or node[PHASE] == 'f' then
-      set_released(node, true)
-      if node[PHASE] == 'n' then
-        leave_phase(ex, name, node)
-        set_free(ex, name, node)
-      end
-      put(ex, name, node)
-      answer = YES
-    end
+return answers(2, function(ex, name, node)
+  if node[PHASE] == 'q' then -- released before, and still on its way
+    return is_released(node)
   end
-  reply[#reply + 1] = answer
-end
-flush()
-return reply
+  if node[PHASE] ~= 'n' and node[PHASE] ~= 'f' then
+    return false
+  end
+  set_released(node, true)
+  if node[PHASE] == 'n' then
+    leave_phase(ex, name, node)
+    set_free(ex, name, node)
+  end
+  put(ex, name, node)
+  return true
+end)

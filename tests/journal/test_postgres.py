@@ -22,6 +22,7 @@ from weft.errors import (
     OutcomeUnknownError,
     UnstorableError,
 )
+from weft.journal import postgres_queries
 from weft.journal.contract import Claim, LetterQuery
 from weft.journal.postgres import PostgresJournal
 from weft.journal.postgres_schema import migrate
@@ -559,6 +560,82 @@ async def test_what_follows_on_what_was_recorded_here_takes_one_round_trip(journ
             assert (await run.completed("b")).verdict is Verdict.ACCEPTED
             assert not begun.is_set()
             assert not read.is_set()
+
+
+async def test_an_execution_of_a_known_definition_is_stored_in_one_round_trip(journal_url: str) -> None:
+    with FaultProxy(journal_url) as proxy:
+        async with opened(proxy.url) as journal:
+            first, second = submission("first"), submission("second")
+            await journal.submit([first])
+            begun = proxy.reset_on(b"BEGIN", delivered=True)
+            (row,) = await journal.submit([second])
+            assert not begun.is_set()
+            assert row == await journal.execution("second")
+            assert [event.type for event in await journal.events("second")] == ["execution.created"]
+
+
+async def test_rows_are_those_of_one_commit_and_few_take_one_round_trip(
+    journal_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FaultProxy(journal_url) as proxy:
+        async with opened(proxy.url) as journal:
+            run = await Recording.start(journal, *(node(name) for name in "abcde"))
+            for name in "abcde":
+                await run.completed(name)
+            begun = proxy.reset_on(b"BEGIN", delivered=False)
+            assert set(await journal.nodes(run.id)) == set("abcde")
+            assert set(await journal.nodes(run.id, names=["b", "x"])) == {"b"}
+            assert await journal.nodes("nothing") == {}
+            assert not begun.is_set()
+            # More than a page are read in a snapshot.
+            monkeypatch.setattr(postgres_queries, "_PAGE_ROWS", 2)
+            with pytest.raises(JournalError):
+                await journal.nodes(run.id)
+            assert begun.is_set()
+            assert list(await journal.nodes(run.id)) == list("abcde")
+            assert set(await journal.nodes(run.id, names="bcde")) == set("bcde")
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+async def test_a_submit_whose_answer_is_lost_is_done_once(journal_url: str, delivered: bool) -> None:
+    with FaultProxy(journal_url) as proxy:
+        async with opened(proxy.url) as journal:
+            await journal.submit([submission("first")])
+            lost = proxy.reset_on(b"execution.created", delivered=delivered)
+            (row,) = await journal.submit([submission("second")])
+            assert lost.is_set()
+            assert row == await journal.execution("second")
+            assert [event.type for event in await journal.events("second")] == ["execution.created"]
+
+
+async def test_an_execution_that_is_there_is_given_as_it_is_with_those_that_are_new(
+    journal: PostgresJournal,
+) -> None:
+    run = await Recording.start(journal, node("a"), execution_id="there")
+    rows = await journal.submit([submission(name) for name in ("there", "new")])
+    assert [(row.id, row.state) for row in rows] == [
+        ("there", ExecutionState.RUNNING),
+        ("new", ExecutionState.PENDING),
+    ]
+    assert (await run.types()).count("execution.created") == 1
+    assert len(await journal.events("new")) == 1
+
+
+async def test_a_definition_that_goes_while_an_execution_is_stored_is_stored_again(
+    journal: PostgresJournal, direct: Any
+) -> None:
+    await journal.submit([submission("first")])
+    new = submission("second")
+    transaction = direct.transaction()
+    await transaction.start()
+    await direct.execute("DELETE FROM definitions WHERE digest = $1", new.plan.digest)
+    storing = asyncio.create_task(journal.submit([new]))
+    await asyncio.sleep(0.1)
+    # It waits for the one who takes the definition away, and is not stored without it.
+    assert not storing.done()
+    await transaction.commit()
+    assert [row.id for row in await storing] == ["second"]
+    assert await direct.fetchval("SELECT count(*) FROM definitions WHERE digest = $1", new.plan.digest) == 1
 
 
 async def test_a_write_whose_answer_is_lost_is_looked_for_and_found(journal_url: str) -> None:

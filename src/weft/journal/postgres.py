@@ -37,6 +37,7 @@ from weft.journal.contract import (
     Workflow,
 )
 from weft.journal.plans import PlanCache
+from weft.journal.postgres_clock import DatabaseClock
 from weft.journal.postgres_connection import Door, Pool
 from weft.journal.postgres_facts import Facts
 from weft.journal.postgres_record import Recorder
@@ -89,8 +90,9 @@ class PostgresJournal:
         door = Door(url)
         self._pool = Pool(door, size=connections, wait_seconds=wait_seconds)
         self._writer = Writer(door, max_size=max_group, exclusive=exclusive)
-        self._recorder = Recorder(now=now, new_id=new_id, bounds=bounds, plans=self._plans, facts=facts)
-        self._submitter = Submitter(now=now, facts=facts, recorder=self._recorder)
+        clock = DatabaseClock(now)
+        self._recorder = Recorder(clock=clock, new_id=new_id, bounds=bounds, plans=self._plans, facts=facts)
+        self._submitter = Submitter(clock=clock, facts=facts, recorder=self._recorder)
         self._seal_key: bytes | None = None
 
     async def open(self) -> None:

@@ -75,10 +75,8 @@ _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {row
 
 # Numbered in front, so that the events of those that were added are found by a set of numbers: a join of the
 # two would be made in a loop, and take most of the time.
-_SUBMIT = f"""
-    WITH numbered AS MATERIALIZED (
-        SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}
-    ), added AS (
+_ADDED = f"""
+    added AS (
         INSERT INTO executions (number, {rows.EXECUTION.listed}) OVERRIDING SYSTEM VALUE
         SELECT number, {rows.EXECUTION.listed} FROM numbered
         ON CONFLICT (id) DO NOTHING
@@ -91,7 +89,24 @@ _SUBMIT = f"""
         INSERT INTO events (execution, seq, body)
         SELECT number, 1, body FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
     )
+"""  # noqa: S608
+_SUBMIT = f"""
+    WITH numbered AS MATERIALIZED (
+        SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}
+    ), {_ADDED}
     SELECT number, id FROM added
+"""  # noqa: S608
+# The same as a transaction of its own, which keeps the definitions from being purged: nothing is added where
+# one of them is not there.
+_DEFINITIONS = f"${1 + rows.NEW_EXECUTION.width}::text[]"
+_SUBMIT_ALONE = f"""
+    WITH kept AS MATERIALIZED (
+        SELECT digest FROM definitions WHERE digest = ANY({_DEFINITIONS}) ORDER BY digest FOR KEY SHARE
+    ), numbered AS MATERIALIZED (
+        SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}
+        WHERE (SELECT count(*) FROM kept) = cardinality({_DEFINITIONS})
+    ), {_ADDED}
+    SELECT {CLOCK}, array_agg(number), array_agg(id) FROM added
 """  # noqa: S608
 _LABEL = f"""
     INSERT INTO labels (namespace, key, value, created_at, id, execution)
@@ -275,14 +290,11 @@ async def add_executions(
 ) -> dict[str, int]:
     """Store new executions, with their first events, and give their numbers; ``places`` are those in a batch.
 
-    One that was stored since it was looked for has no number in the answer. They are stored in the order of
-    their ids: two who store the same ones wait for each other, and not in a circle.
+    One that was stored since it was looked for has no number in the answer.
     """
+    values = _new_values(changes, places)
     with storing():
-        bodies = {event.execution: rows.event_values(0, event)[-1] for event in changes.events}
-        added = sorted(changes.executions.values(), key=lambda row: row.id)
-        values = [(*rows.execution_values(row, places.get(row.id)), bodies[row.id]) for row in added]
-        labels = [values for row in added for values in rows.label_values(row)]
+        labels = [values for row in _in_order(changes) for values in rows.label_values(row)]
     numbers: dict[str, int] = {}
     for start in range(0, len(values), _MAX_ROWS):
         some = values[start : start + _MAX_ROWS]
@@ -294,6 +306,32 @@ async def add_executions(
         for start in range(0, len(labels), _MAX_ROWS):
             await connection.execute(_LABEL, *rows.LABEL.parameters(labels[start : start + _MAX_ROWS]))
     return numbers
+
+
+async def add_alone(connection: Connection, changes: Changes) -> tuple[int, dict[str, int]]:
+    """Store new executions without labels by a transaction of its own, if their definitions are there.
+
+    Give the database's time, and the numbers of those that were added.
+    """
+    values = _new_values(changes, {})
+    with storing():
+        parameters = rows.NEW_EXECUTION.parameters(values)
+    digests = sorted({row.digest for row in changes.executions.values()})
+    clock, numbers, ids = await connection.fetchrow(_SUBMIT_ALONE, *parameters, digests)
+    return clock, dict(zip(ids or (), numbers or (), strict=True))
+
+
+def _in_order(changes: Changes) -> list[ExecutionRow]:
+    """Give new executions by their ids: two who store the same ones wait for each other in no circle."""
+    return sorted(changes.executions.values(), key=lambda row: row.id)
+
+
+def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:
+    with storing():
+        bodies = {event.execution: rows.event_values(0, event)[-1] for event in changes.events}
+        return [
+            (*rows.execution_values(row, places.get(row.id)), bodies[row.id]) for row in _in_order(changes)
+        ]
 
 
 async def lock_definitions(connection: Connection, digests: Iterable[str]) -> set[str]:

@@ -18,6 +18,7 @@ _EXECUTIONS = (
     f"SELECT {rows.FACTS}, {rows.PROGRESS_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
 )
 _IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
+_NUMBER = "(SELECT number FROM executions WHERE id = $1)"
 # Rows in one answer: while they are read into Python, nothing else is done there.
 _PAGE_ROWS = 2_000
 
@@ -79,22 +80,38 @@ async def nodes(
 
     They are read in pages, so they are those of one commit only under its lock, or in one snapshot.
     """
-    columns = rows.NODE_STATES if states_only else rows.NODE_COLUMNS
-    chosen = "" if names is None else " AND node_id = ANY($4)"
-    sql = (
-        f"SELECT {columns} FROM nodes WHERE execution = $1 AND node_id > $2{chosen}"  # noqa: S608
-        " ORDER BY node_id LIMIT $3"
-    )
-    wanted = () if names is None else ([name for name in names if "\0" not in name],)
     found: dict[str, NodeRow] = {}
     last = ""
     while True:
-        page = await connection.fetch(sql, number, last, _PAGE_ROWS, *wanted)
-        for values in page:
-            found[values[0]] = rows.read_node(values)
+        page = await _nodes_page(connection, "$1", number, last, names, states_only=states_only)
+        found |= page
         if len(page) < _PAGE_ROWS:
             return found
-        last = page[-1][0]
+        last = next(reversed(page))
+
+
+async def _nodes_page(
+    connection: Connection,
+    execution: str,
+    key: int | str,
+    last: str,
+    names: Collection[str] | None,
+    *,
+    states_only: bool = False,
+) -> dict[str, NodeRow]:
+    """Read the rows behind the last name that was read; ``execution``: its number, made of the key."""
+    columns = rows.NODE_STATES if states_only else rows.NODE_COLUMNS
+    chosen = "" if names is None else " AND node_id = ANY($4)"
+    wanted = () if names is None else ([name for name in names if "\0" not in name],)
+    page = await connection.fetch(
+        f"SELECT {columns} FROM nodes WHERE execution = {execution} AND node_id > $2{chosen}"  # noqa: S608
+        " ORDER BY node_id LIMIT $3",
+        key,
+        last,
+        _PAGE_ROWS,
+        *wanted,
+    )
+    return {values[0]: rows.read_node(values) for values in page}
 
 
 async def all_nodes(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, NodeRow]]:
@@ -112,8 +129,12 @@ async def all_nodes(connection: Connection, numbers: Sequence[int]) -> dict[int,
 async def nodes_of(
     connection: Connection, execution_id: str, names: Collection[str] | None
 ) -> dict[str, NodeRow]:
+    # Most have few: one statement reads them, and sees one commit.
+    page = await _nodes_page(connection, _NUMBER, execution_id, "", names)
+    if len(page) < _PAGE_ROWS:
+        return page
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        number = await connection.fetchval("SELECT number FROM executions WHERE id = $1", execution_id)
+        number = await connection.fetchval(f"SELECT {_NUMBER}", execution_id)
         return {} if number is None else await nodes(connection, number, names)
 
 
@@ -138,8 +159,7 @@ async def events(
     wanted = () if nodes is None else ([name for name in nodes if "\0" not in name],)
     found = await connection.fetch(
         "SELECT seq, node_id, body FROM events"  # noqa: S608
-        " WHERE execution = (SELECT number FROM executions WHERE id = $1)"
-        f" AND seq > $2{chosen} ORDER BY seq LIMIT $3",
+        f" WHERE execution = {_NUMBER} AND seq > $2{chosen} ORDER BY seq LIMIT $3",
         execution_id,
         after,
         limit,

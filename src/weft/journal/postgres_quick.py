@@ -9,12 +9,10 @@ way is recorded behind a lock, as everything else is that is not a plain step of
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from weft.core.event import AttemptFailed, Event, ExecutionStarted, NodeCached, NodeCompleted, NodeSkipped
 from weft.core.ledger import Ledger, Standing
-from weft.core.time import MICROSECONDS
 from weft.errors import OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.journal.plans import PlanCache
+    from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
     from weft.journal.postgres_facts import Facts
     from weft.journal.postgres_recent import Seen
@@ -46,14 +45,14 @@ class QuickRecorder:
     def __init__(
         self,
         *,
-        now: Callable[[], int] | None,
+        clock: DatabaseClock,
         new_id: Callable[[], str],
         bounds: Bounds,
         plans: PlanCache,
         facts: Facts,
         find_plan: Callable[[Connection, str], Awaitable[Plan]],
     ) -> None:
-        self._now = now
+        self._clock = clock
         self._new_id = new_id
         self._bounds = bounds
         self._plans = plans
@@ -62,17 +61,11 @@ class QuickRecorder:
         self._recent = Recent()
         # What was written, perhaps: the answer was lost. Standings by execution, its number beside them.
         self._unknown: dict[str, tuple[int, list[Standing]]] = {}
-        # How far the database's clock is ahead of the loop's; None: it was not asked yet.
-        self._ahead: int | None = None
 
     def forget(self, execution_ids: Iterable[str]) -> None:
         """Let go of executions that are changed in another way."""
         for execution_id in execution_ids:
             self._recent.drop(execution_id)
-
-    def heard(self, clock: int) -> None:
-        """Note the time that the database has just said."""
-        self._ahead = clock - _loop_time()
 
     async def record(
         self, connection: Connection, events: Mapping[str, Sequence[Event]]
@@ -128,10 +121,10 @@ class QuickRecorder:
     async def _take_up(self, connection: Connection, execution_ids: Iterable[str]) -> None:
         """Read executions that are not kept, without a lock."""
         missing = [id_ for id_ in execution_ids if self._recent.get(id_) is None]
-        if not missing and (self._ahead is not None or self._now is not None):
+        if self._clock.time() is None:
+            self._clock.hear(await queries.clock(connection))
+        if not missing:
             return
-        if self._ahead is None and self._now is None:
-            self.heard(await queries.clock(connection))
         begun = []
         for number, row in await queries.executions(connection, missing):
             self._facts.put(number, row)
@@ -187,7 +180,7 @@ class QuickRecorder:
             load_blob=_not_read,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
-            now=self._time(seen.execution for seen in kept.values()),
+            now=self._time_behind(seen.execution for seen in kept.values()),
         )
         try:
             return {id_: [ledger.record(event) for event in events[id_]] for id_ in kept}, ledger.changes
@@ -238,19 +231,14 @@ class QuickRecorder:
         if written is None:
             return ()
         clock, current = written
-        self.heard(clock)
+        self._clock.hear(clock)
         return current
 
-    def _time(self, executions: Iterable[ExecutionRow]) -> int:
+    def _time_behind(self, executions: Iterable[ExecutionRow]) -> int:
         """Give the database's time, as far as it is known, and none that is before what is recorded."""
-        if self._now is not None:
-            return self._now()
-        assert self._ahead is not None
-        return max(_loop_time() + self._ahead, *(row.updated_at for row in executions))
-
-
-def _loop_time() -> int:
-    return int(asyncio.get_running_loop().time() * MICROSECONDS)
+        now = self._clock.time()
+        assert now is not None
+        return max(now, *(row.updated_at for row in executions))
 
 
 def _not_read(_: str) -> bytes:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.row import ExecutionRow, NodeRow
     from weft.journal.plans import PlanCache
+    from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
     from weft.journal.postgres_facts import Facts
     from weft.journal.postgres_writer import Transaction
@@ -104,19 +105,19 @@ class Recorder:
     def __init__(
         self,
         *,
-        now: Callable[[], int] | None,
+        clock: DatabaseClock,
         new_id: Callable[[], str],
         bounds: Bounds,
         plans: PlanCache,
         facts: Facts,
     ) -> None:
-        self._now = now
+        self._clock = clock
         self._new_id = new_id
         self._bounds = bounds
         self._plans = plans
         self._facts = facts
         self._quick = QuickRecorder(
-            now=now, new_id=new_id, bounds=bounds, plans=plans, facts=facts, find_plan=self.plan_of
+            clock=clock, new_id=new_id, bounds=bounds, plans=plans, facts=facts, find_plan=self.plan_of
         )
 
     async def record(
@@ -215,10 +216,8 @@ class Recorder:
             for values in found:
                 self._take(locked, by_number, values)
             if found:
-                locked.now = found[0][queries.WANTED_CLOCK]
+                locked.now = self._clock.hear(found[0][queries.WANTED_CLOCK])
                 transaction.number = found[0][queries.WANTED_CLOCK + 1]
-            if self._now is not None:
-                locked.now = self._now()
             gone = facts.keys() - locked.executions.keys()
             if not gone:
                 return locked

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.errors import ClaimedError, JournalError
+from weft.errors import ClaimedError, JournalError, OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
 from weft.journal import postgres_rows as rows
 from weft.journal.memory import accepted_claim, new_execution
+from weft.journal.postgres_connection import was_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from weft.core.event import Event
     from weft.core.ledger import Standing
     from weft.journal.contract import Claim, NewBatch, Submission
+    from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
     from weft.journal.postgres_facts import Facts
     from weft.journal.postgres_record import Recorder
@@ -42,13 +44,18 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class Submitter:
-    def __init__(self, *, now: Callable[[], int] | None, facts: Facts, recorder: Recorder) -> None:
-        self._now = now
+    def __init__(self, *, clock: DatabaseClock, facts: Facts, recorder: Recorder) -> None:
+        self._clock = clock
         self._facts = facts
         self._recorder = recorder
 
     async def submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any]:
-        """Begin, and store the executions of each call: all of them, or none where the call is refused."""
+        """Store the executions of each call: all of them, or none where the call is refused."""
+        now = self._clock.time()
+        if now is not None and all(_is_plain(call) for call in calls):
+            answers = await self._submit_alone(transaction, calls, now)
+            if answers is not None:
+                return answers
         while True:
             await transaction.begin()
             answers = await self._submit(transaction, calls)
@@ -56,13 +63,36 @@ class Submitter:
                 return answers
             await transaction.connection.execute("ROLLBACK")
 
+    async def _submit_alone(
+        self, transaction: Transaction, calls: Sequence[Submit], now: int
+    ) -> list[Any] | None:
+        """Store them in one round trip; None where one is there already, or a definition is not.
+
+        Some may have been stored then. Whoever stores them again finds them, as after a lost answer.
+        """
+        ledger = self._recorder.admission({}, now)
+        answers = [[ledger.admit(new_execution(new, None)) for new in call.submissions] for call in calls]
+        new = ledger.changes
+        try:
+            clock, numbers = await changes.add_alone(transaction.connection, new)
+        except Exception as error:
+            if was_lost(error) or transaction.connection.is_closed():
+                raise OutcomeUnknownError(f"the answer was lost: {error!r}") from error
+            raise
+        self._clock.hear(clock)
+        if len(numbers) < len(new.executions):
+            transaction.has_written = bool(numbers)
+            return None
+        for execution_id, number in numbers.items():
+            self._facts.put(number, new.executions[execution_id])
+        return answers
+
     async def _submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any] | None:
         """Store them; None where somebody else has stored one of them in this moment."""
         connection = transaction.connection
         ids = {submission.id for call in calls for submission in call.submissions}
-        now, transaction.number, known_ids = await connection.fetchrow(_LOOK, sorted(ids))
-        if self._now is not None:
-            now = self._now()
+        clock, transaction.number, known_ids = await connection.fetchrow(_LOOK, sorted(ids))
+        now = self._clock.hear(clock)
         refusals: dict[int, Exception] = {}
         documents = await self._missing_documents(connection, calls, refusals)
         await self._claim(connection, calls, refusals, now)
@@ -139,7 +169,7 @@ class Submitter:
         connection = transaction.connection
 
         async def take() -> None:
-            now = await connection.fetchval(f"SELECT {rows.CLOCK}") if self._now is None else self._now()
+            now = self._clock.hear(await queries.clock(connection))
             if not await changes.take_claims(connection, [claim], now):
                 raise await _taken(connection, claim)
 
@@ -147,6 +177,12 @@ class Submitter:
         if accepted_claim(claim, standings) is None:
             await changes.drop_claim(connection, claim)
         return [standings]
+
+
+def _is_plain(call: Submit) -> bool:
+    """Say whether a call stores executions, and nothing with them."""
+    has_labels = any(submission.labels for submission in call.submissions)
+    return bool(call.submissions) and call.claim is None and call.batch is None and not has_labels
 
 
 async def _taken(connection: Connection, claim: Claim) -> Exception:

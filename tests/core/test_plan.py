@@ -140,6 +140,25 @@ def test_a_plan_of_many_nodes_is_compiled_without_recursion() -> None:
     assert len(plan.graph.layers()) == count
 
 
+def test_the_garbage_collector_has_little_to_look_at_in_a_plan() -> None:
+    """While it looks, everybody waits: half a second for fifty thousand nodes, where it was all closures."""
+    config = {
+        "whole": "{{ first.text }}",
+        "in": "from {{ first.name }} to {{ input.to }}",
+        "list": ["{{ first }}"],
+    }
+    nodes = [
+        {"id": f"n{number}", "handler": "echo", "depends_on": ["first"], "config": config}
+        for number in range(200)
+    ]
+    document = {"nodes": [{"id": "first", "handler": "echo"}, *nodes]}
+    gc.collect()
+    before = len(gc.get_objects())
+    plan = compile_plan(document)
+    gc.collect()
+    assert (len(gc.get_objects()) - before) / len(plan.nodes) < 4
+
+
 def test_the_garbage_collector_runs_again_after_a_plan_was_made_or_refused() -> None:
     plan_of({"id": "a"})
     assert gc.isenabled()

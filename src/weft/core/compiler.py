@@ -18,14 +18,14 @@ from weft.core.budget import MAX_INTEGER_BITS, Budget
 from weft.core.filters import FILTERS, Filter
 from weft.core.operators import kind
 from weft.core.path import (
+    NodeFact,
+    NodeOutput,
+    ShortOutput,
     execution_root,
     in_steps,
     input_root,
     key_text,
-    node_fact,
-    node_output,
     nothing,
-    short_output,
     slice_step,
     subscript,
     walk,
@@ -257,8 +257,8 @@ class Compiler:
                 self.nodes.add(name)
                 if keys and keys[0] == "output":
                     start = name + texts[0]
-                    return walk(short_output(name, start), keys[1:], [start, *texts[1:]])
-                return walk(node_output(name, name), keys, [name, *texts])
+                    return walk(ShortOutput(NodeOutput(name, start)), keys[1:], [start, *texts[1:]])
+                return walk(NodeOutput(name, name), keys, [name, *texts])
 
     def long_form(self, keys: Sequence[str | int], texts: Sequence[str]) -> Run:
         if not keys or not isinstance(keys[0], str):
@@ -268,7 +268,7 @@ class Compiler:
         node_id, field = keys[0], str(keys[1])
         self.nodes.add(node_id)
         start = "nodes" + texts[0] + texts[1]
-        base = node_output(node_id, start) if field == "output" else node_fact(node_id, field, start)
+        base = NodeOutput(node_id, start) if field == "output" else NodeFact(node_id, field, start)
         return walk(base, keys[2:], [start, *texts[2:]])
 
     def text(self, node: nodes.Node) -> str:

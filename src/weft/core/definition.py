@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from weft.core.payload import Json, canonical
 
 if TYPE_CHECKING:
@@ -61,8 +63,7 @@ class RetryPolicy:
     jitter: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, gc=False):
     """One step of a workflow. ``config`` still holds its templates."""
 
     id: str

@@ -11,7 +11,6 @@ Something undefined is a value that travels along paths, through ``default`` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
 # Only short sources are worth keeping, and they bound what the cache can hold.
 _CACHED_EXPRESSIONS = 8_192
 _LONGEST_CACHED_SOURCE = 512
+
+
+NO_NAMES: frozenset[str] = frozenset()
 
 
 class NodeValue(msgspec.Struct, frozen=True, gc=False):
@@ -55,8 +57,7 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
     nodes: Mapping[str, NodeValue]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Expression:
+class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A compiled expression, and the nodes and secrets it names.
 
     An expression with a secret is that secret alone: its value is known to the worker, and never here.
@@ -97,7 +98,8 @@ def _compile(source: str, secrets_allowed: bool) -> Expression:
     except ExpressionError as error:
         shown = source.strip()
         raise ExpressionError(f"{shown if len(shown) <= 80 else shown[:79] + '…'}: {error}") from None
-    return Expression(source, frozenset(compiler.nodes), frozenset(compiler.secrets), run)
+    names, secrets = (frozenset(named) if named else NO_NAMES for named in (compiler.nodes, compiler.secrets))
+    return Expression(source, names, secrets, run)
 
 
 # A definition of fifty thousand nodes repeats its expressions.

@@ -1,6 +1,10 @@
 """Following a path through JSON values, and saying why it leads nowhere.
 
 A step is a subscription of a dict, a list or a string, never an attribute: ``a.items`` is the key.
+
+What nearly every expression is made of are structs that can be called, not closures: a plan of fifty
+thousand nodes would hold more than a million objects that Python's collector looks at, while everybody waits.
+It looks at a function and at each variable that it holds, and at none of these.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ import json
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from weft.core import operators
 from weft.core.operators import kind
@@ -27,21 +33,24 @@ if TYPE_CHECKING:
 
 def walk(base: Run, keys: Sequence[str | int], texts: Sequence[str]) -> Run:
     """Follow constant keys. ``texts`` are the pieces of the path as written, the base's first."""
-    if not keys:
-        return base
+    return _Walk(base, tuple(keys), tuple(texts)) if keys else base
 
-    def run(scope: Scope, budget: Budget) -> Any:
-        value = base(scope, budget)
+
+class _Walk(msgspec.Struct, frozen=True, eq=False, gc=False):
+    base: Run
+    keys: tuple[str | int, ...]
+    texts: tuple[str, ...]
+
+    def __call__(self, scope: Scope, budget: Budget) -> Any:
+        value = self.base(scope, budget)
         # Subscription alone decides: a JSON object knows its keys, a list its positions, and everything
         # else, an Undefined among it, raises TypeError.
         try:
-            for key in keys:
+            for key in self.keys:
                 value = value[key]
         except (KeyError, IndexError, TypeError):
-            return _missing(base(scope, budget), keys, texts)
+            return _missing(self.base(scope, budget), self.keys, self.texts)
         return value
-
-    return run
 
 
 def _missing(value: Any, keys: Sequence[str | int], texts: Sequence[str]) -> Undefined:
@@ -124,42 +133,44 @@ def whole_execution(scope: Scope, budget: Budget) -> Any:
     return dict(scope.execution)
 
 
-def node_output(node_id: str, path: str) -> Run:
+class NodeOutput(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The whole output of a node, by whatever path it was asked for."""
 
-    def run(scope: Scope, budget: Budget) -> Any:
-        node = scope.nodes.get(node_id)
+    node_id: str
+    path: str
+
+    def __call__(self, scope: Scope, budget: Budget) -> Any:
+        node = scope.nodes.get(self.node_id)
         if node is None:
-            return Undefined(path, f"{node_id} has not completed")
+            return Undefined(self.path, f"{self.node_id} has not completed")
         if node.state != "COMPLETED":
-            return Undefined(path, f"{node_id} did not complete ({node.state})")
+            return Undefined(self.path, f"{self.node_id} did not complete ({node.state})")
         return node.output
 
-    return run
 
-
-def short_output(node_id: str, path: str) -> Run:
+class ShortOutput(msgspec.Struct, frozen=True, eq=False, gc=False):
     """``fetch.output``: the key where the output has it, else the whole output."""
-    whole = node_output(node_id, path)
 
-    def run(scope: Scope, budget: Budget) -> Any:
-        output = whole(scope, budget)
+    whole: NodeOutput
+
+    def __call__(self, scope: Scope, budget: Budget) -> Any:
+        output = self.whole(scope, budget)
         return output["output"] if isinstance(output, dict) and "output" in output else output
 
-    return run
 
-
-def node_fact(node_id: str, field: str, path: str) -> Run:
+class NodeFact(msgspec.Struct, frozen=True, eq=False, gc=False):
     """``nodes["fetch"].state``, ``.error`` or ``.reason``: known of every settled node."""
 
-    def run(scope: Scope, budget: Budget) -> Any:
-        node = scope.nodes.get(node_id)
-        if node is None:
-            return Undefined(path, f"{node_id} has not settled")
-        fact = getattr(node, field)
-        return str(fact) if isinstance(fact, str) else fact
+    node_id: str
+    field: str
+    path: str
 
-    return run
+    def __call__(self, scope: Scope, budget: Budget) -> Any:
+        node = scope.nodes.get(self.node_id)
+        if node is None:
+            return Undefined(self.path, f"{self.node_id} has not settled")
+        fact = getattr(node, self.field)
+        return str(fact) if isinstance(fact, str) else fact
 
 
 def nothing(undefined: Undefined) -> Run:

@@ -22,7 +22,7 @@ import msgspec
 
 from weft.core import operators
 from weft.core.budget import Budget
-from weft.core.expression import Expression, Scope, compile_expression
+from weft.core.expression import NO_NAMES, Expression, Scope, compile_expression
 from weft.core.payload import pointer
 from weft.core.undefined import Undefined, UndefinedError
 from weft.errors import EvaluationError, ExpressionError, Problem
@@ -60,8 +60,7 @@ class Filled(msgspec.Struct, frozen=True, gc=False):
     secrets: tuple[SecretSlot, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class Template(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A compiled JSON value, and the nodes and secrets that its templates name."""
 
     value: Json
@@ -147,7 +146,7 @@ def compile_template(
         compiler.problems.append(Problem("", "this is not JSON"))
     if compiler.problems:
         return compiler.problems
-    return Template(value, frozenset(compiler.nodes), frozenset(compiler.secrets), fill, fixed_bytes)
+    return Template(value, compiler.nodes, compiler.secrets, fill, fixed_bytes)
 
 
 def with_secrets(value: Json, slots: Sequence[SecretSlot], lookup: Callable[[str], str]) -> Json:
@@ -232,13 +231,12 @@ def _end_of_expression(template: str, position: int) -> re.Match[str]:
 
 
 class _Compiler:
-    """Turns a JSON value into closures for the parts of it that hold templates, and lists all problems."""
+    """Turns a JSON value into calls for the parts of it that hold templates, and lists all problems."""
 
     def __init__(self, *, max_template_bytes: int, secrets_allowed: bool) -> None:
         self.max_template_bytes = max_template_bytes
         self.secrets_allowed = secrets_allowed
-        self.nodes: set[str] = set()
-        self.secrets: set[str] = set()
+        self.nodes = self.secrets = NO_NAMES
         self.problems: list[Problem] = []
         self.template_bytes = 0
         self.under_template_key = False
@@ -256,33 +254,15 @@ class _Compiler:
 
     def elements(self, value: list[Json], path: Path) -> Fill | None:
         fills = [(index, self.visit(item, (*path, index))) for index, item in enumerate(value)]
-        needed = [(index, fill) for index, fill in fills if fill is not None]
-        if not needed:
-            return None
-
-        def fill_elements(filling: _Filling) -> Json:
-            result = value.copy()
-            for index, fill in needed:
-                result[index] = fill(filling)
-            return result
-
-        return fill_elements
+        needed = tuple([(index, fill) for index, fill in fills if fill is not None])
+        return _FillItems(value, needed) if needed else None
 
     def members(self, value: dict[str, Json], path: Path) -> Fill | None:
         if any("{" in key for key in value):
             return self.members_and_keys(value, path)
         fills = [(key, self.visit(item, (*path, key))) for key, item in value.items()]
-        needed = [(key, fill) for key, fill in fills if fill is not None]
-        if not needed:
-            return None
-
-        def fill_members(filling: _Filling) -> Json:
-            result = value.copy()
-            for key, fill in needed:
-                result[key] = fill(filling)
-            return result
-
-        return fill_members
+        needed = tuple([(key, fill) for key, fill in fills if fill is not None])
+        return _FillItems(value, needed) if needed else None
 
     def members_and_keys(self, value: dict[str, Json], path: Path) -> Fill | None:
         fills: list[tuple[str, Fill | None, Json, Fill | None]] = []
@@ -313,10 +293,10 @@ class _Compiler:
             return None
         self.template_bytes += _json_size(template)
         if any(isinstance(part, Secret) for part in parts):
-            return _fill_secrets(parts, path)
+            return _FillSecrets(tuple(parts), path)
         if lone_keeps_type and len(parts) == 1 and isinstance(parts[0], Expression):
-            return _fill_lone(parts[0], path)
-        return _fill_text(parts, path)
+            return _FillLone(parts[0], path)
+        return _FillText(tuple(parts), path)
 
     def parts(self, template: str, path: Path) -> list[Part]:
         if not _OPENING.search(template):
@@ -342,7 +322,7 @@ class _Compiler:
 
     def expression(self, source: str) -> Expression | Secret:
         expression = compile_expression(source, secrets_allowed=self.secrets_allowed)
-        self.nodes |= expression.nodes
+        self.nodes = self.nodes | expression.nodes if self.nodes else expression.nodes
         if not expression.secrets:
             return expression
         if self.under_template_key:
@@ -364,51 +344,71 @@ def _at(path: Path, error: EvaluationError) -> EvaluationError:
     return EvaluationError(f"{error} (at {pointer(path):.200})") if path else error
 
 
-def _fill_lone(expression: Expression, path: Path) -> Fill:
-    def fill(filling: _Filling) -> Json:
+class _FillItems(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """An object or an array, of which some items hold templates."""
+
+    value: Json
+    needed: tuple[tuple[str | int, Fill], ...]
+
+    def __call__(self, filling: _Filling) -> Json:
+        result = self.value.copy()
+        for key, fill in self.needed:
+            result[key] = fill(filling)
+        return result
+
+
+class _FillLone(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A string that is one expression."""
+
+    expression: Expression
+    path: Path
+
+    def __call__(self, filling: _Filling) -> Json:
         try:
-            value = filling.evaluate(expression)
+            value = filling.evaluate(self.expression)
             filling.take(operators.encoded_size(value, filling.budget))
         except EvaluationError as error:
-            raise _at(path, error) from None
+            raise _at(self.path, error) from None
         return value
 
-    return fill
 
+class _FillText(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A string with expressions in it."""
 
-def _fill_text(parts: Sequence[Part], path: Path) -> Fill:
-    def fill(filling: _Filling) -> Json:
+    parts: tuple[Part, ...]
+    path: Path
+
+    def __call__(self, filling: _Filling) -> Json:
         try:
             text = operators.concatenate(
-                [filling.evaluate(part) if isinstance(part, Expression) else part for part in parts],
+                [filling.evaluate(part) if isinstance(part, Expression) else part for part in self.parts],
                 filling.budget,
             )
             filling.take(_json_size(text))
         except EvaluationError as error:
-            raise _at(path, error) from None
+            raise _at(self.path, error) from None
         return text
 
-    return fill
 
-
-def _fill_secrets(parts: Sequence[Part], path: Path) -> Fill:
+class _FillSecrets(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Fill all but the secrets, note what the string is made from, and give what may be seen of it."""
 
-    def fill(filling: _Filling) -> Json:
+    parts: tuple[Part, ...]
+    path: Path
+
+    def __call__(self, filling: _Filling) -> Json:
         try:
             made = [
                 operators.text(filling.evaluate(part), filling.budget)
                 if isinstance(part, Expression)
                 else part
-                for part in parts
+                for part in self.parts
             ]
             shown = operators.concatenate(
                 [SECRET_SHOWN if isinstance(part, Secret) else part for part in made], filling.budget
             )
             filling.take(_json_size(shown))
         except EvaluationError as error:
-            raise _at(path, error) from None
-        filling.slots.append(SecretSlot(path, tuple(made)))
+            raise _at(self.path, error) from None
+        filling.slots.append(SecretSlot(self.path, tuple(made)))
         return shown
-
-    return fill

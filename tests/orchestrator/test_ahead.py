@@ -38,7 +38,12 @@ CHAIN = (
 
 
 async def run(
-    monkeypatch: pytest.MonkeyPatch, nodes: Sequence[dict[str, Any]], *, ahead: bool, **fields: Any
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: Sequence[dict[str, Any]],
+    *,
+    ahead: bool,
+    checkpoint_seconds: float | None = None,
+    **fields: Any,
 ) -> tuple[list[Task], set[str]]:
     """Run a workflow; give the tasks that were queued, and the nodes that were dispatched as free ones."""
     document = {"nodes": list(nodes), **fields}
@@ -53,6 +58,7 @@ async def run(
     async with asyncio.timeout(20), Engine(registry=Registry()) as engine:
         ports = engine.ports
         ports.sends_ahead = ahead
+        ports.checkpoint_seconds = checkpoint_seconds
         queue = ports.store.queue
 
         async def told(tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
@@ -85,6 +91,17 @@ async def test_what_is_sent_ahead_is_what_would_have_followed(monkeypatch: pytes
     assert dispatched == {"a", "b", "c", "d"}
     assert ahead == behind
     assert [task.config for task in ahead[:2]] == [b'{"n":7}', b"7"]
+
+
+async def test_between_checkpoints_too_the_first_tasks_go_with_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead, dispatched = await run(monkeypatch, CHAIN, ahead=True, checkpoint_seconds=10)
+    # The others follow on completions that are not recorded yet.
+    assert dispatched == set()
+    behind, dispatched = await run(monkeypatch, CHAIN, ahead=False, checkpoint_seconds=10)
+    assert dispatched == {"a"}
+    assert ahead == behind
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,10 @@ def foresee(standings: Iterable[Standing], orchestrator: Orchestrator) -> list[t
         execution, plan = standing.execution, standing.plan
         if standing.verdict is not Verdict.ACCEPTED or execution is None or plan is None:
             continue
-        # In a later generation an attempt has another number than the first.
-        if execution.generation > 1 or execution.checkpoint:
+        is_start = isinstance(standing.event, ExecutionStarted)
+        # In a later generation an attempt has another number than the first. Where completions count before
+        # they are recorded, what follows on them has long been sent.
+        if execution.generation > 1 or (execution.checkpoint and not is_start):
             continue
         if len(plan.nodes) > min(plan.definition.max_concurrency or _MOST_NODES, _MOST_NODES):
             continue
@@ -88,7 +90,7 @@ def foresee(standings: Iterable[Standing], orchestrator: Orchestrator) -> list[t
             (row,) = standing.rows
             recorded.learn(execution, plan, row)
             news.append((execution, plan, row))
-        elif isinstance(standing.event, ExecutionStarted):
+        elif is_start:
             news.append((execution, plan, None))
     # By execution and node: where several parents came at once, a join follows from each of them.
     ahead: dict[tuple[str, str], tuple[Task, int]] = {}

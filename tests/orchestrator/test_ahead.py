@@ -13,8 +13,8 @@ from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
-from weft.orchestrator import advance
-from weft.orchestrator.ahead import Recorded
+from weft.orchestrator import advance, checkpoint
+from weft.orchestrator.ahead import Known
 from weft.orchestrator.dispatch import dispatch
 from weft.store.contract import Answer
 
@@ -55,6 +55,7 @@ async def run(
         return await dispatch(free, orchestrator)
 
     monkeypatch.setattr(advance, "dispatch", watched)
+    monkeypatch.setattr(checkpoint, "dispatch", watched)
     async with asyncio.timeout(20), Engine(registry=Registry()) as engine:
         ports = engine.ports
         ports.sends_ahead = ahead
@@ -93,14 +94,14 @@ async def test_what_is_sent_ahead_is_what_would_have_followed(monkeypatch: pytes
     assert [task.config for task in ahead[:2]] == [b'{"n":7}', b"7"]
 
 
-async def test_between_checkpoints_too_the_first_tasks_go_with_the_start(
+async def test_between_checkpoints_too_what_is_sent_ahead_is_what_would_have_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ahead, dispatched = await run(monkeypatch, CHAIN, ahead=True, checkpoint_seconds=10)
-    # The others follow on completions that are not recorded yet.
+    nodes = [*CHAIN, node("last", "a", "c", config=["{{ nodes.a.output.n }}", "{{ nodes.c.output }}"])]
+    ahead, dispatched = await run(monkeypatch, nodes, ahead=True, checkpoint_seconds=10)
     assert dispatched == set()
-    behind, dispatched = await run(monkeypatch, CHAIN, ahead=False, checkpoint_seconds=10)
-    assert dispatched == {"a"}
+    behind, dispatched = await run(monkeypatch, nodes, ahead=False, checkpoint_seconds=10)
+    assert dispatched == {"a", "b", "c", "d", "last"}
     assert ahead == behind
 
 
@@ -130,14 +131,14 @@ async def test_a_join_whose_parents_come_at_once_is_sent_once(monkeypatch: pytes
     assert [task.node_id for task in tasks] == [*"abcdef", "last"]
 
 
-def make_row(execution_id: str, state: ExecutionState) -> ExecutionRow:
-    return ExecutionRow(
+def make_row(execution_id: str, **fields: Any) -> ExecutionRow:
+    row = ExecutionRow(
         id=execution_id,
         namespace="default",
         workflow=None,
         version=None,
         digest="",
-        state=state,
+        state=ExecutionState.RUNNING,
         generation=1,
         epoch=1,
         total=3,
@@ -146,38 +147,67 @@ def make_row(execution_id: str, state: ExecutionState) -> ExecutionRow:
         input=b"",
         created_at=0,
     )
+    return replace(row, **fields)
 
 
-def test_of_what_was_recorded_only_so_much_is_remembered() -> None:
-    plan = compile_plan({"nodes": [node("a"), node("b"), node("c", "a", "b")]})
-    chain = compile_plan({"nodes": [node("a"), node("b", "a")]})
-    recorded = Recorded(most_rows=3)
+JOIN = compile_plan({"nodes": [node("a"), node("b"), node("c", "a", "b")]})
+LINE = compile_plan({"nodes": [node("a"), node("b", "a")]})
 
-    def learn(
-        execution_id: str,
-        *names: str,
-        plan: Plan = plan,
-        output: bytes = b"1",
-        state: ExecutionState = ExecutionState.RUNNING,
-    ) -> None:
-        row = make_row(execution_id, state)
-        for name in names:
-            recorded.learn(row, plan, NodeRow(node_id=name, output=output))
 
-    learn("x1", "a", "b")
-    assert set(recorded.of("x1")) == {"a", "b"}
-    learn("x2", "a", plan=chain)
-    learn("x2", "b", output=b" " * 2000)
-    assert recorded.of("x2") == {}
-    learn("x3", "a")
-    learn("x3", "b")
-    assert recorded.of("x1") == {}
-    assert set(recorded.of("x3")) == {"a", "b"}
-    learn("x3", "c", state=ExecutionState.COMPLETED)
-    assert recorded.of("x3") == {}
-    learn("x4", "a", "b")
-    learn("x5", "a")
-    assert set(recorded.of("x4")) == {"a", "b"}
+def learn(
+    known: Known, execution_id: str, *names: str, plan: Plan = JOIN, output: bytes = b"1", **fields: Any
+) -> None:
+    known.learn(make_row(execution_id, **fields), plan)
+    for name in names:
+        known.add(execution_id, NodeRow(node_id=name, output=output))
+
+
+def rows_of(known: Known, execution_id: str) -> set[str] | None:
+    found = known.get(execution_id)
+    return None if found is None else set(found.rows)
+
+
+def test_only_what_somebody_may_ask_for_is_remembered() -> None:
+    known = Known()
+    learn(known, "x1", "a", "b")
+    assert rows_of(known, "x1") == {"a", "b"}
+    learn(known, "x2", "a", plan=LINE)
+    assert rows_of(known, "x2") is None
+    # Between checkpoints the execution itself is asked for.
+    learn(known, "x3", "a", plan=LINE, checkpoint=True)
+    assert rows_of(known, "x3") == set()
+    learn(known, "x4", "a", output=b" " * 2000)
+    assert rows_of(known, "x4") == set()
+    known.forget("x1")
+    known.forget("x1")
+    assert rows_of(known, "x1") is None
+    known.add("x1", NodeRow(node_id="a"))
+    assert rows_of(known, "x1") is None
+
+
+def test_of_what_is_remembered_there_is_only_so_much() -> None:
+    known = Known(most_rows=6)
+    for execution_id in ("x1", "x2"):
+        learn(known, execution_id, "a", "b", "b")
+    assert rows_of(known, "x1") == {"a", "b"}
+    learn(known, "x3", "a")
+    assert [rows_of(known, name) for name in ("x1", "x2", "x3")] == [None, {"a", "b"}, {"a"}]
+    known.forget("x2")
+    learn(known, "x4", "a", "b")
+    assert [rows_of(known, name) for name in ("x3", "x4")] == [{"a"}, {"a", "b"}]
+
+
+def test_what_an_epoch_has_left_behind_is_forgotten() -> None:
+    """With the store, what it had taken may be lost: it runs again, and may come to something else."""
+    known = Known()
+    learn(known, "x1", "a", checkpoint=True)
+    learn(known, "x1", "b", checkpoint=True)
+    assert rows_of(known, "x1") == {"a", "b"}
+    learn(known, "x1", checkpoint=True, epoch=2)
+    assert rows_of(known, "x1") == set()
+    found = known.get("x1")
+    assert found is not None
+    assert found.execution.epoch == 2
 
 
 @pytest.mark.parametrize(

@@ -576,8 +576,8 @@ MUTANTS = (
     Mutant(
         "end_before_commit",
         f"{_ORCHESTRATOR}.checkpoint:settle",
-        "events += await outcomes_of(complete, orchestrator.ports)",
-        "[await store.close(name, generation=1, epoch=1) for name in complete]",
+        "events += await outcomes_of(complete, ports)",
+        "[await ports.store.close(name, generation=1, epoch=1) for name in complete]",
         "checkpoint",
         60,
         "an execution is closed when its last node is settled, before that is recorded",

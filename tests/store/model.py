@@ -133,8 +133,10 @@ class Model:
         # A partition refuses tasks of what is elsewhere.
         return await self._each("apply", settlements, lambda one: str(one.execution.id), ahead)
 
-    async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
-        return await self._each("settle", completions, lambda one: str(one[0]))
+    async def settle(
+        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
+        return await self._each("settle", completions, lambda one: str(one[0]), ahead)
 
     async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
         return await self.of(execution_id).outcomes(execution_id, hold=hold)

@@ -14,7 +14,7 @@ SOURCES = {
     if entry.name.endswith(".lua")
 }
 # What others build on; they name no keys and have no end of their own.
-SHARED = {"attempt", "state", "moves", "queued", "given", "merge", "closed"}
+SHARED = {"ahead", "attempt", "state", "moves", "queued", "given", "merge", "closed"}
 SCRIPTS = sorted(SOURCES)
 
 

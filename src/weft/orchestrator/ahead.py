@@ -11,7 +11,9 @@ trip between a node's end and the next one's start.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from weft.core.decide import decide
 from weft.core.decision import DispatchNode
@@ -41,57 +43,108 @@ _MOST_OUTPUT_BYTES = 1024
 _NO_ROWS: Mapping[str, NodeRow] = {}
 
 
-class Recorded:
-    """Rows of completed nodes that were recorded here, of executions that are not over.
+class _Known(msgspec.Struct, gc=False):
+    """An execution that is not over, and rows of its completed nodes."""
 
-    Only a memory, and only of what does not change: within the first generation a settled row stays as it is.
+    execution: ExecutionRow
+    plan: Plan
+    rows: dict[str, NodeRow]
+
+
+class Known:
+    """What was seen here of executions: rows that were recorded, or taken by the store between checkpoints.
+
+    Only a memory, and only of what does not change: within one epoch of the first generation a settled row
+    stays as it is. Tasks that are made of what an epoch has left behind are of that epoch, and refused.
     """
 
     def __init__(self, most_rows: int = _MOST_ROWS) -> None:
         self._most_rows = most_rows
-        self._rows: OrderedDict[str, dict[str, NodeRow]] = OrderedDict()
+        self._executions: OrderedDict[str, _Known] = OrderedDict()
         self._count = 0
 
-    def of(self, execution_id: str) -> Mapping[str, NodeRow]:
-        return self._rows.get(execution_id, _NO_ROWS)
+    def get(self, execution_id: str) -> _Known | None:
+        return self._executions.get(execution_id)
 
-    def learn(self, execution: ExecutionRow, plan: Plan, row: NodeRow) -> None:
-        """Remember a row, where somebody may ask for it again; forget what is longest ago."""
-        if execution.is_terminal:
-            self._forget(execution.id)
+    def learn(self, execution: ExecutionRow, plan: Plan) -> None:
+        """Remember an execution, where somebody may ask for it; forget what is longest ago."""
+        if not (plan.has_joins or execution.checkpoint):
             return
-        if not plan.has_joins or (row.output is not None and len(row.output) > _MOST_OUTPUT_BYTES):
-            return
-        self._rows.setdefault(execution.id, {})[row.node_id] = row
-        self._count += 1
+        known = self._executions.get(execution.id)
+        if known is None or known.execution.epoch != execution.epoch:
+            # What the store had taken may be lost with it, and be something else now.
+            self.forget(execution.id)
+            self._executions[execution.id] = _Known(execution, plan, {})
+            self._count += 1
         while self._count > self._most_rows:
-            self._forget(next(iter(self._rows)))
+            self.forget(next(iter(self._executions)))
 
-    def _forget(self, execution_id: str) -> None:
-        self._count -= len(self._rows.pop(execution_id, ()))
+    def add(self, execution_id: str, row: NodeRow) -> None:
+        """Remember a row of an execution that is known, unless it is large or nobody could ask for it."""
+        known = self._executions.get(execution_id)
+        if known is None or not known.plan.has_joins or len(row.output or b"") > _MOST_OUTPUT_BYTES:
+            return
+        self._count += row.node_id not in known.rows
+        known.rows[row.node_id] = row
+
+    def forget(self, execution_id: str) -> None:
+        known = self._executions.pop(execution_id, None)
+        if known is not None:
+            self._count -= 1 + len(known.rows)
+
+
+# What has come now: an execution, its plan, and a row of it that is new (None: it was started).
+_News: TypeAlias = "tuple[ExecutionRow, Plan, NodeRow | None]"
 
 
 def foresee(standings: Iterable[Standing], orchestrator: Orchestrator) -> list[tuple[Task, int]]:
-    """Make the tasks of nodes that these rows make ready, each with the epoch it is for."""
-    recorded = orchestrator.recorded
-    news: list[tuple[ExecutionRow, Plan, NodeRow | None]] = []
+    """Make the tasks of nodes that recorded rows make ready, each with the epoch it is for."""
+    news: list[_News] = []
     for standing in standings:
         execution, plan = standing.execution, standing.plan
         if standing.verdict is not Verdict.ACCEPTED or execution is None or plan is None:
             continue
-        is_start = isinstance(standing.event, ExecutionStarted)
-        # In a later generation an attempt has another number than the first. Where completions count before
-        # they are recorded, what follows on them has long been sent.
-        if execution.generation > 1 or (execution.checkpoint and not is_start):
+        if not is_foreseen(execution, plan):
             continue
-        if len(plan.nodes) > min(plan.definition.max_concurrency or _MOST_NODES, _MOST_NODES):
-            continue
-        if isinstance(standing.event, NodeCompleted):
-            (row,) = standing.rows
-            recorded.learn(execution, plan, row)
-            news.append((execution, plan, row))
-        elif is_start:
+        if isinstance(standing.event, ExecutionStarted):
+            orchestrator.known.learn(execution, plan)
             news.append((execution, plan, None))
+        elif execution.is_terminal:
+            orchestrator.known.forget(execution.id)
+        # Where completions count before they are recorded, what follows on them has long been sent.
+        elif isinstance(standing.event, NodeCompleted) and not execution.checkpoint:
+            (row,) = standing.rows
+            orchestrator.known.learn(execution, plan)
+            orchestrator.known.add(execution.id, row)
+            news.append((execution, plan, row))
+    return _tasks(news, {}, orchestrator)
+
+
+def foresee_taken(
+    completions: Iterable[tuple[str, int, NodeRow]], orchestrator: Orchestrator
+) -> list[tuple[Task, int]]:
+    """Make the tasks of nodes that are ready once the store has taken completions that are not recorded."""
+    news: list[_News] = []
+    rows: dict[str, dict[str, NodeRow]] = {}
+    for execution_id, generation, row in completions:
+        known = orchestrator.known.get(execution_id)
+        if known is not None and known.execution.generation == generation:
+            news.append((known.execution, known.plan, row))
+            rows.setdefault(execution_id, {})[row.node_id] = row
+    return _tasks(news, rows, orchestrator)
+
+
+def is_foreseen(execution: ExecutionRow, plan: Plan) -> bool:
+    """Say whether tasks of an execution are made ahead at all."""
+    # In a later generation an attempt has another number than the first.
+    most = min(plan.definition.max_concurrency or _MOST_NODES, _MOST_NODES)
+    return execution.generation == 1 and len(plan.nodes) <= most
+
+
+def _tasks(
+    news: Iterable[_News], rows: Mapping[str, Mapping[str, NodeRow]], orchestrator: Orchestrator
+) -> list[tuple[Task, int]]:
+    """Make the tasks that follow. ``rows``: by execution, what may be read beside what is remembered."""
     # By execution and node: where several parents came at once, a join follows from each of them.
     ahead: dict[tuple[str, str], tuple[Task, int]] = {}
     for execution, plan, parent in news:
@@ -100,14 +153,20 @@ def foresee(standings: Iterable[Standing], orchestrator: Orchestrator) -> list[t
         names = plan.graph.roots if parent is None else plan.graph.dependents.get(parent.node_id, ())
         for name in names:
             if (execution.id, name) not in ahead:
-                task = _task(execution, plan, name, parent, orchestrator)
+                more = rows.get(execution.id, _NO_ROWS)
+                task = _task(execution, plan, name, parent, more, orchestrator)
                 if task is not None:
                     ahead[execution.id, name] = task, execution.epoch
     return list(ahead.values())
 
 
 def _task(
-    execution: ExecutionRow, plan: Plan, name: str, parent: NodeRow | None, orchestrator: Orchestrator
+    execution: ExecutionRow,
+    plan: Plan,
+    name: str,
+    parent: NodeRow | None,
+    more: Mapping[str, NodeRow],
+    orchestrator: Orchestrator,
 ) -> Task | None:
     """Make the task of a node that is ready by the rows at hand; None: it is not, or takes more than that."""
     ports, payloads = orchestrator.ports, orchestrator.payloads
@@ -120,7 +179,10 @@ def _task(
         return None
     rows: Mapping[str, NodeRow] = _NO_ROWS if parent is None else {parent.node_id: parent}
     if len(wanted) > len(rows):
-        rows = orchestrator.recorded.of(execution.id)
+        known = orchestrator.known.get(execution.id)
+        rows = _NO_ROWS if known is None else known.rows
+        if more:
+            rows = {**rows, **more}
         # What a node of an early rule sees was fixed in the store when it became free, and need not be all.
         if node.trigger_rule in EARLY_RULES or not all(other in rows for other in wanted):
             return None

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from weft.core.outcome import settled_row
 from weft.orchestrator.advance import advance
+from weft.orchestrator.ahead import foresee_taken, is_foreseen
 from weft.orchestrator.ask import EVENTS_AT_ONCE, outcomes_of
-from weft.orchestrator.dispatch import dispatch
+from weft.orchestrator.dispatch import dispatch, send
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
@@ -36,21 +37,33 @@ _MOST_EXECUTIONS = 100_000
 
 async def settle(completions: Sequence[NodeCompleted], orchestrator: Orchestrator) -> list[Event]:
     """Let the store take completions, and go on from there; give the events that are to be recorded now."""
-    store = orchestrator.ports.store
-    taken = await store.settle([(one.execution_id, one.generation, settled_row(one)) for one in completions])
+    ports = orchestrator.ports
+    rows = [(one.execution_id, one.generation, settled_row(one)) for one in completions]
+    ahead = foresee_taken(rows, orchestrator) if ports.sends_ahead else []
+    taken = await ports.store.settle(rows, ahead)
     events: list[Event] = []
     free: list[FreeNode] = []
+    queued: set[tuple[str, str]] = set()
     complete: list[str] = []
-    for event, applied in zip(completions, taken, strict=True):
-        if applied.answer is not Answer.YES:
+    for event, (execution_id, _, row), applied in zip(completions, rows, taken, strict=True):
+        if applied.answer is Answer.YES:
+            orchestrator.known.add(execution_id, row)
+        else:
             # Late, doubled or of an execution that is not here: the journal knows.
             events.append(event)
         free.extend(applied.free)
+        queued.update([(execution_id, node_id) for node_id in applied.queued])
         if applied.complete:
-            complete.append(event.execution_id)
+            complete.append(execution_id)
+    if queued:
+        await send([task for task, _ in ahead if (task.execution_id, task.node_id) in queued], ports)
+    for node in free:
+        # Somebody else has seen its start.
+        if is_foreseen(node.execution, node.plan):
+            orchestrator.known.learn(node.execution, node.plan)
     events += await dispatch(free, orchestrator)
     # What ends an execution is not left to the timer, and nobody is shown the end before it is committed.
-    events += await outcomes_of(complete, orchestrator.ports)
+    events += await outcomes_of(complete, ports)
     return events
 
 

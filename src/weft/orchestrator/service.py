@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
-from weft.orchestrator.ahead import Recorded
+from weft.orchestrator.ahead import Known
 from weft.orchestrator.cascades import Cascades
 from weft.orchestrator.checkpoint import checkpoint
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep
@@ -68,7 +68,7 @@ class Orchestrator:
         self._retention_seconds = retention_seconds
         self.payloads = Payloads()
         self.cascades = Cascades()
-        self.recorded = Recorded()
+        self.known = Known()
         # Batches that were read while the journal was away.
         self.unfinished: list[Sequence[MessageDelivery]] = []
         # Messages that were read and not taken up yet, and the turn to read more.

@@ -244,13 +244,18 @@ class StateStore(Protocol):
         queued in the same go, as ``queue`` does; a store may leave any of them free.
         """
 
-    async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
+    async def settle(
+        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
         """Take completions that the journal has not, each (execution id, generation, row); answer as apply.
 
         Taken if exactly this attempt is in hand, reported or in limbo, its node is not held, and the
         execution is committed at checkpoints. YES too where this very outcome is here already. REFUSED: the
         journal has to say what becomes of it. A time after now, by this clock, is taken as now
         (``core.outcome.taken_at``).
+
+        ``ahead``: as in apply. They may follow on all of these completions: where one of an execution is not
+        taken, none of its tasks is queued.
         """
 
     async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:

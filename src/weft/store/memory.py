@@ -304,10 +304,7 @@ class MemoryStore:
     ) -> Sequence[Applied]:
         now = self._now()
         answers = [self._apply(settlement, now) for settlement in settlements]
-        queued: dict[str, list[str]] = {}
-        for (task, _), answer in zip(ahead, await self.queue(ahead), strict=True):
-            if answer is Answer.YES:
-                queued.setdefault(task.execution_id, []).append(task.node_id)
+        queued = await self._queue_ahead(ahead)
         # The free nodes of an execution once, with the last settlement of this call that was merged.
         last = {
             settlement.execution.id: index
@@ -320,6 +317,14 @@ class MemoryStore:
             else Applied(answer)
             for index, (settlement, answer) in enumerate(zip(settlements, answers, strict=True))
         ]
+
+    async def _queue_ahead(self, ahead: Sequence[tuple[Task, int]]) -> dict[str, list[str]]:
+        """Queue the tasks whose nodes are free; give the names of these, by execution."""
+        queued: dict[str, list[str]] = {}
+        for (task, _), answer in zip(ahead, await self.queue(ahead), strict=True):
+            if answer is Answer.YES:
+                queued.setdefault(task.execution_id, []).append(task.node_id)
+        return queued
 
     def _applied(self, execution: _Execution, queued: Sequence[str] = ()) -> Applied:
         return Applied(Answer.YES, self._free_nodes(execution), execution.is_complete, queued)
@@ -460,16 +465,24 @@ class MemoryStore:
 
     # -- between two checkpoints -------------------------------------------------------------------
 
-    async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
+    async def settle(
+        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
         now = self._now()
         answers = [self._take(*completion, now) for completion in completions]
+        refused = {
+            execution_id
+            for (execution_id, _, _), answer in zip(completions, answers, strict=True)
+            if answer is not Answer.YES
+        }
+        queued = await self._queue_ahead([one for one in ahead if one[0].execution_id not in refused])
         last = {
             execution_id: index
             for index, (execution_id, _, _) in enumerate(completions)
             if answers[index] is Answer.YES
         }
         return [
-            self._applied(self._executions[execution_id])
+            self._applied(self._executions[execution_id], queued.get(execution_id, ()))
             if last.get(execution_id) == index
             else Applied(answer)
             for index, ((execution_id, _, _), answer) in enumerate(zip(completions, answers, strict=True))

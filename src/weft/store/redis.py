@@ -103,8 +103,8 @@ def _script(name: str, *after: str) -> Script:
 
 
 _TOKEN = _script("token")
-_APPLY = _script("apply", "state", "queued", "given", "merge", "closed")
-_SETTLE = _script("settle", "state", "given", "merge")
+_APPLY = _script("apply", "state", "queued", "ahead", "given", "merge", "closed")
+_SETTLE = _script("settle", "state", "queued", "ahead", "given", "merge")
 _FREE, _OUTCOMES = _script("free", "state", "given"), _script("outcomes", "state")
 _INSTALL, _CLOSE = _script("install", "state"), _script("close", "state", "closed")
 _QUEUE = _script("queue", "state", "queued")
@@ -270,9 +270,7 @@ class RedisStore:
         self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
     ) -> Sequence[Applied]:
         answers = [Answer.UNKNOWN] * len(settlements)
-        behind: dict[str, list[tuple[Task, int]]] = {}
-        for task, epoch in ahead:
-            behind.setdefault(task.execution_id, []).append((task, epoch))
+        behind = _by_execution(ahead)
         by_partition: dict[int, list[int]] = {}
         for index, settlement in enumerate(settlements):
             by_partition.setdefault(self._places.of_row(settlement.execution), []).append(index)
@@ -391,12 +389,14 @@ class RedisStore:
                 row = replace(row, input=await self._input(execution_id, None))
             rows = {node.node_id: node for one in merged for node in one.rows if node.state is not None}
             given = free[execution_id] = Given(row, self._shape(plan), rows)
-            given.queued = [name[1:].decode() for name in islice(replies, next(replies))]
+            given.queued = _names(replies)
             given.read(replies)
 
     # -- between two checkpoints -------------------------------------------------------------------
 
-    async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
+    async def settle(
+        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
         answers = [Answer.UNKNOWN] * len(completions)
         shapes = await self._shapes_of([execution_id for execution_id, _, _ in completions])
         # Asked before, so that no time is after the one at which the script takes it.
@@ -417,19 +417,20 @@ class RedisStore:
         asked = [Move(taken[index][0], "", "", numbers=(taken[index][1], 0)) for index in gone]
         for index, (answer,) in zip(gone, await self._moved(_HAND_BACK, asked, _told()), strict=True):
             answers[index] = _ANSWERS[answer]
-        free: dict[str, Given] = {}
-        for given in await all_of(
-            [self._settle(partition, items, answers) for partition, items in by_partition.items()]
+        done: dict[str, Applied] = {}
+        behind = _by_execution(ahead)
+        for part in await all_of(
+            [self._settle(partition, items, behind, answers) for partition, items in by_partition.items()]
         ):
-            free.update(given)
+            done.update(part)
         last = {
             execution_id: index
             for index, (execution_id, _, _) in enumerate(completions)
             if answers[index] is Answer.YES
         }
         return [
-            free[execution_id].applied()
-            if last.get(execution_id) == index and execution_id in free
+            done[execution_id]
+            if last.get(execution_id) == index and execution_id in done
             else Applied(answer)
             for index, ((execution_id, _, _), answer) in enumerate(zip(completions, answers, strict=True))
         ]
@@ -438,17 +439,20 @@ class RedisStore:
         self,
         partition: int,
         items: Sequence[tuple[int, str, int, NodeRow, Shape]],
+        behind: Mapping[str, Sequence[tuple[Task, int]]],
         answers: list[Answer],
-    ) -> dict[str, Given]:
-        keys = self._redis.partitions[partition]
-        calls = settle_calls(items)
+    ) -> dict[str, Applied]:
+        keys, joint = self._redis.partitions[partition], self._joint
+        calls = settle_calls(items, ahead=behind, sent=joint)
         now = self._now()
+        told = [call.all_arguments(now, self._ttl, queued=self._queued, sent=joint) for call in calls]
         replies = await self._redis.scripts(
-            [(_SETTLE, call.keys(keys), call.all_arguments(now, self._ttl)) for call in calls],
+            [(_SETTLE, call.all_keys(keys), arguments) for call, arguments in zip(calls, told, strict=True)],
             partition=partition,
         )
         shapes = {execution_id: shape for _, execution_id, _, _, shape in items}
         free: dict[str, Given] = {}
+        done: dict[str, Applied] = {}
         were_there = _note_answers(calls, replies, answers)
         # What was taken now is here as it was given.
         fresh: dict[str, dict[str, NodeRow]] = {}
@@ -459,16 +463,25 @@ class RedisStore:
             ids, values = call.execution_ids, iter(reply[len(call.indexes) :])
             for place in values:
                 execution_id = ids[place - 1]
-                packed, digest, kept = next(values), next(values).decode(), next(values)
+                packed, digest, kept, queued = next(values), next(values), next(values), _names(values)
+                if not packed:
+                    complete, _ = bool(next(values)), next(values)
+                    done[execution_id] = Applied(Answer.YES, (), complete, queued)
+                    continue
                 given = await self._input(execution_id, kept)
-                row = read_execution(execution_id, packed, digest=digest, given=given)
+                row = read_execution(execution_id, packed, digest=digest.decode(), given=given)
                 rows = fresh.get(execution_id, {})
                 one = free[execution_id] = Given(row, shapes[execution_id], dict(rows))
+                one.queued = queued
                 one.read(values)
         await self._complete(list(free.values()), partition)
-        taken = [execution_id for index, execution_id, *_ in items if answers[index] is Answer.YES]
+        taken = [
+            execution_id
+            for index, execution_id, *_ in items
+            if answers[index] is Answer.YES and execution_id not in done
+        ]
         await self._add_left_out(taken, free, partition)
-        return free
+        return done | {execution_id: one.applied() for execution_id, one in free.items()}
 
     async def _shapes_of(self, execution_ids: Sequence[str]) -> dict[str, Shape]:
         """Find out what the plans of executions are like, of those that are there."""
@@ -863,6 +876,18 @@ def _note_answers(
                 if answers[index] is not Answer.YES:
                     refused.add(index)
     return were_there
+
+
+def _by_execution(ahead: Sequence[tuple[Task, int]]) -> dict[str, list[tuple[Task, int]]]:
+    behind: dict[str, list[tuple[Task, int]]] = {}
+    for task, epoch in ahead:
+        behind.setdefault(task.execution_id, []).append((task, epoch))
+    return behind
+
+
+def _names(values: Iterator[Reply]) -> list[str]:
+    """Take the names of nodes out of a script's reply."""
+    return [name[1:].decode() for name in islice(values, next(values))]
 
 
 def _pass_over(values: Iterator[Reply]) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # An item, one of its units, and an unsettled row, as ``apply.lua`` and ``settle.lua`` read them.
 _APPLY, _SETTLE = struct.Struct("<IHdddBcdddBH"), struct.Struct("<IHdBH")
 _UNIT, _ROW = struct.Struct("<cH"), struct.Struct("<ddddd")
-# A task that goes behind an item: as doubles, so that no number from a wire is too large.
-_TASK = struct.Struct("<HHdddd")
+# A task that goes behind the items: as doubles, so that no number from a wire is too large.
+_TASK = struct.Struct("<Hdddd")
 # Fields that one call reads in all, and tasks that it queues.
 _MOST_FIELDS_IN_ALL = 2000
 _MOST_TASKS = 2 * MOST_ITEMS
@@ -84,14 +84,14 @@ class ApplyCall(Call):
         self._wanted.add(execution_id)
 
     def queue(self, task: Task, epoch: int, *, sent: bool) -> None:
-        """Have a task queued behind the last item, where there is room: it is in nobody's way elsewhere."""
+        """Have a task queued behind the items, where there is room: it is in nobody's way elsewhere."""
         wire = pack(task) if sent else b""
         if len(self._tasks) >= 3 * _MOST_TASKS or self.bytes + len(wire) > MOST_BYTES:
             return
         field = f".{task.node_id}"
         place = self.place(task.execution_id, (field,))
         numbers = (task.generation, task.attempt, epoch, self.lanes.place(task))
-        self._tasks += (_TASK.pack(len(self.indexes), place, *numbers), field, wire)
+        self._tasks += (_TASK.pack(place, *numbers), field, wire)
         self.bytes += len(wire)
 
     def has_room_for(self, execution_id: str, fields: int, size: int, tasks: int) -> bool:
@@ -162,17 +162,33 @@ def apply_calls(
     return calls
 
 
-def settle_calls(completions: Sequence[tuple[int, str, int, NodeRow, Shape]]) -> list[ApplyCall]:
-    """Make the calls for numbered completions, each (execution id, generation, row) with the plan's shape."""
+def settle_calls(
+    completions: Sequence[tuple[int, str, int, NodeRow, Shape]],
+    *,
+    ahead: Mapping[str, Sequence[tuple[Task, int]]],
+    sent: bool,
+) -> list[ApplyCall]:
+    """Make the calls for numbered completions, each (execution id, generation, row) with the plan's shape.
+
+    ``ahead``, ``sent``: as in ``apply_calls``.
+    """
     by_execution: dict[str, list[tuple[int, int, NodeRow, Shape]]] = {}
     for index, execution_id, generation, row, shape in completions:
         by_execution.setdefault(execution_id, []).append((index, generation, row, shape))
     calls = [ApplyCall()]
     for execution_id, own in by_execution.items():
+        tasks = ahead.get(execution_id, ())
+        parts = 0
         for index, generation, row, shape in own:
             for units in _pieces([row], shape, taken=True):
                 header = partial(_settle_header, generation, len(units))
-                _room_for(calls, execution_id, units, 0).add(index, execution_id, header, [], units)
+                call = _room_for(calls, execution_id, units, len(tasks))
+                call.add(index, execution_id, header, [], units)
+                parts += 1
+        # A call does not know what another one was refused.
+        if len(calls[-1].of_execution[execution_id]) == parts:
+            for task, epoch in tasks:
+                calls[-1].queue(task, epoch, sent=sent)
         calls[-1].give_free(execution_id)
     return calls
 

@@ -16,11 +16,11 @@ from weft.core.outcome import completion, settled_row
 from weft.core.snapshot import Settlement
 from weft.core.time import micros
 from weft.store.contract import Answer, Applied, StateStore
-from weft.testing.store_contract import expired, in_flight, phases
+from weft.testing.store_contract import as_seen_before, expired, in_flight, phases, start
 from weft.testing.walk import WORKER, Walk, node, nonce, workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from weft.clock import VirtualClock
     from weft.core.event import Event
@@ -82,6 +82,45 @@ class CheckpointContract:
         applied = await walk.store.settle(rows)
         assert [one.answer for one in applied] == [Answer.YES, Answer.YES]
         assert [[free.node_id for free in one.free] for one in applied] == [[], ["c"]]
+
+    async def test_what_a_completion_makes_free_is_queued_with_it(
+        self, new_run: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_run("a", node("b", "a"), node("c", "a"), node("d", "a", "z"), "z")
+        await walk.begin()
+        event = await completed(walk, "a")
+        (applied,) = await settle_ahead(walk, [event], ["b", "d"])
+        assert (list(applied.queued), [one.node_id for one in applied.free]) == (["b"], ["c"])
+        assert (await phases(walk))["b"] == "queued"
+        # Told once more, as after a crash: it is on its way already.
+        (applied,) = await settle_ahead(walk, [event], ["b"])
+        assert (list(applied.queued), [one.node_id for one in applied.free]) == ([], ["c"])
+        assert await start(walk, "b") is Answer.YES
+        if bench.sent is not None:
+            assert [task.node_id for task in await bench.sent()] == ["a", "z", "b"]
+
+    async def test_a_join_is_queued_with_the_last_of_several_completions(
+        self, new_run: Callable[..., Walk]
+    ) -> None:
+        walk = new_run("a", "b", node("c", "a", "b"))
+        await walk.begin()
+        first, second = await settle_ahead(walk, [await completed(walk, name) for name in ("a", "b")], ["c"])
+        assert (first, second) == (Applied(Answer.YES), Applied(Answer.YES, (), False, ["c"]))
+        assert await start(walk, "c") is Answer.YES
+
+    async def test_where_a_completion_is_not_taken_nothing_goes_behind_the_others(
+        self, new_run: Callable[..., Walk]
+    ) -> None:
+        last = node("c", "a", "b", trigger_rule="all_done")
+        walk = new_run("a", "b", last, failure_policy="continue")
+        await walk.begin()
+        events = [await completed(walk, name) for name in ("a", "b")]
+        await asked(walk, await walk.failed("b"))
+        applied = await settle_ahead(walk, events, ["c"])
+        # The task was made of a result of b that does not count.
+        assert [one.answer for one in applied] == [Answer.YES, Answer.REFUSED]
+        assert [list(one.queued) for one in applied] == [[], []]
+        assert [[free.node_id for free in one.free] for one in applied] == [["c"], []]
 
     async def test_a_result_of_an_older_attempt_is_refused(self, new_run: Callable[..., Walk]) -> None:
         walk = new_run("a", node("b", "a"))
@@ -323,6 +362,16 @@ async def completed(walk: Walk, node_id: str, output: Json = None) -> NodeComple
 async def settle(walk: Walk, event: NodeCompleted) -> Applied:
     (applied,) = await walk.store.settle([(walk.execution_id, event.generation, settled_row(event))])
     return applied
+
+
+async def settle_ahead(
+    walk: Walk, events: Sequence[NodeCompleted], names: Sequence[str]
+) -> Sequence[Applied]:
+    """Let the store have completions, with the tasks of these nodes."""
+    row = await walk.execution()
+    tasks = [(walk.task(as_seen_before(walk, row, name)), row.epoch) for name in names]
+    rows = [(walk.execution_id, event.generation, settled_row(event)) for event in events]
+    return await walk.store.settle(rows, tasks)
 
 
 async def take(walk: Walk, node_id: str, output: Json = None) -> Applied:

@@ -1,5 +1,6 @@
 -- Merge the journal's rows into executions, and queue tasks of nodes that are free then; answer with all free nodes of
--- each. One that has ended is let go. (state, queued, given, merge, closed)
+-- each. One that has ended is let go. (state, queued, ahead, given, merge,
+-- closed)
 -- ARGV: as in closed; for each execution the number of fields to read, and these; the number of settlements. For each: how many
 --   arguments follow, execution, generation, epoch, seq, whether to give the free nodes, state, unsettled, deadline (0
 --   none), updated at, whether it is committed at checkpoints, number of units; row ('' not to be merged); the units, each
@@ -7,8 +8,7 @@
 --     s; name, outcome, output ('' none of its own), children    a settled row
 --     c; name, children                                          more children of a settled row
 --     u; name; attempt, not before, failures, losses, issued     an unsettled row
---   Then, where there are such tasks: as in queued; for each the settlement behind which it goes, execution, generation,
---   attempt, epoch and lane; name, task.
+--   Then as in ahead.
 -- Reply: an answer for each settlement, WAS_GONE where there was nothing to let go; then for each execution whose free nodes are to be given: execution, seq,
 --   row ('' as given), how many were queued and their names, and these.
 
@@ -117,20 +117,10 @@ for item = 1, number() do
       UNITS[kind](ex, children)
     end
   end
+  ex.refused = ex.refused or reply[item] ~= YES
   cursor = at + 1 + length
 end
-if cursor <= #ARGV then
-  read_lanes()
-  for at = cursor, #ARGV, 3 do
-    local item, index, generation, attempt, epoch, lane = unpacked('<I2I2dddd', ARGV[at])
-    local ex, name = executions[index], ARGV[at + 1]
-    if reply[item] == YES and move_to_queued(ex, name, generation, attempt, epoch, lane, ARGV[at + 2]) == YES then
-      ex.queued = ex.queued or {}
-      ex.queued[#ex.queued + 1] = name
-    end
-  end
-  send_queued()
-end
+queue_ahead()
 write_closed()
 flush()
 for index = 1, execution_count do
@@ -139,11 +129,7 @@ for index = 1, execution_count do
     reply[#reply + 1] = index
     reply[#reply + 1] = ex[SEQ]
     reply[#reply + 1] = ex.row_given and '' or read(ex, 'x')
-    local queued = ex.queued or {}
-    reply[#reply + 1] = #queued
-    for place = 1, #queued do
-      reply[#reply + 1] = queued[place]
-    end
+    tell_queued(ex, reply)
     give(ex, reply)
   end
 end

@@ -1,11 +1,14 @@
--- Take completions that the journal has not; answer with all free nodes of each execution. (state, given, merge)
+-- Take completions that the journal has not, and queue tasks of nodes that are free then; answer with all free nodes of
+-- each execution. (state, queued, ahead, given, merge)
 -- ARGV: for each execution the number of fields to read, and these; the number of completions. For each: how many
 --   arguments follow, execution, generation, whether to give the free nodes, number of units; the units, each with the
 --   number of its children:
 --     t; name, outcome, output ('' none of its own), children
 --     c; name, children
--- Reply: an answer for each (WAS_THERE: it was taken before); then for each execution whose free nodes are to be given: execution, row, digest, input
---   (nil: elsewhere), and these.
+--   Then as in ahead.
+-- Reply: an answer for each (WAS_THERE: it was taken before); then for each execution whose free nodes are to be given:
+--   execution; row, digest, input (nil: elsewhere), where there are free nodes; how many were queued and their names; and
+--   these.
 local WAS_THERE = 5
 
 local function take(ex, children)
@@ -63,18 +66,24 @@ for item = 1, number() do
       end
     end
   end
-  ex.wanted = ex.wanted or (wanted == 1 and (answer == YES or answer == WAS_THERE))
+  local is_taken = answer == YES or answer == WAS_THERE
+  ex.wanted = ex.wanted or (wanted == 1 and is_taken)
+  ex.refused = ex.refused or not is_taken
   reply[item] = answer
   cursor = at + 1 + length
 end
+queue_ahead()
 flush()
 for index = 1, execution_count do
   local ex = executions[index]
   if ex.wanted then
     reply[#reply + 1] = index
-    reply[#reply + 1] = read(ex, 'x')
-    reply[#reply + 1] = read(ex, 'h')
-    reply[#reply + 1] = read(ex, 'i')
+    -- Where nothing is free, nobody asks for more of it.
+    local has_free = ex[FREE] > 0
+    reply[#reply + 1] = has_free and read(ex, 'x') or ''
+    reply[#reply + 1] = has_free and read(ex, 'h') or ''
+    reply[#reply + 1] = has_free and read(ex, 'i')
+    tell_queued(ex, reply)
     give(ex, reply)
   end
 end

@@ -215,6 +215,8 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "checkpoint: outcomes recorded",
         "checkpoint: nothing left unsettled",
         "checkpoint: put in front",
+        "settle: a task goes with it",
+        "settle: a task would follow on a refusal",
         "settle: already here",
         "settle: of a strict execution",
         "settle: of a superseded attempt",

@@ -253,11 +253,22 @@ class WatchedStore(MemoryStore):
                 hits["install: refused by the epoch" if is_life else "install: refused by the token"] += 1
         return answers
 
-    async def settle(self, completions: Sequence[tuple[str, int, NodeRow]]) -> Sequence[Applied]:
+    async def settle(
+        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Sequence[Applied]:
         hits = self._world.hits
         for execution_id, generation, row in completions:
             hits[f"settle: {self._fate(execution_id, generation, row)}"] += 1
-        answers = await super().settle(completions)
+        answers = await super().settle(completions, ahead)
+        hits["settle: a task goes with it"] += sum(len(answer.queued) for answer in answers)
+        refused = {
+            execution_id
+            for (execution_id, _, _), answer in zip(completions, answers, strict=True)
+            if answer.answer is not Answer.YES
+        }
+        hits["settle: a task would follow on a refusal"] += any(
+            task.execution_id in refused for task, _ in ahead
+        )
         if any(answer.complete for answer in answers):
             hits["checkpoint: nothing left unsettled"] += 1
         return answers

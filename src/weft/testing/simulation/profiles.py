@@ -203,6 +203,12 @@ PROFILES: dict[str, Profile] = {
     "checkpoint_control": Profile(
         checkpoints=True, kinds=("crash.api", "freeze.api", "freeze.orchestrator"), controls=5, rebuilds=True
     ),
+    "checkpoint_ahead": Profile(
+        checkpoints=True,
+        kinds=("flush", "mistaken_rebuild", "freeze.worker", "crash.orchestrator", "doubled"),
+        rebuilds=True,
+        sends_ahead=True,
+    ),
     "checkpoint_mixed": Profile(
         checkpoints=True,
         is_mixed=True,

@@ -2,8 +2,9 @@
 
 They come in waves of batches. Behind each wave, when nothing is left to do, it is noted what Redis,
 PostgreSQL and the processes hold. History is kept for some seconds only, so that what is removed has to keep
-pace with what comes. The first waves fill what there is to be filled: caches, the free space of tables, the
-marks that ended executions leave for a minute. Of the others, the first quarter is compared with the last.
+pace with what comes. The waves of the first minute and a half fill what there is to be filled: caches, the
+marks that ended executions leave for a minute, the free space of tables, which are vacuumed once a minute. Of
+the others, the first quarter is compared with the last.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 NODES = 1_000_000
 _WAVES = 20
-_WARM_UP = 4
+_WARM_UP_SECONDS = 90.0
 _BATCH = 1_000
 # So many batches at a time: while one is accepted, another runs.
 _SIDE_BY_SIDE = 2
@@ -59,6 +60,10 @@ class _Wave:
     nodes: int
     longest: int
     rest: Sample
+
+    @property
+    def is_warm_up(self) -> bool:
+        return self.rest.at <= _WARM_UP_SECONDS
 
     def __str__(self) -> str:
         rest = self.rest
@@ -100,8 +105,8 @@ class _Soak:
 
     def grown(self, what: Callable[[Sample], float]) -> float:
         """Say how many times as much is held at the end as at the beginning."""
-        waves = self.waves[_WARM_UP:]
-        quarter = len(waves) // 4
+        waves = [wave for wave in self.waves if not wave.is_warm_up] or self.waves
+        quarter = max(1, len(waves) // 4)
         first = median(what(wave.rest) for wave in waves[:quarter])
         return median(what(wave.rest) for wave in waves[-quarter:]) / max(first, 1)
 
@@ -202,7 +207,7 @@ def _figures(done: _Soak) -> Iterator[Figure]:
         ("Redis", [wave.rest.redis_connections for wave in waves]),
         ("PostgreSQL", [wave.rest.postgres_connections for wave in waves]),
     ):
-        more = connections[-1] - max(connections[:_WARM_UP])
+        more = connections[-1] - connections[0]
         # A process opens the few that it may have when it needs them.
         yield figure(f"connections to {server}, last - first", more, "", at_most(len(done.fleet.roles)))
     for role in done.fleet.roles:

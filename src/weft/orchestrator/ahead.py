@@ -6,6 +6,9 @@ the store in one call with the row, and the store moves it if the node is free b
 (paused, another attempt, another life of the store, a row not merged yet) the store refuses it, as it does
 every task, and the node is dispatched when it comes as free. Nothing rests on this but time: it saves a round
 trip between a node's end and the next one's start.
+
+Between two checkpoints the same goes for completions that the store is about to take: their tasks are moved
+if it takes all that came with them.
 """
 
 from __future__ import annotations

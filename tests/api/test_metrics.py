@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,11 +142,15 @@ async def test_retries_late_results_and_stopped_attempts_are_counted(play: Play)
     assert (await play.control(execution_id, "cancel")).status == 202
     await play.stage.publish_late(running)
     found = await counted(play)
+    async with asyncio.timeout(20):
+        # It is on its way to the orchestrator.
+        while found.get(("weft_results_discarded_total",)) != 1:
+            await asyncio.sleep(0.01)
+            found = await counted(play)
     assert found["weft_retries_total", "held"] == 1
     assert found["weft_attempts_total", "held", "failed"] == 1
     assert found["weft_attempts_total", "held", "cancelled"] == 2
     assert found["weft_nodes_settled_total", "held", "CANCELLED"] == 2
-    assert found["weft_results_discarded_total",] == 1
     assert again.context.attempt == 2
 
 

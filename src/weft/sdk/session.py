@@ -187,7 +187,7 @@ class Session:
         return replace(
             plan,
             conditions={
-                step_id: replace(expression, _run=partial(self._wants, step_id))
+                step_id: structs.replace(expression, _run=partial(self._wants, step_id))
                 for step_id, expression in plan.conditions.items()
             },
         )

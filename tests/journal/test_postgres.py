@@ -22,7 +22,7 @@ from weft.errors import (
     OutcomeUnknownError,
     UnstorableError,
 )
-from weft.journal import postgres_queries
+from weft.journal import postgres_changes, postgres_queries
 from weft.journal.contract import Claim, LetterQuery
 from weft.journal.postgres import PostgresJournal
 from weft.journal.postgres_schema import migrate
@@ -572,6 +572,22 @@ async def test_an_execution_of_a_known_definition_is_stored_in_one_round_trip(jo
             assert not begun.is_set()
             assert row == await journal.execution("second")
             assert [event.type for event in await journal.events("second")] == ["execution.created"]
+
+
+async def test_more_executions_than_a_statement_takes_are_stored_in_a_transaction(
+    journal_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FaultProxy(journal_url) as proxy:
+        async with opened(proxy.url) as journal:
+            await journal.submit([submission("first")])
+            monkeypatch.setattr(postgres_changes, "MAX_ROWS", 2)
+            begun = proxy.reset_on(b"BEGIN", delivered=False)
+            with pytest.raises(JournalError):
+                await journal.submit([submission(f"x{number}") for number in range(3)])
+            assert begun.is_set()
+            rows = await journal.submit([submission(f"x{number}") for number in range(3)])
+            assert [row.id for row in rows] == ["x0", "x1", "x2"]
+            assert [len(await journal.events(row.id)) for row in rows] == [1, 1, 1]
 
 
 async def test_rows_are_those_of_one_commit_and_few_take_one_round_trip(

@@ -72,6 +72,10 @@ async def run(
         monkeypatch.setattr(ports.store, "queue", told)
         execution_id = await engine.submit(compile_plan(document), document=document, input={"n": 7})
         assert (await engine.wait(execution_id)).state is ExecutionState.COMPLETED
+        # Nothing more is remembered of what is over.
+        async with asyncio.timeout(5):
+            while engine.orchestrator.known.get(execution_id) is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     monkeypatch.undo()
     made = [
         replace(
@@ -207,7 +211,24 @@ def test_what_an_epoch_has_left_behind_is_forgotten() -> None:
     assert rows_of(known, "x1") == set()
     found = known.get("x1")
     assert found is not None
-    assert found.execution.epoch == 2
+    assert found.epoch == 2
+
+
+def test_an_input_counts_by_its_size_and_a_large_one_is_not_kept() -> None:
+    known = Known(most_rows=40)
+    learn(known, "x1", "a", checkpoint=True, input=b" " * 20_000)
+    found = known.get("x1")
+    assert found is not None
+    assert found.execution is not None
+    # What is recorded comes with its execution, which need not be kept.
+    for name, at_checkpoints, size in (("x2", False, 20_000), ("x3", True, 100_000)):
+        learn(known, name, "a", checkpoint=at_checkpoints, input=b" " * size)
+        found = known.get(name)
+        assert found is not None
+        assert (found.execution, set(found.rows)) == (None, {"a"})
+    assert rows_of(known, "x1") == {"a"}
+    learn(known, "x4", checkpoint=True, input=b" " * 20_000)
+    assert [rows_of(known, name) for name in ("x1", "x2", "x3", "x4")] == [None, {"a"}, {"a"}, set()]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The one language of conditions and templates.
 
 The syntax is Jinja's, and Jinja's parser reads it (``syntax``); nothing is ever rendered or run by Jinja. Its
-tree is compiled, over an allow-list of node types, to closures that know JSON values and nothing else
+tree is compiled, over an allow-list of node types, to calls that know JSON values and nothing else
 (``compiler``, ``path``, ``operators``, ``filters``): no expression and no data can reach Python. Cost is
 bounded when the source is read, and by a ``Budget`` that each operation pays from before it runs.
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # Only short sources are worth keeping, and they bound what the cache can hold.
 _CACHED_EXPRESSIONS = 8_192
 _LONGEST_CACHED_SOURCE = 512
-
 
 NO_NAMES: frozenset[str] = frozenset()
 

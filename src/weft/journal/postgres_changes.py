@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # From so many rows on COPY is quicker, though it takes round trips of its own. And no statement is to take
 # longer than a moment.
 _COPIED_ROWS = 1_000
-_MAX_ROWS = 5_000
+MAX_ROWS = 5_000
 
 
 class Piece:
@@ -161,7 +161,7 @@ async def write_if_current(
         events = [rows.event_values(numbers[event.execution], event) for event in changes.events]
         plain, new, changed = _node_values(changes, stored, numbers)
         counted, moved = _progress_values(changes, before, numbers)
-        if len(events) > _MAX_ROWS or len(plain) + len(new) + len(changed) > _MAX_ROWS:
+        if len(events) > MAX_ROWS or len(plain) + len(new) + len(changed) > MAX_ROWS:
             return None
         versions = sorted((numbers[id_], row.seq, row.epoch) for id_, row in before.items())
         pieces: dict[Piece, list[Values]] = {
@@ -226,9 +226,9 @@ async def write(
     if len(new) >= _COPIED_ROWS:
         await _copy(connection, "nodes", rows.NODE, new)
         new = []
-    while len(changed) > _MAX_ROWS:
-        await run(connection, {_PUT_NODES: changed[:_MAX_ROWS]})
-        changed = changed[_MAX_ROWS:]
+    while len(changed) > MAX_ROWS:
+        await run(connection, {_PUT_NODES: changed[:MAX_ROWS]})
+        changed = changed[MAX_ROWS:]
     await run(
         connection,
         {
@@ -279,9 +279,9 @@ def _node_values(
 
 
 async def _copy(connection: Connection, table: str, columns: Columns, new: Sequence[Values]) -> None:
-    for start in range(0, len(new), _MAX_ROWS):
+    for start in range(0, len(new), MAX_ROWS):
         await connection.copy_records_to_table(
-            table, records=new[start : start + _MAX_ROWS], columns=columns.names
+            table, records=new[start : start + MAX_ROWS], columns=columns.names
         )
 
 
@@ -296,15 +296,15 @@ async def add_executions(
     with storing():
         labels = [values for row in _in_order(changes) for values in rows.label_values(row)]
     numbers: dict[str, int] = {}
-    for start in range(0, len(values), _MAX_ROWS):
-        some = values[start : start + _MAX_ROWS]
+    for start in range(0, len(values), MAX_ROWS):
+        some = values[start : start + MAX_ROWS]
         with storing():
             parameters = rows.NEW_EXECUTION.parameters(some)
         found = await connection.fetch(_SUBMIT, *parameters)
         numbers.update((id_, number) for number, id_ in found)
     if len(numbers) == len(values):
-        for start in range(0, len(labels), _MAX_ROWS):
-            await connection.execute(_LABEL, *rows.LABEL.parameters(labels[start : start + _MAX_ROWS]))
+        for start in range(0, len(labels), MAX_ROWS):
+            await connection.execute(_LABEL, *rows.LABEL.parameters(labels[start : start + MAX_ROWS]))
     return numbers
 
 

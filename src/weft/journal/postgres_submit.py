@@ -52,7 +52,8 @@ class Submitter:
     async def submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any]:
         """Store the executions of each call: all of them, or none where the call is refused."""
         now = self._clock.time()
-        if now is not None and all(_is_plain(call) for call in calls):
+        are_few = sum(len(call.submissions) for call in calls) <= changes.MAX_ROWS
+        if now is not None and are_few and all(_is_plain(call) for call in calls):
             answers = await self._submit_alone(transaction, calls, now)
             if answers is not None:
                 return answers

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
 # Of a wider execution, places are scarce: there, who became free first goes first.
 _MOST_NODES = 200
-# So many rows are remembered in all, and none with a larger output.
+# So many rows are remembered in all, an input counting as many as it has kilobytes, and none that are larger.
 _MOST_ROWS = 20_000
 _MOST_OUTPUT_BYTES = 1024
+_MOST_INPUT_BYTES = 64 * 1024
 
 _NO_ROWS: Mapping[str, NodeRow] = {}
 
@@ -49,9 +50,13 @@ _NO_ROWS: Mapping[str, NodeRow] = {}
 class _Known(msgspec.Struct, gc=False):
     """An execution that is not over, and rows of its completed nodes."""
 
-    execution: ExecutionRow
+    epoch: int
     plan: Plan
+    # Only between checkpoints: what is recorded comes with its execution.
+    execution: ExecutionRow | None
     rows: dict[str, NodeRow]
+    # As how many rows the execution itself counts.
+    size: int
 
 
 class Known:
@@ -74,11 +79,14 @@ class Known:
         if not (plan.has_joins or execution.checkpoint):
             return
         known = self._executions.get(execution.id)
-        if known is None or known.execution.epoch != execution.epoch:
+        if known is None or known.epoch != execution.epoch:
             # What the store had taken may be lost with it, and be something else now.
             self.forget(execution.id)
-            self._executions[execution.id] = _Known(execution, plan, {})
-            self._count += 1
+            is_kept = execution.checkpoint and len(execution.input) <= _MOST_INPUT_BYTES
+            size = 1 + (len(execution.input) // 1024 if is_kept else 0)
+            kept = execution if is_kept else None
+            self._executions[execution.id] = _Known(execution.epoch, plan, kept, {}, size)
+            self._count += size
         while self._count > self._most_rows:
             self.forget(next(iter(self._executions)))
 
@@ -93,7 +101,7 @@ class Known:
     def forget(self, execution_id: str) -> None:
         known = self._executions.pop(execution_id, None)
         if known is not None:
-            self._count -= 1 + len(known.rows)
+            self._count -= known.size + len(known.rows)
 
 
 # What has come now: an execution, its plan, and a row of it that is new (None: it was started).
@@ -131,8 +139,9 @@ def foresee_taken(
     rows: dict[str, dict[str, NodeRow]] = {}
     for execution_id, generation, row in completions:
         known = orchestrator.known.get(execution_id)
-        if known is not None and known.execution.generation == generation:
-            news.append((known.execution, known.plan, row))
+        execution = None if known is None else known.execution
+        if known is not None and execution is not None and execution.generation == generation:
+            news.append((execution, known.plan, row))
             rows.setdefault(execution_id, {})[row.node_id] = row
     return _tasks(news, rows, orchestrator)
 

@@ -57,7 +57,7 @@ async def settle(completions: Sequence[NodeCompleted], orchestrator: Orchestrato
             complete.append(execution_id)
     if queued:
         await send([task for task, _ in ahead if (task.execution_id, task.node_id) in queued], ports)
-    for node in free:
+    for node in free if ports.sends_ahead else ():
         # Somebody else has seen its start.
         if is_foreseen(node.execution, node.plan):
             orchestrator.known.learn(node.execution, node.plan)

@@ -132,6 +132,15 @@ MUTANTS = (
         "a result that was recorded before a crash is not applied when it comes again",
     ),
     Mutant(
+        "blobs_of_another_batch",
+        f"{_ORCHESTRATOR}.dispatch:_carry_out",
+        "payloads.value_of(row, blobs)",
+        "payloads.value_of(row, payloads._latest)",
+        "collectors",
+        600,
+        "of two batches the second replaces the large outputs that the first is reading",
+    ),
+    Mutant(
         "finish_apart",
         f"{_LEDGER}._finish_if_settled",
         "if execution.unsettled > 0 or execution.state in TERMINAL:",

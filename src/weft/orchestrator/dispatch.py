@@ -60,7 +60,7 @@ async def _carry_out(
 ) -> Sequence[str]:
     """Decide free nodes once; give the executions of which some went to a line."""
     ports, payloads = orchestrator.ports, orchestrator.payloads
-    await payloads.fetch((row for node in free for row in node.seen.values()), ports.journal)
+    blobs = await payloads.fetch((row for node in free for row in node.seen.values()), ports.journal)
     max_bytes = ports.bounds.max_payload_bytes
     wanted: list[tuple[FreeNode, DispatchNode]] = []
     for node in free:
@@ -70,7 +70,7 @@ async def _carry_out(
         decision = decide(
             view,
             decode=payloads.decode,
-            value_of=payloads.value_of,
+            value_of=lambda row: payloads.value_of(row, blobs),
             max_bytes=max_bytes,
             settled=orchestrator.cascades.known(node.execution.id, node.execution.generation),
         )

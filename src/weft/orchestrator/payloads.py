@@ -14,13 +14,14 @@ from weft.core.payload import decode
 from weft.core.state import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from weft.core.row import NodeRow
     from weft.journal.contract import Journal
 
 _WORTH_REMEMBERING = 4096
 _MOST_BYTES = 64 * 1024 * 1024
+_NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class Payloads:
@@ -28,7 +29,8 @@ class Payloads:
         # By identity: the payload is kept too, so that its id is not given to another.
         self._decoded: OrderedDict[int, tuple[bytes, Any]] = OrderedDict()
         self._bytes = 0
-        self._blobs: dict[str, bytes] = {}
+        # The blobs of the batch that was fetched last: the next one often needs the same.
+        self._latest: Mapping[str, bytes] = _NO_BLOBS
 
     def decode(self, payload: bytes) -> Any:
         if len(payload) < _WORTH_REMEMBERING:
@@ -45,24 +47,25 @@ class Payloads:
             self._bytes -= len(dropped)
         return value
 
-    def value_of(self, row: NodeRow) -> NodeValue:
-        """Make of a settled row what an expression sees of it."""
+    def value_of(self, row: NodeRow, blobs: Mapping[str, bytes] = _NO_BLOBS) -> NodeValue:
+        """Return what an expression sees of a settled row; ``blobs``: those fetched for its batch."""
         output = None
         if row.state is NodeState.COMPLETED:
-            payload = row.output if row.blob is None else self._blobs[row.blob]
+            payload = row.output if row.blob is None else blobs[row.blob]
             assert payload is not None
             output = self.decode(payload)
         return NodeValue(state=str(row.state), output=output, error=row.error, reason=row.reason)
 
-    async def fetch(self, rows: Iterable[NodeRow], journal: Journal) -> None:
-        """Have the blobs of these rows at hand, and no others."""
+    async def fetch(self, rows: Iterable[NodeRow], journal: Journal) -> Mapping[str, bytes]:
+        """Return the blobs of a batch's rows. They belong to the batch: collectors fetch side by side."""
         names = {row.blob for row in rows if row.blob is not None}
+        # A mapping is replaced and never changed: whoever has one keeps all of it.
+        latest = self._latest
         if not names:
-            if self._blobs:
-                self._blobs = {}
-            return
-        # While the journal is asked, another batch may put its own in place of these.
-        at_hand = self._blobs
-        missing = [name for name in sorted(names) if name not in at_hand]
-        found = await journal.blobs(missing) if missing else {}
-        self._blobs = {name: found.get(name) or at_hand[name] for name in names}
+            self._latest = _NO_BLOBS
+            return _NO_BLOBS
+        missing = [name for name in sorted(names) if name not in latest]
+        found = await journal.blobs(missing) if missing else _NO_BLOBS
+        blobs = {name: found.get(name) or latest[name] for name in names}
+        self._latest = blobs
+        return blobs

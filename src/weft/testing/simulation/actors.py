@@ -28,9 +28,17 @@ if TYPE_CHECKING:
     from weft.testing.simulation.world import World
 
 
-async def orchestrate(world: World, actor: Actor) -> None:
-    orchestrator = Orchestrator(world.ports(actor), name=actor.name)
+async def collects(world: World, actor: Actor) -> None:
+    """Run one collector of an orchestrator; the other collectors of its process share the orchestrator."""
+    process = actor.process
+    if process.memory is None:
+        process.memory = Orchestrator(world.ports(actor), name=actor.name)
+    orchestrator: Orchestrator = process.memory
     while True:
+        if orchestrator.reading.locked():
+            # The lock would wait on an event loop, and there is none.
+            await Step("idle", pace.WAIT_TO_READ_SECONDS)
+            continue
         try:
             await collect(orchestrator, limit=world.batch, wait_seconds=0)
         except (JournalError, PortError):
@@ -118,7 +126,7 @@ async def work(world: World, actor: Actor) -> None:
                     world.invariants.took(task)
                     seconds = min(world.rng.choice(pace.WORK_SECONDS), task.timeout_seconds)
                     ends_at = world.scheduler.now + micros(seconds)
-                    is_large = world.profile.has_blobs and world.rng.random() < 0.2
+                    is_large = world.profile.has_blobs and world.rng.random() < world.large
                     hand.append(_InHand(task, held, ends_at, is_large=is_large))
             await _report(world, ports, hand)
             if world.scheduler.now >= beat_at:

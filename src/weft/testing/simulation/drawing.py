@@ -21,6 +21,7 @@ _EARLY = [str(TriggerRule.ONE_SUCCESS), str(TriggerRule.ONE_FAILED)]
 _CONDITIONS = ["true", "false", "input.draw > 0.5", "input.missing > 1"]
 # Small graphs reach most of what there is, at a fraction of the steps; some are larger.
 _SIZES = [2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 9, 14]
+_LARGE_SIZES = [9, 14, 20]
 # One of these rates is set, the other tag is unlimited.
 TAGS = ("limited", "unlimited")
 
@@ -34,7 +35,7 @@ def draw_definition(
         return rng.random() < (much if trait in more else otherwise)
 
     nodes: list[dict[str, Any]] = []
-    size = rng.choice(_SIZES)
+    size = rng.choice(_LARGE_SIZES if "nodes" in more else _SIZES)
     density = rng.choice([0.25, 0.45, 0.7])
     for index in range(min(size, most_nodes or size)):
         parents = [node["id"] for node in nodes if rng.random() < density]
@@ -58,7 +59,7 @@ def draw_definition(
         }
         if parents and is_more("early", 0.5, 0.8):
             node["trigger_rule"] = rng.choice(_EARLY if is_more("early", 0.1, 0.7) else _RULES)
-        if rng.random() < 0.15:
+        if is_more("skips", 0.15, 0.3):
             node["condition"] = rng.choice(_CONDITIONS)
         if rng.random() < 0.02:
             node["config"]["fails"] = "{{ input.missing }}"
@@ -74,9 +75,10 @@ def draw_definition(
         if rng.random() < 0.1:
             node["queue"] = "other"
         nodes.append(node)
+    policy = "fail_fast" if "skips" in more else "continue"
     definition: dict[str, Any] = {
         "name": f"drawn-{number}",
-        "failure_policy": rng.choice(["fail_fast", "continue", "continue"]),
+        "failure_policy": rng.choice(["fail_fast", "continue", policy]),
         "nodes": nodes,
     }
     if is_more("places", 0.25, 0.7):

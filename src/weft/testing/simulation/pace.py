@@ -16,6 +16,8 @@ CHECKPOINT_SECONDS = 4.0
 SHORTEST_SWEEP_SECONDS = 0.2
 GRACE_SECONDS = 6.0
 PAUSE_AFTER_ERROR_SECONDS = 0.5
+# How long a collector waits while another of its process reads.
+WAIT_TO_READ_SECONDS = 0.005
 SLOTS = 3
 # How long a handler takes.
 WORK_SECONDS = (0.0, 0.0, 0.05, 0.5, 3.0, 8.0)

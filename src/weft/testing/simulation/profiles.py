@@ -67,7 +67,8 @@ class Profile:
     is_calm: bool = False
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
-    # What the workflows have more of: "at_most_once", "early", "timers", "places", "tags".
+    # What the workflows have more of: "at_most_once", "early", "timers", "places", "tags", "skips",
+    # "nodes"; and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -79,6 +80,8 @@ class Profile:
     is_mixed: bool = False
     # Whether tasks are sent with the rows that make their nodes ready.
     sends_ahead: bool = False
+    # How many batches an orchestrator takes at once: its collectors share its memory.
+    collectors: int = 1
 
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
@@ -97,7 +100,14 @@ _MESSAGES = ("doubled", "dropped", "delayed", "reordered")
 
 PROFILES: dict[str, Profile] = {
     "calm": Profile(is_calm=True, nets=frozenset()),
-    "ahead": Profile(is_calm=True, nets=frozenset(), sends_ahead=True),
+    "ahead": Profile(is_calm=True, nets=frozenset(), sends_ahead=True, collectors=2),
+    "collectors": Profile(
+        kinds=("reordered",),
+        nets=frozenset(),
+        is_calm=True,
+        collectors=2,
+        more=frozenset({"large", "skips", "nodes"}),
+    ),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),
     "limits": Profile(
@@ -149,7 +159,7 @@ PROFILES: dict[str, Profile] = {
         kinds=("flush", "mistaken_rebuild", "crash.worker"), rebuilds=True, more=frozenset({"at_most_once"})
     ),
     "skew": Profile(kinds=("skew",), controls=2, nets=frozenset({"free", "rebuild"}), is_calm=True),
-    "all": Profile(kinds=tuple(KINDS), controls=4, is_swarm=True, rebuilds=True),
+    "all": Profile(kinds=tuple(KINDS), controls=4, is_swarm=True, rebuilds=True, collectors=2),
     "swarm": Profile(
         kinds=(*_CRASHES, *_FREEZES, *_MESSAGES, "commit_unknown", "flush", "mistaken_rebuild"),
         controls=3,
@@ -163,6 +173,7 @@ PROFILES: dict[str, Profile] = {
         is_swarm=True,
         rebuilds=True,
         sends_ahead=True,
+        collectors=2,
         more=frozenset({"places"}),
     ),
     # -- DURABILITY=checkpoint ---------------------------------------------------------------------

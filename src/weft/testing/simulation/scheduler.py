@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
 
@@ -31,10 +31,26 @@ class Step:
         yield self
 
 
-class Actor:
-    """One process: its life is a coroutine, which a crash drops and a restart makes anew."""
+class Process:
+    """One or more loops that share a memory, and that die and stand still together."""
 
-    __slots__ = ("_coroutine", "_live", "clock", "kind", "lives", "name", "topic", "turn")
+    __slots__ = ("loops", "memory")
+
+    def __init__(self) -> None:
+        self.loops: list[Actor] = []
+        # What the loops share, made by the first of them; a crash drops it.
+        self.memory: Any = None
+
+    def crash(self) -> None:
+        self.memory = None
+        for loop in self.loops:
+            loop.crash()
+
+
+class Actor:
+    """One loop of a process: its life is a coroutine, which a crash drops and a restart makes anew."""
+
+    __slots__ = ("_coroutine", "_live", "clock", "kind", "lives", "name", "process", "topic", "turn")
 
     def __init__(
         self,
@@ -42,10 +58,13 @@ class Actor:
         kind: str,
         live: Callable[[Actor], Coroutine[Step, None, None]],
         clock: SimulatedClock,
+        process: Process,
     ) -> None:
         self.name = name
         self.kind = kind
         self.clock = clock
+        self.process = process
+        process.loops.append(self)
         self.lives = 0
         # Which entry of the heap is its own: one that it no longer waits for is passed over.
         self.turn = 0
@@ -90,6 +109,9 @@ class Scheduler:
 
     def schedule(self, actor: Actor, seconds: float, *, topic: str | None = None) -> None:
         """Let the actor go on after so long, or when the topic is told, if that is earlier."""
+        if actor.topic is not None:
+            self._waiting[actor.topic].pop(actor, None)
+            actor.topic = None
         actor.turn = turn = next(self._counter)
         at = self.now + int(seconds * MICROSECONDS)
         heapq.heappush(self._heap, (at, self.rng.random(), turn, actor))

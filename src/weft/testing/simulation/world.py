@@ -30,7 +30,7 @@ from weft.testing.simulation.pace import (
     TIDY_SECONDS,
 )
 from weft.testing.simulation.profiles import MOST_LOSSES, PROFILES, Profile
-from weft.testing.simulation.scheduler import Actor, Scheduler, SimulatedClock, Step
+from weft.testing.simulation.scheduler import Actor, Process, Scheduler, SimulatedClock, Step
 from weft.testing.simulation.table import Line, describe
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class World:
             self.scheduler.start + micros(rng.random() * 12) for _ in range(int(self.amounts["outage"]))
         ]
         self.mangles = any(self.amounts[kind] for kind in ("doubled", "dropped", "delayed", "reordered"))
+        self.large = 0.8 if "large" in profile.more else 0.2
         self._crash = {
             kind: self.amounts[f"crash.{kind}"] for kind in ("orchestrator", "sweeper", "worker", "api")
         }
@@ -208,18 +209,17 @@ class World:
 
     def run(self) -> Outcome:
         everybody = [
-            *(
-                self._actor(f"{kind}-{number}", kind, live)
-                for kind, live in (
-                    ("orchestrator", actors.orchestrate),
-                    ("sweeper", actors.sweeps),
-                    ("worker", actors.work),
-                )
-                for number in range(self.counts[kind])
-            ),
-            self._actor("api", "api", lambda world, actor: world.caller.live(actor)),
-            self._actor("network", "network", actors.carry),
+            actor
+            for kind, live, loops in (
+                ("orchestrator", actors.collects, self.profile.collectors),
+                ("sweeper", actors.sweeps, 1),
+                ("worker", actors.work, 1),
+            )
+            for number in range(self.counts[kind])
+            for actor in self._process(f"{kind}-{number}", kind, live, loops=loops)
         ]
+        everybody += self._process("api", "api", lambda world, actor: world.caller.live(actor))
+        everybody += self._process("network", "network", actors.carry)
         for actor in everybody:
             self.scheduler.schedule(actor, self.rng.random() * 0.01)
         violation = None
@@ -241,12 +241,13 @@ class World:
             self.about(),
         )
 
-    def _actor(self, name: str, kind: str, live: Any) -> Actor:
+    def _process(self, name: str, kind: str, live: Any, *, loops: int = 1) -> list[Actor]:
         clock = SimulatedClock(self.scheduler)
         skew = self.amounts["skew"]
         if skew:
             clock.offset = micros(self.drawing.uniform(-skew, skew))
-        return Actor(name, kind, lambda actor: live(self, actor), clock)
+        process = Process()
+        return [Actor(name, kind, lambda actor: live(self, actor), clock, process) for _ in range(loops)]
 
     def _is_over(self) -> bool:
         """Say whether nothing can happen any more: all is terminal and tidy, and nobody will bother it."""
@@ -274,14 +275,21 @@ class World:
             ):
                 self.fault(f"crash {kind} {step.name}")
                 self._note(actor, f"the process dies at {step.name}")
-                actor.crash()
-                return rng.random() * 3, None
+                actor.process.crash()
+                return self._stand_still(actor, rng.random() * 3)
             chance = self._freeze[kind]
             if chance and rng.random() < chance:
                 self.fault(f"freeze {kind}")
                 self._note(actor, f"stands still at {step.name}")
-                return LEASE_SECONDS * (1 + 2 * rng.random()), None
+                return self._stand_still(actor, LEASE_SECONDS * (1 + 2 * rng.random()))
         return step.seconds + rng.random() * 0.004, step.topic
+
+    def _stand_still(self, actor: Actor, seconds: float) -> tuple[float, None]:
+        """Let no loop of the actor's process go on for so long."""
+        for loop in actor.process.loops:
+            if loop is not actor:
+                self.scheduler.schedule(loop, seconds)
+        return seconds, None
 
     def ports(self, actor: Actor) -> Ports:
         skew = self.amounts["skew"]

@@ -1,0 +1,51 @@
+"""What an orchestrator remembers of payloads, and what belongs to one batch alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.core.payload import encode
+from weft.core.row import NodeRow
+from weft.core.state import NodeState
+from weft.journal.memory import MemoryJournal
+from weft.orchestrator.payloads import Payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class _CountingJournal(MemoryJournal):
+    """Counts the blobs that are read."""
+
+    def __init__(self) -> None:
+        super().__init__(now=lambda: 0, new_id=iter(map(str, range(100))).__next__)
+        self.read: list[str] = []
+
+    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        self.read += names
+        return await super().blobs(names)
+
+
+async def _large(journal: MemoryJournal, value: str) -> NodeRow:
+    blob = await journal.put_blob(encode(value, max_bytes=1000))
+    return NodeRow(node_id="a", state=NodeState.COMPLETED, blob=blob)
+
+
+async def test_a_batch_keeps_its_blobs_while_another_batch_fetches_its_own() -> None:
+    journal, payloads = _CountingJournal(), Payloads()
+    first, second = await _large(journal, "first"), await _large(journal, "second")
+    blobs = await payloads.fetch([first], journal)
+    others = await payloads.fetch([second], journal)
+    nothing = await payloads.fetch([], journal)
+    assert payloads.value_of(first, blobs).output == "first"
+    assert payloads.value_of(second, others).output == "second"
+    assert not nothing
+
+
+async def test_a_blob_that_the_next_batch_needs_too_is_read_once() -> None:
+    journal, payloads = _CountingJournal(), Payloads()
+    row, other = await _large(journal, "shared"), await _large(journal, "other")
+    first = await payloads.fetch([row], journal)
+    second = await payloads.fetch([row, other], journal)
+    assert journal.read == [row.blob, other.blob]
+    assert payloads.value_of(row, first).output == payloads.value_of(row, second).output == "shared"

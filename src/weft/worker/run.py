@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from weft.handlers.secrets import hidden, lookup
 from weft.worker.call import AttemptLost, Call, Caller
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from weft.core.task import Task
     from weft.handlers.registry import Registry
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.worker")
 
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
+
+T = TypeVar("T")
 
 
 class Runner:
@@ -51,8 +53,14 @@ class Runner:
         return iter(self.handlers())
 
     def instant(self, task: Task) -> bool:
-        """Say whether the task is done the moment it is asked for, without a wait."""
+        """True if the task's handler returns at once, without a wait."""
         return self._registry.kind(task.handler) is HandlerKind.INSTANT
+
+    def is_immediate(self, task: Task) -> bool:
+        """True if the whole attempt needs no wait: neither its config nor its output is in the journal."""
+        return (
+            self.instant(task) and task.config_blob is None and len(task.config) <= self._ports.inline_bytes
+        )
 
     def run_instant(self, task: Task, started_at: int) -> Result:
         """Run a task that cannot block: its output is its config, byte for byte, with secrets hidden."""
@@ -65,11 +73,12 @@ class Runner:
         return self._result(task, started_at, Completed(task.config))
 
     async def whole(self, task: Task) -> Task:
-        """Give a task with its config: a large one lies in the journal."""
-        if task.config_blob is None:
+        """Return the task with its config: a large config lies in the journal."""
+        name = task.config_blob
+        if name is None:
             return task
-        blobs = await self._ports.journal.blobs([task.config_blob])
-        return replace(task, config=blobs[task.config_blob], config_blob=None)
+        blobs = await _when_reachable(lambda: self._ports.journal.blobs([name]))
+        return replace(task, config=blobs[name], config_blob=None)
 
     async def run(self, task: Task, started_at: int) -> Result:
         """Run a task to its result. Cancelling this asks the handler to stop."""
@@ -90,20 +99,12 @@ class Runner:
         return self._result(task, started_at, outcome)
 
     async def small(self, result: Result) -> Result:
-        """Give a result that may travel: a large output is in the journal before anybody refers to it."""
-        if result.output is None or len(result.output) <= self._ports.inline_bytes:
+        """Return a result that may travel: a large output is in the journal before anybody refers to it."""
+        output = result.output
+        if output is None or len(output) <= self._ports.inline_bytes:
             return result
-        while True:
-            try:
-                name = await self._ports.journal.put_blob(result.output)
-            except UnstorableError:
-                raise
-            except JournalError as error:
-                # The work is done, and its lease holds: only the journal is to be waited for.
-                log.warning("journal.unavailable", extra={"error": str(error)})
-                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
-            else:
-                return replace(result, output=None, blob=name, output_bytes=len(result.output))
+        name = await _when_reachable(lambda: self._ports.journal.put_blob(output))
+        return replace(result, output=None, blob=name, output_bytes=len(output))
 
     def _without_secrets(self, outcome: Outcome, task: Task) -> Outcome:
         """Hide the secrets that a handler was given, wherever it repeats them."""
@@ -178,6 +179,21 @@ class Runner:
             charged=charged,
             seal=task.seal,
         )
+
+
+async def _when_reachable(step: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a call to the journal until the journal answers; whoever loses the attempt's lease cancels this.
+
+    The worker holds the lease meanwhile: an attempt is not lost because PostgreSQL is away.
+    """
+    while True:
+        try:
+            return await step()
+        except UnstorableError:
+            raise
+        except JournalError as error:
+            log.warning("journal.unavailable", extra={"error": str(error)})
+            await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
 
 
 def _secrets(task: Task) -> list[str]:

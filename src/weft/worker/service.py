@@ -202,8 +202,8 @@ class Worker:
         instant: list[Result] = []
         nonces: list[str] = []
         for task, held in started:
-            if self._runner.instant(task) and task.config_blob is None:
-                instant.append(await self._runner.small(self._runner.run_instant(task, held.started_at)))
+            if self._runner.is_immediate(task):
+                instant.append(self._runner.run_instant(task, held.started_at))
                 nonces.append(held.nonce)
             else:
                 self._held[held.nonce] = held

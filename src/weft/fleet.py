@@ -44,8 +44,9 @@ ROLES = frozenset({"api", "orchestrator", "worker"})
 
 # How often a server that is away, or a schema that is behind, is looked for.
 _LOOK_SECONDS = 1.0
-# How often the time is taken from the server.
+# How often the time is taken from the server, and how often it is asked for it then: one answer may be late.
 _FOLLOW_SECONDS = 10.0
+_FOLLOW_QUESTIONS = 5
 _OPENING = "it is not open yet"
 _AWAY = "it cannot be reached now; the log says why"
 
@@ -175,7 +176,7 @@ class Fleet:
         if self.metrics is not None:
             from weft.telemetry import watch_loop
 
-            watching = watch_loop(self.metrics, now=self._clock.begin, sleep=self._clock.sleep)
+            watching = watch_loop(self.metrics, now=self._clock.monotonic, sleep=self._clock.sleep)
             self._tasks.append(asyncio.create_task(watching, name="watch_loop"))
         return self
 
@@ -279,9 +280,10 @@ class Fleet:
 
     async def _follow(self) -> None:
         """Take the time from the server."""
-        asked_at = self._clock.begin()
-        seconds, micros = await self._redis.call("TIME")
-        self._clock.follow(int(seconds) * MICROSECONDS + int(micros), asked_at=asked_at)
+        for _ in range(_FOLLOW_QUESTIONS):
+            asked_at = self._clock.monotonic()
+            seconds, micros = await self._redis.call("TIME")
+            self._clock.follow(int(seconds) * MICROSECONDS + int(micros), asked_at=asked_at)
 
     def _hear(self, standings: Sequence[Standing]) -> None:
         if self.metrics is not None:

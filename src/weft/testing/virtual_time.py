@@ -113,6 +113,9 @@ class LoopClock:
     def now(self) -> int:
         return self._start + self._loop.micros
 
+    def monotonic(self) -> int:
+        return self._loop.micros
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -82,12 +82,6 @@ class Runner:
 
     async def run(self, task: Task, started_at: int) -> Result:
         """Run a task to its result. Cancelling this asks the handler to stop."""
-        began_at = self._ports.clock.now()
-        result = await self._run(task, started_at)
-        # Its start is by the store's clock; what it took, by ours.
-        return replace(result, finished_at=started_at + self._ports.clock.now() - began_at)
-
-    async def _run(self, task: Task, started_at: int) -> Result:
         try:
             outcome = await self.outcome(task)
         except AttemptLost as loss:

@@ -201,13 +201,13 @@ class Worker:
         started = await begin(deliveries, self._ports, worker=self.name)
         instant: list[Result] = []
         nonces: list[str] = []
-        for task, held in started:
+        for task, held, began_at in started:
             if self._runner.is_immediate(task):
                 instant.append(self._runner.run_instant(task, held.started_at))
                 nonces.append(held.nonce)
             else:
                 self._held[held.nonce] = held
-                self._running[held.nonce] = asyncio.create_task(self._run(task, held))
+                self._running[held.nonce] = asyncio.create_task(self._run(task, held, began_at))
         if instant:
             await self._ports.store.report(instant, nonces)
 
@@ -223,10 +223,10 @@ class Worker:
         started = await begin([TaskDelivery(0, task)], self._ports, worker=self.name)
         if not started:
             return False
-        ((task, held),) = started
+        ((task, held, began_at),) = started
         gone = self._waiting[held.nonce] = asyncio.get_running_loop().create_future()
         self._held[held.nonce] = held
-        running = self._running[held.nonce] = asyncio.create_task(self._run(task, held))
+        running = self._running[held.nonce] = asyncio.create_task(self._run(task, held, began_at))
         try:
             await asyncio.shield(gone)
         except asyncio.CancelledError:
@@ -235,13 +235,17 @@ class Worker:
             raise
         return True
 
-    async def _run(self, task: Task, held: Held) -> None:
+    async def _run(self, task: Task, held: Held, began_at: int) -> None:
+        """Run an attempt to its end; ``began_at``: its start, by this machine's monotonic clock."""
+        clock = self._ports.clock
         try:
             task = await self._runner.whole(task)
             if self._runner.instant(task):
                 result = self._runner.run_instant(task, held.started_at)
             else:
                 result = await self._runner.run(task, held.started_at)
+            # Its start is by the store's clock; what passed since then, by ours.
+            result = replace(result, finished_at=held.started_at + clock.monotonic() - began_at)
             result = await self._runner.small(result)
         except asyncio.CancelledError:
             self._let_go(held)
@@ -300,8 +304,13 @@ class Worker:
             self._free(nonce)
 
 
-async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str) -> list[tuple[Task, Held]]:
-    """Ask the store for each attempt; give those that are ours to run now."""
+async def begin(
+    deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
+) -> list[tuple[Task, Held, int]]:
+    """Ask the store for each attempt; return those that are ours to run now.
+
+    Each with its start by this machine's monotonic clock: with this clock its duration is measured.
+    """
     if not deliveries:
         return []
     tasks = [delivery.task for delivery in deliveries]
@@ -311,7 +320,12 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
         StartRequest(task.execution_id, task.generation, task.node_id, task.attempt, ports.new_id(), worker)
         for task in tasks
     ]
+    clock = ports.clock
+    asked_at = clock.monotonic()
     started = await _start(requests, ports)
+    answered_at = clock.monotonic()
+    # By how much the server's clock is ahead of the monotonic one.
+    ahead = clock.now() - answered_at
     await ports.transport.ack_tasks(worker, [delivery.id for delivery in deliveries])
     feed = ports.feed if ports.feed is not None and ports.feed.has_listeners() else None
     ours = []
@@ -329,7 +343,8 @@ async def begin(deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
                 task.queued_at,
                 start.at,
             )
-            ours.append((task, held))
+            # Between the question and its answer, however far off the clock is.
+            ours.append((task, held, min(max(start.at - ahead, asked_at), answered_at)))
             if feed is not None and feed.wanted(task.execution_id):
                 feed.tell([node_started(task, worker=worker, at=start.at)], namespace=task.namespace)
         elif start.answer is Answer.UNKNOWN:

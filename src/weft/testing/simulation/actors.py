@@ -122,7 +122,7 @@ async def work(world: World, actor: Actor) -> None:
                 deliveries = await ports.transport.fetch(
                     name, queues=None, limit=pace.SLOTS - len(hand), wait_seconds=0
                 )
-                for task, held in await begin(deliveries, ports, worker=name):
+                for task, held, _ in await begin(deliveries, ports, worker=name):
                     world.invariants.took(task)
                     seconds = min(world.rng.choice(pace.WORK_SECONDS), task.timeout_seconds)
                     ends_at = world.scheduler.now + micros(seconds)

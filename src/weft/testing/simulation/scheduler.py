@@ -171,5 +171,8 @@ class SimulatedClock:
     def now(self) -> int:
         return self._scheduler.now + self.offset
 
+    def monotonic(self) -> int:
+        return self._scheduler.now
+
     async def sleep(self, seconds: float) -> None:
         await Step("sleep", seconds)

@@ -18,6 +18,7 @@ from tests.fleet.proxied import proxied_fleet
 from tests.operation.calling import calling, layered
 from tests.operation.serving import PATIENCE_SECONDS
 from tests.operation.usage import cpu_seconds
+from tests.store.refusing import REFUSALS
 from tests.tracecheck import DrawnNode
 
 from weft.core.envelope import pack, unpack_task
@@ -216,6 +217,28 @@ async def test_without_redis_work_waits_and_the_api_does_what_it_can(fleet: Prox
 
 def working(fleet: ProxiedFleet) -> list[Any]:
     return [member for role in fleet.proxies for member in fleet.having(role)]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_what_runs_while_redis_refuses_writes_is_called_once(fleet: ProxiedFleet, refusal: str) -> None:
+    """F17: for longer than a lease no worker can renew one, and all of them live."""
+    graph = WIDE[:4]
+    before = len(fleet.service.calls)
+    fleet.service.hold()
+    execution = await fleet.api.start(definition(fleet, graph))
+    await fleet.service.came(before + len(graph))
+    begin, end = REFUSALS[refusal]
+    await asyncio.to_thread(begin, fleet.server)
+    await asyncio.sleep(2 * LEASE_SECONDS)
+    status, readiness, _ = await fleet.api.call("GET", "/readyz")
+    assert (status, readiness["checks"]["store"]["ok"]) == (503, False)
+    await asyncio.to_thread(end, fleet.server)
+    # Long enough for a sweep to find what expired meanwhile.
+    await asyncio.sleep(LEASE_SECONDS / 2)
+    fleet.service.release()
+    (shown,) = await fleet.check(execution, graph=graph)
+    assert {node["attempt"] for node in shown["nodes"]} == {1}
+    assert len(fleet.service.calls) == before + len(graph)
 
 
 # -- F19 -------------------------------------------------------------------------------------------------

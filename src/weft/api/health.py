@@ -109,12 +109,12 @@ async def _journal_fault(service: Service) -> str | None:
 async def _store_fault(service: Service) -> str | None:
     try:
         async with asyncio.timeout(LONGEST_SECONDS):
-            await service.ports.store.token()
+            await service.ports.store.check()
     except TimeoutError:
         return f"it did not answer within {LONGEST_SECONDS:g} s"
     except WeftError as error:
         log.warning("store.unavailable", extra={"error": str(error)})
-        return "it cannot be reached now, and work waits for it; the log says why"
+        return "it cannot be read or written now, and work waits for it; the log says why"
     return None
 
 

@@ -27,6 +27,7 @@ class Keys:
         "quarantine",
         "results",
         "server",
+        "swept",
         "tag",
         "timers",
         "token",
@@ -50,6 +51,8 @@ class Keys:
         self.free = base + "free"
         # Executions of which there are outcomes that the journal has not, by the time of the first.
         self.unrecorded = base + "unrecorded"
+        # When leases were last swept, and until when none expires.
+        self.swept = base + "swept"
         # How many nodes of all executions are not settled.
         self.unsettled = base + "unsettled"
         # Workers as they announce themselves, and when each was last heard of.

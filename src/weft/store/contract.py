@@ -206,6 +206,9 @@ class WorkerSight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateStore(Protocol):
+    async def check(self) -> None:
+        """Return if the store can be read and written now; raises StoreError otherwise."""
+
     async def token(self) -> str:
         """Give a word that is lost whenever the store's state is: it says which life of the store this is."""
 

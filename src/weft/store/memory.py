@@ -210,6 +210,9 @@ class MemoryStore:
 
     # -- life of an execution ----------------------------------------------------------------------
 
+    async def check(self) -> None:
+        """Memory is always there."""
+
     async def token(self) -> str:
         if self._token is None:
             self._token = self._new_id()

@@ -171,6 +171,14 @@ class RedisStore:
 
     # -- life of an execution ----------------------------------------------------------------------
 
+    async def check(self) -> None:
+        # One server of a cluster that is away is no reason to say that nothing works.
+        await all_that_answer([self._check(keys) for keys in self._redis.partitions])
+
+    async def _check(self, keys: Keys) -> None:
+        # A write that changes nothing, and that a server without memory or disk refuses as any other.
+        await self._redis.call("APPEND", keys.swept, "", partition=keys.partition)
+
     async def token(self) -> str:
         # Where there are several partitions each has a word of its own, and each may be lost by itself. One
         # that is away has none: nothing can be installed there now.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.core.time import micros
+from weft.errors import StoreError
 from weft.redis.script import load_script
 from weft.redis.waiting import all_that_answer
 from weft.store.contract import Due, Expired
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 # What one look lists of each kind, and how often it goes on where that was not all.
 _MOST_DUE = 1000
 _MOST_LOOKS = 10
+# How often a worker renews a lease while it lasts, with the default settings.
+_BEATS_OF_A_LEASE = 3
 
 _TIMED, _DUE = load_script("weft.store", "timed"), load_script("weft.store", "due", after=("state",))
 
@@ -48,30 +51,42 @@ class DueLooks:
         self._ttl = keep_seconds
         # How many executions with free nodes to pass over in the next look, by partition.
         self._passed_over: dict[int, int] = {}
+        # Partitions whose last look failed: Redis was away, silent, or refused to write.
+        self._failed: set[int] = set()
 
     async def look(self, *, idle_seconds: float) -> Due:
         found = _Found()
         await all_that_answer(
-            [self._due(keys, micros(idle_seconds), found) for keys in self._redis.partitions]
+            [self._swept(keys, micros(idle_seconds), found) for keys in self._redis.partitions]
         )
         next_at = min(found.next_at, default=None)
         return Due(list(found.woken), found.expired, list(found.deadlines), next_at)
 
+    async def _swept(self, keys: Keys, idle: int, found: _Found) -> None:
+        """Look at one partition, and remember whether that failed."""
+        try:
+            await self._due(keys, idle, found)
+        except StoreError:
+            self._failed.add(keys.partition)
+            raise
+        self._failed.discard(keys.partition)
+
     async def _due(self, keys: Keys, idle: int, found: _Found) -> None:
         partition = keys.partition
+        # A third of a lease is how long workers may be refused without a loss: they renew it three times. The
+        # pause between two sweeps counts as refusal only if this process saw one.
+        longest_gap = self._lease // _BEATS_OF_A_LEASE + (0 if partition in self._failed else idle)
         passed_leases, passed_free = 0, self._passed_over.get(partition, 0)
         for look in range(_MOST_LOOKS):
-            now, timers, leases, free, *nexts = await self._redis.script(
+            now, timers, leases, free, grace_until, *nexts = await self._redis.script(
                 _TIMED,
-                partition_keys(keys),
-                [self._now(), idle, _MOST_DUE, passed_leases, passed_free],
+                [*partition_keys(keys), keys.swept],
+                [self._now(), idle, _MOST_DUE, passed_leases, passed_free, self._lease, longest_gap],
                 partition=partition,
             )
             if not (timers or leases or free):
                 self._passed_over[partition] = 0
-                times = [int(float(at)) for at in nexts if at]
-                if times:
-                    found.next_at.append(max(min(times), now))
+                found.look_again(now, grace_until, *nexts)
                 return
             listed = len(found.expired)
             await self._look_at_due(keys, timers, leases, free, found)
@@ -80,17 +95,16 @@ class DueLooks:
             passed_free = passed_free + len(free) if len(free) == _MOST_DUE else 0
             self._passed_over[partition] = passed_free
             if look + 1 < _MOST_LOOKS and max(len(timers), len(leases), len(free)) < _MOST_DUE:
-                nexts = await self._nexts(keys)
-                if nexts:
-                    found.next_at.append(max(min(nexts), now))
+                found.look_again(now, grace_until, *await self._nexts(keys))
                 return
         # There is more than one look should take: the next is due at once.
         found.next_at.append(now)
 
-    async def _nexts(self, keys: Keys) -> list[int]:
+    async def _nexts(self, keys: Keys) -> list[bytes]:
+        """Return the times of the next lease and of the next timer; empty: there is none."""
         commands = [("ZRANGE", key, 0, 0, "WITHSCORES") for key in (keys.leases, keys.timers)]
         replies = checked(await self._redis.run(commands, partition=keys.partition))
-        return [int(float(reply[1])) for reply in replies if reply and reply[0] != b"!"]
+        return [reply[1] if reply and reply[0] != b"!" else b"" for reply in replies]
 
     async def _look_at_due(
         self,
@@ -135,6 +149,14 @@ class _Found:
         self.deadlines: dict[tuple[str, int], None] = {}
         self.expired: list[Expired] = []
         self.next_at: list[int] = []
+
+    def look_again(self, now: int, grace_until: int, lease: bytes, timer: bytes) -> None:
+        """Note when a partition is to be looked at again; before ``grace_until`` no lease expires."""
+        times = [int(float(timer))] if timer else []
+        if lease:
+            times.append(max(int(float(lease)), grace_until))
+        if times:
+            self.next_at.append(max(min(times), now))
 
     def take(self, execution_id: str, node_id: str, values: Iterator[Reply]) -> None:
         """Take what a script said of one timer, lease or execution."""

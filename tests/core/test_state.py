@@ -27,8 +27,12 @@ def test_only_a_retry_reopens_a_failed_or_cancelled_execution(state: ExecutionSt
 
 
 @pytest.mark.parametrize("state", [state for state in ExecutionState if state not in TERMINAL])
-def test_whatever_is_not_terminal_can_be_cancelled_and_can_fail(state: ExecutionState) -> None:
-    assert {ExecutionState.CANCELLED, ExecutionState.FAILED} <= EXECUTION_MOVES[state]
+def test_whatever_is_not_terminal_can_be_cancelled(state: ExecutionState) -> None:
+    assert ExecutionState.CANCELLED in EXECUTION_MOVES[state]
+
+
+def test_an_execution_ends_by_its_nodes_only_after_it_was_taken_up() -> None:
+    assert not {ExecutionState.COMPLETED, ExecutionState.FAILED} & EXECUTION_MOVES[ExecutionState.PENDING]
 
 
 @pytest.mark.parametrize("state", [state for state in NodeState if state not in SETTLED])

@@ -49,7 +49,16 @@ from weft.core.generation import may_have_started, plan_retry
 from weft.core.output import LoadBlob, execution_output
 from weft.core.readiness import has_failed
 from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
-from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState, Reason
+from weft.core.state import (
+    EXECUTION_MOVES,
+    ROW_MOVES,
+    SETTLED,
+    TERMINAL,
+    ExecutionState,
+    IllegalMoveError,
+    NodeState,
+    Reason,
+)
 from weft.core.time import micros
 from weft.errors import EvaluationError, PayloadError
 
@@ -175,7 +184,9 @@ class Ledger:
             if row.state is not None or row.issued == row.attempt:
                 continue
             if any(self._row(execution, name).state is None for name in plan.wanted[node_id]):
-                self._put(execution, replace(row, attempt=row.attempt + 1, generation=execution.generation))
+                self._put(
+                    execution, row, replace(row, attempt=row.attempt + 1, generation=execution.generation)
+                )
 
     # -- recording ---------------------------------------------------------------------------------
 
@@ -233,6 +244,9 @@ class Ledger:
             if verdict is Verdict.STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
                 self._discard(event, execution)
             return Standing(event, verdict, execution, plan, (row,), tuple(self.changes.events[start:]))
+        if execution.state is ExecutionState.PENDING:
+            # Something of it has run or was decided, so it was taken up: that record is lost, or on its way.
+            self._begin(execution, plan)
 
         match event:
             case NodeCompleted():
@@ -319,7 +333,7 @@ class Ledger:
             finished_at=finished_at,
             seq=seq,
         )
-        self._put(execution, done)
+        self._put(execution, row, done)
         execution.unsettled -= 1
         if event.cache_key is not None:
             ttl_seconds = plan.nodes[event.node_id].cache_ttl_seconds
@@ -365,7 +379,7 @@ class Ledger:
             finished_at=self._now,
             seq=seq,
         )
-        self._put(execution, done)
+        self._put(execution, row, done)
         execution.unsettled -= 1
         self._mark_handled(event.node_id, execution, plan)
         return (done,)
@@ -405,7 +419,7 @@ class Ledger:
             finished_at=finished_at,
             seq=seq,
         )
-        self._put(execution, again)
+        self._put(execution, row, again)
         return (again,)
 
     def _lost(self, event: AttemptLost, execution: ExecutionRow, row: NodeRow) -> tuple[NodeRow, ...]:
@@ -422,7 +436,7 @@ class Ledger:
             worker=event.worker,
             seq=seq,
         )
-        self._put(execution, again)
+        self._put(execution, row, again)
         return (again,)
 
     def _failed(
@@ -461,7 +475,7 @@ class Ledger:
             finished_at=finished_at if finished_at is not None else self._now,
             seq=seq,
         )
-        self._put(execution, failed)
+        self._put(execution, row, failed)
         execution.unsettled -= 1
         execution.failed += 1
         node = plan.nodes[event.node_id]
@@ -499,7 +513,7 @@ class Ledger:
 
     def _issued(self, execution: ExecutionRow, row: NodeRow) -> tuple[NodeRow, ...]:
         issued = replace(row, issued=row.attempt, generation=execution.generation)
-        self._put(execution, issued)
+        self._put(execution, row, issued)
         return (issued,)
 
     def _discard(self, event: NodeCompleted | AttemptFailed | NodeFailed, execution: ExecutionRow) -> None:
@@ -526,10 +540,13 @@ class Ledger:
     def _started(self, event: ExecutionStarted, execution: ExecutionRow, plan: Plan) -> Verdict:
         if execution.state is not ExecutionState.PENDING or event.generation != execution.generation:
             return Verdict.KNOWN
-        execution.state = ExecutionState.RUNNING
+        self._begin(execution, plan)
+        return Verdict.ACCEPTED
+
+    def _begin(self, execution: ExecutionRow, plan: Plan) -> None:
+        _move(execution, ExecutionState.RUNNING)
         self._start_clock(execution, plan)
         self._note(execution, "execution.started", state=ExecutionState.RUNNING)
-        return Verdict.ACCEPTED
 
     def _start_clock(self, execution: ExecutionRow, plan: Plan) -> None:
         execution.started_at = self._now
@@ -577,7 +594,7 @@ class Ledger:
             return Verdict.REFUSED
         if execution.state is ExecutionState.PAUSED:
             return Verdict.KNOWN
-        execution.state = ExecutionState.PAUSED
+        _move(execution, ExecutionState.PAUSED)
         self._note(execution, "execution.paused", state=ExecutionState.PAUSED, actor=event.actor)
         return Verdict.ACCEPTED
 
@@ -588,7 +605,7 @@ class Ledger:
             return Verdict.KNOWN
         # Paused before it was taken up: an orchestrator still has to start it.
         never_started = execution.started_at is None
-        execution.state = ExecutionState.PENDING if never_started else ExecutionState.RUNNING
+        _move(execution, ExecutionState.PENDING if never_started else ExecutionState.RUNNING)
         self._note(execution, "execution.resumed", state=execution.state, actor=event.actor)
         return Verdict.ACCEPTED
 
@@ -603,7 +620,7 @@ class Ledger:
         again = plan_retry(plan, rows, event.nodes).run
         execution.generation += 1
         execution.epoch += 1
-        execution.state = ExecutionState.RUNNING
+        _move(execution, ExecutionState.RUNNING)
         execution.unsettled = len(again)
         execution.output = execution.error = None
         self._start_clock(execution, plan)
@@ -620,7 +637,7 @@ class Ledger:
                 generation=execution.generation,
                 seq=seq,
             )
-            self._put(execution, fresh)
+            self._put(execution, old, fresh)
         # Every failed or cancelled node runs again; of the skipped, those that are decided anew.
         execution.failed = execution.cancelled = 0
         execution.skipped -= sum(rows[node_id].state is NodeState.SKIPPED for node_id in again)
@@ -704,7 +721,7 @@ class Ledger:
             finished_at=finished_at,
             seq=seq,
         )
-        self._put(execution, settled)
+        self._put(execution, row, settled)
         execution.unsettled -= 1
         if state is NodeState.SKIPPED:
             execution.skipped += 1
@@ -799,7 +816,7 @@ class Ledger:
         error: dict[str, Any] | None,
         actor: str | None = None,
     ) -> None:
-        execution.state = state
+        _move(execution, state)
         execution.error = error
         execution.finished_at = self._now
         self._note(execution, f"execution.{state.lower()}", state=state, error=error, actor=actor)
@@ -845,7 +862,12 @@ class Ledger:
                 return NodeRow(node_id=node_id)
         return row
 
-    def _put(self, execution: ExecutionRow, row: NodeRow) -> None:
+    def _put(self, execution: ExecutionRow, old: NodeRow, row: NodeRow) -> None:
+        # In line: the call would cost more than the check.
+        if row.state not in ROW_MOVES[old.state]:
+            raise IllegalMoveError(
+                f"node {row.node_id}: {old.state or 'unsettled'} → {row.state or 'unsettled'}"
+            )
         changed = self.changes.nodes.get(execution.id)
         if changed is None:
             changed = self.changes.nodes[execution.id] = {}
@@ -903,6 +925,12 @@ def _was_asked(event: NodeEvent, execution: ExecutionRow) -> bool:
     if isinstance(event, NodeCompleted):
         return 0 < event.asked <= execution.epoch
     return event.asked == execution.epoch
+
+
+def _move(execution: ExecutionRow, state: ExecutionState) -> None:
+    if state not in EXECUTION_MOVES[execution.state]:
+        raise IllegalMoveError(f"execution {execution.id}: {execution.state} → {state}")
+    execution.state = state
 
 
 def _is_recorded(event: NodeEvent, row: NodeRow) -> bool:

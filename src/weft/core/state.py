@@ -1,6 +1,7 @@
 """The states of nodes and executions, and the only moves between them.
 
-A state changes by these tables or not at all; ``docs/lifecycle.md`` is drawn from them.
+A state changes by these tables or not at all: the ledger records no other move. ``docs/lifecycle.md`` is
+drawn from them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
 
 # Every legal move of an execution.
 EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
-    _E.PENDING: frozenset({_E.RUNNING, _E.PAUSED, _E.CANCELLED, _E.FAILED}),
+    _E.PENDING: frozenset({_E.RUNNING, _E.PAUSED, _E.CANCELLED}),
     _E.RUNNING: frozenset({_E.PAUSED, _E.COMPLETED, _E.FAILED, _E.CANCELLED}),
     # PENDING: paused before it was taken up. A paused execution finishes where its last running attempts
     # settle it.
@@ -71,4 +72,25 @@ EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
     # Only a retry reopens.
     _E.FAILED: frozenset({_E.RUNNING}),
     _E.CANCELLED: frozenset({_E.RUNNING}),
+}
+
+
+class IllegalMoveError(AssertionError):
+    """A change of state that the tables do not have: a bug in the ledger, and nothing is written."""
+
+
+def _recorded(state: NodeState) -> NodeState | None:
+    return state if state in SETTLED else None
+
+
+# The moves of a node's row. The journal has None for a node that is not settled: which of PENDING, QUEUED and
+# RUNNING it is, only the store knows.
+ROW_MOVES: Mapping[NodeState | None, frozenset[NodeState | None]] = {
+    _recorded(state): frozenset(
+        _recorded(target)
+        for source, targets in NODE_MOVES.items()
+        if _recorded(source) is _recorded(state)
+        for target in targets
+    )
+    for state in NodeState
 }

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import NodeState
+from weft.errors import StoreError
 from weft.store.contract import Answer
 from weft.testing.walk import node
 
@@ -112,8 +113,13 @@ class TestParts:
         settlement = Settlement(execution, walk.plan, (row,))
         # The first call was made, and those with the other dependents were not.
         run = redis.scripts
-        redis.scripts = lambda calls, **where: run(calls[:1], **where)  # type: ignore[method-assign]
-        with pytest.raises(ValueError, match="shorter"):
+
+        async def cut_short(calls: Any, **where: Any) -> None:
+            await run(calls[:1], **where)
+            raise StoreError("the connection is gone")
+
+        redis.scripts = cut_short  # type: ignore[method-assign,assignment]
+        with pytest.raises(StoreError, match="gone"):
             await store.apply([settlement])
         redis.scripts = run  # type: ignore[method-assign]
         sight = await store.look("x1")

@@ -12,9 +12,11 @@ import msgspec
 
 from weft.core.time import MICROSECONDS
 from weft.errors import SettingsError
+from weft.redis.connection import ReplyError
 
 if TYPE_CHECKING:
     from weft.redis.connection import Redis
+    from weft.redis.keys import Keys
 
 # XAUTOCLAIM came with it.
 OLDEST_VERSION = (6, 2)
@@ -48,6 +50,43 @@ async def look_at_server(redis: Redis, *, partition: int = 0) -> ServerSight:
         appendonly=persistence.get("aof_enabled") == "1",
         now=int(seconds) * MICROSECONDS + int(microseconds),
     )
+
+
+class WrongKey(msgspec.Struct, frozen=True):
+    """A key of weft that holds another type than weft keeps there: somebody else has written it."""
+
+    name: str
+    expected: str
+    found: str
+
+    @property
+    def message(self) -> str:
+        return f"the key {self.name} is a {self.found}, and weft keeps a {self.expected} there"
+
+    @property
+    def advice(self) -> str:
+        return f"delete it (redis-cli DEL '{self.name}'): weft makes it anew"
+
+
+async def wrong_keys(redis: Redis, keys: Keys) -> list[WrongKey]:
+    """Return the keys of a partition that hold another type than weft keeps there."""
+    expected = {
+        **dict.fromkeys((keys.server, keys.token, keys.swept, keys.unsettled), "string"),
+        **dict.fromkeys((keys.leases, keys.timers, keys.free, keys.active, keys.beats), "zset"),
+        **dict.fromkeys((keys.results, keys.quarantine), "stream"),
+        keys.workers: "hash",
+        keys.lanes: "set",
+    }
+    partition = keys.partition
+    (members,) = await redis.run([("SMEMBERS", keys.lanes)], partition=partition)
+    if not isinstance(members, ReplyError):
+        expected |= {keys.lane_of(member.decode(errors="replace")): "stream" for member in members}
+    types = await redis.run([("TYPE", name) for name in expected], partition=partition)
+    return [
+        WrongKey(name, kind, found.decode())
+        for (name, kind), found in zip(expected.items(), types, strict=True)
+        if found.decode() not in (kind, "none")
+    ]
 
 
 async def check_server(redis: Redis) -> None:

@@ -71,7 +71,11 @@ class Keys:
 
     def lane(self, queue: str, handler: str, priority: int) -> str:
         """Name the stream of one queue's tasks for one handler, of one priority."""
-        return f"{self._base}tasks:{queue}|{handler}|{priority}"
+        return self.lane_of(f"{queue}|{handler}|{priority}")
+
+    def lane_of(self, member: str) -> str:
+        """Name the stream of a lane by its member in the set of lanes."""
+        return f"{self._base}tasks:{member}"
 
 
 def bucket_key(tag: str, *, prefix: str = PREFIX) -> str:

@@ -50,6 +50,7 @@ from weft.store.redis_due import DueLooks
 from weft.store.redis_free import Given, missing_fields
 from weft.store.redis_install import InstallCall, install_calls
 from weft.store.redis_places import Places, checked
+from weft.store.redis_poison import contained
 from weft.store.redis_records import (
     holder,
     is_unrecorded,
@@ -202,9 +203,14 @@ class RedisStore:
         async def in_partition(partition: int, indexes: Sequence[int]) -> None:
             word = words[partition] if partition < len(words) else ""
             given: list[Argument] = [word, 0 if fresh else self._lease, _FIRST_INSTALL]
-            own = [snapshots[index] for index in indexes]
-            for index, answer in zip(indexes, await self._install(partition, own, given), strict=True):
-                answers[index] = answer
+
+            async def run(indexes: Sequence[int]) -> None:
+                own = [snapshots[index] for index in indexes]
+                for index, answer in zip(indexes, await self._install(partition, own, given), strict=True):
+                    answers[index] = answer
+
+            keys = self._redis.partitions[partition]
+            await contained(self._redis, keys, indexes, lambda index: snapshots[index].execution.id, run)
 
         await all_of([in_partition(partition, indexes) for partition, indexes in by_partition.items()])
         for snapshot, answer in zip(snapshots, answers, strict=True):
@@ -265,12 +271,17 @@ class RedisStore:
         call = Call()
         call.place(execution_id)
         arguments = [*call.arguments(self._now(), self._ttl), generation, epoch, *self._keep_marks]
-        answer, known = await self._redis.script(_CLOSE, call.keys(keys), arguments, partition=partition)
-        while _ANSWERS[answer] is Answer.UNKNOWN:
+        reply = [0, 0]
+
+        async def run(_: Sequence[str]) -> None:
+            reply[:] = await self._redis.script(_CLOSE, call.keys(keys), arguments, partition=partition)
+
+        await contained(self._redis, keys, [execution_id], str, run)
+        while _ANSWERS[reply[0]] is Answer.UNKNOWN:
             # A mark belongs to a life of the store, as all it holds: this is the first thing of a new one.
             await self._begin(keys)
-            answer, known = await self._redis.script(_CLOSE, call.keys(keys), arguments, partition=partition)
-        return _ANSWERS[answer], bool(known)
+            await contained(self._redis, keys, [execution_id], str, run)
+        return _ANSWERS[reply[0]], bool(reply[1])
 
     # -- merging what the journal recorded ---------------------------------------------------------
 
@@ -283,14 +294,15 @@ class RedisStore:
         for index, settlement in enumerate(settlements):
             by_partition.setdefault(self._places.of_row(settlement.execution), []).append(index)
         free: dict[str, Given] = {}
-        merged = await all_of(
-            [
-                self._apply(partition, settlements, indexes, behind, answers)
-                for partition, indexes in by_partition.items()
-            ]
-        )
-        for given in merged:
-            free.update(given)
+
+        async def in_partition(partition: int, indexes: Sequence[int]) -> None:
+            async def run(indexes: Sequence[int]) -> None:
+                free.update(await self._apply(partition, settlements, indexes, behind, answers))
+
+            keys = self._redis.partitions[partition]
+            await contained(self._redis, keys, indexes, lambda index: settlements[index].execution.id, run)
+
+        await all_of([in_partition(partition, indexes) for partition, indexes in by_partition.items()])
         # The free nodes of an execution once, with the last settlement of this call that was merged.
         last = {
             settlement.execution.id: index
@@ -570,8 +582,14 @@ class RedisStore:
         ]
 
     async def _free(self, execution_ids: Sequence[str], found: dict[str, Answer | Given]) -> None:
+        async def in_partition(partition: int, names: Sequence[str]) -> None:
+            async def run(names: Sequence[str]) -> None:
+                await self._free_in(partition, names, found)
+
+            await contained(self._redis, self._redis.partitions[partition], names, str, run)
+
         by_partition = self._places.grouped(execution_ids)
-        await all_of([self._free_in(partition, names, found) for partition, names in by_partition.items()])
+        await all_of([in_partition(partition, names) for partition, names in by_partition.items()])
 
     async def _free_in(
         self, partition: int, execution_ids: Sequence[str], found: dict[str, Answer | Given]
@@ -763,7 +781,14 @@ class RedisStore:
                 by_partition.setdefault(self._places.where(moves[index].execution_id), []).append(index)
         now = self._now()
 
-        async def in_partition(partition: int, chosen: Sequence[int]) -> None:
+        async def in_partition(partition: int, indexes: Sequence[int]) -> None:
+            async def run(chosen: Sequence[int]) -> None:
+                await make(partition, chosen)
+
+            keys = self._redis.partitions[partition]
+            await contained(self._redis, keys, indexes, lambda index: moves[index].execution_id, run)
+
+        async def make(partition: int, chosen: Sequence[int]) -> None:
             keys = self._redis.partitions[partition]
             calls = []
             for part in in_parts([moves[index] for index in chosen]):

@@ -15,6 +15,7 @@ from weft.redis.waiting import all_that_answer
 from weft.store.contract import Due, Expired
 from weft.store.redis_calls import MOST_ITEMS, Argument, Call, partition_keys
 from weft.store.redis_places import Places, checked
+from weft.store.redis_poison import contained
 from weft.store.redis_records import read_record
 
 if TYPE_CHECKING:
@@ -120,6 +121,17 @@ class DueLooks:
                 field, _, execution_id = member.decode().partition(":")
                 items.append((kind, execution_id, field))
         items += [("free", execution_id.decode(), "") for execution_id in free]
+
+        async def run(items: Sequence[tuple[str, str, str]]) -> None:
+            seen = await self._look_at(keys, items)
+            found.woken |= seen.woken
+            found.deadlines |= seen.deadlines
+            found.expired += seen.expired
+
+        await contained(self._redis, keys, items, lambda item: item[1], run)
+
+    async def _look_at(self, keys: Keys, items: Sequence[tuple[str, str, str]]) -> _Found:
+        found = _Found()
         calls, asked = [], []
         now = self._now()
         for start in range(0, len(items), MOST_ITEMS):
@@ -139,6 +151,7 @@ class DueLooks:
                 found.take(execution_id, field[1:], values)
                 if len(self._redis.partitions) > 1:
                     self._places.remember(execution_id, keys.partition)
+        return found
 
 
 class _Found:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from weft.core.partition import partition_of
-from weft.store.redis_records import read_meta
+from weft.store.redis_records import META, read_meta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,9 @@ class Places:
         """Read the word for this life of a partition, and what the hashes of executions begin with."""
         commands: list[tuple[Any, ...]] = [("GET", keys.token)]
         commands += [("HGET", keys.execution(name), "!") for name in execution_ids]
-        return checked(await self._redis.run(commands, partition=keys.partition))
+        word, *metas = await self._redis.run(commands, partition=keys.partition)
+        # Of garbage, or of a key that is no hash, there is nothing to read: the next move drops it.
+        return [*checked([word]), *[None if is_garbage(packed) else packed for packed in metas]]
 
     async def find_out(self, execution_ids: Sequence[str]) -> None:
         """Find out where executions are, if there is more than one place."""
@@ -120,9 +122,14 @@ def checked(replies: list[Reply]) -> list[Reply]:
     return replies
 
 
+def is_garbage(packed: Reply) -> bool:
+    """True if the numbers of an execution cannot be read."""
+    return isinstance(packed, Exception) or (packed is not None and len(packed) < META.size)
+
+
 def is_of(packed: bytes | None, word: bytes | None) -> bool:
     """Say whether an execution is there, and was installed in this life of the store."""
-    if packed is None or word is None:
+    if packed is None or word is None or is_garbage(packed):
         return False
     meta = read_meta(packed)
     return meta.is_live and meta.token == word

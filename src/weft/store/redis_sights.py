@@ -13,6 +13,7 @@ from weft.redis.script import load_script
 from weft.store.contract import NodeSight, Sight, WorkerSight, WorkerState
 from weft.store.redis_calls import MOST_FIELDS, MOST_ITEMS, Call
 from weft.store.redis_places import Places, checked, is_of
+from weft.store.redis_poison import contained
 from weft.store.redis_records import PHASES, is_set, is_unrecorded, read_outcome, read_record
 
 if TYPE_CHECKING:
@@ -125,14 +126,17 @@ class Sights:
             part = names[start : start + MOST_ITEMS * 10]
             commands: list[tuple[Any, ...]] = [("GET", keys.token)]
             commands += [("HMGET", keys.execution(name), "!", "h", *fields) for name, fields in part]
-            word, *replies = checked(await self._redis.run(commands, partition=keys.partition))
-            for (_, fields), (meta, digest, *records) in zip(part, replies, strict=True):
-                if not is_of(meta, word):
+            word, *replies = await self._redis.run(commands, partition=keys.partition)
+            checked([word])
+            for (_, fields), reply in zip(part, replies, strict=True):
+                if isinstance(reply, Exception) or not is_of(reply[0], word):
                     continue
-                plan = await self._plans(digest.decode())
+                _, digest, *records = reply
+                plan = None if digest is None else await self._plans(digest.decode(errors="replace"))
                 for field, record in zip(fields, records, strict=True):
-                    if plan is not None and record is not None and record[:1] in (b"r", b"p"):
-                        queue = plan.nodes[field[1:]].queue
+                    node = None if plan is None else plan.nodes.get(field[1:])
+                    if node is not None and record is not None and record[:1] in (b"r", b"p"):
+                        queue = node.queue
                         running[queue] = running.get(queue, 0) + 1
 
     async def backlog(self) -> int:
@@ -173,6 +177,15 @@ class Sights:
     async def running(self, execution_id: str) -> dict[str, Running]:
         await self._places.find_out([execution_id])
         keys = self._redis.partitions[self._places.where(execution_id)]
+        found: dict[str, Running] = {}
+
+        async def run(_: Sequence[str]) -> None:
+            found.update(await self._running(execution_id, keys))
+
+        await contained(self._redis, keys, [execution_id], str, run)
+        return found
+
+    async def _running(self, execution_id: str, keys: Keys) -> dict[str, Running]:
         call = Call()
         call.place(execution_id)
         values = iter(
@@ -206,8 +219,17 @@ class Sights:
         if meta is None:
             return None
         keys = self._redis.partitions[self._places.where(execution_id)]
+        found: list[Sight | None] = []
+
+        async def run(_: Sequence[str]) -> None:
+            found.append(await self._look(execution_id, names, keys))
+
+        await contained(self._redis, keys, [execution_id], str, run)
+        return found[-1]
+
+    async def _look(self, execution_id: str, names: Collection[str] | None, keys: Keys) -> Sight | None:
         digest = await self._redis.call("HGET", keys.execution(execution_id), "h", partition=keys.partition)
-        plan = None if digest is None else await self._plans(digest.decode())
+        plan = None if digest is None else await self._plans(digest.decode(errors="replace"))
         if plan is None:
             return None
         wanted = [name for name in (plan.graph.ids if names is None else names) if name in plan.nodes]

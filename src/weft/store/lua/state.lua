@@ -155,6 +155,9 @@ local function node_of(ex, name)
     node = false
     if packed and not is_settled(packed) then
       node = {unpacked(NODE, packed)}
+      if not find('wfqrplnt', node[PHASE], 1, true) then
+        error('a record of no phase')
+      end
       node[REST] = sub(packed, NODE_BYTES + 1)
     end
     ex.nodes[name] = node

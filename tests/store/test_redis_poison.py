@@ -1,0 +1,232 @@
+"""An execution whose hash is garbage, or no hash, is dropped and rebuilt; its neighbours go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from weft.core.snapshot import Settlement
+from weft.redis.connection import Redis, ReplyError
+from weft.store.contract import Answer, StartRequest
+from weft.testing.walk import WORKER, node, nonce
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from weft.core.task import Task
+    from weft.store.redis import RedisStore
+    from weft.testing.walk import Walk
+
+COUNT, BAD = 7, 3
+NEVER = 1e9
+
+T = TypeVar("T")
+
+
+async def put_a_string(redis: Redis, key: str) -> None:
+    await redis.call("SET", key, "garbage")
+
+
+async def put_a_list(redis: Redis, key: str) -> None:
+    await redis.call("DEL", key)
+    await redis.call("RPUSH", key, "garbage")
+
+
+async def put_another_hash(redis: Redis, key: str) -> None:
+    await redis.call("DEL", key)
+    await redis.call("HSET", key, "!", "garbage", "x", "garbage")
+
+
+async def spoil_the_records(redis: Redis, key: str) -> None:
+    await redis.call("HSET", key, ".a", "garbage", ".b", "", ".c", "g" * 100)
+
+
+async def spoil_the_row(redis: Redis, key: str) -> None:
+    await redis.call("HSET", key, "x", "garbage", "h", b"\xff")
+
+
+async def spoil_the_lists(redis: Redis, key: str) -> None:
+    await redis.call("HSET", key, "F0", ",.nobody,", "P0", "garbage")
+
+
+POISONS = [
+    put_a_string,
+    put_a_list,
+    put_another_hash,
+    spoil_the_records,
+    spoil_the_row,
+    spoil_the_lists,
+]
+
+
+@pytest.fixture
+def several(new_walk: Callable[..., Walk]) -> list[Walk]:
+    return [new_walk("a", "b", node("c", "a"), execution_id=f"x{number}") for number in range(COUNT)]
+
+
+@pytest.fixture(params=POISONS)
+def poison(request: pytest.FixtureRequest, redis: Redis) -> Callable[[], Awaitable[None]]:
+    async def given() -> None:
+        await request.param(redis, redis.partitions[0].execution(f"x{BAD}"))
+
+    return given
+
+
+def others(answers: Sequence[T]) -> list[T]:
+    """Return what is not of the bad execution."""
+    return [answer for number, answer in enumerate(answers) if number != BAD]
+
+
+async def begin(walks: Sequence[Walk]) -> None:
+    for walk in walks:
+        await walk.begin()
+
+
+async def install(walks: Sequence[Walk]) -> list[tuple[Task, int]]:
+    """Install executions; return the tasks of their nodes `a`."""
+    for walk in walks:
+        assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
+    given = await walks[0].store.free([walk.execution_id for walk in walks])
+    return [(walk.task(one.free[0]), 1) for walk, one in zip(walks, given, strict=True)]
+
+
+async def is_rebuilt(walks: Sequence[Walk]) -> None:
+    """The bad execution goes on where the journal is, and the store holds all of them."""
+    bad = walks[BAD]
+    assert await bad.rebuild() is Answer.YES
+    for walk in walks:
+        sight = await bad.store.look(walk.execution_id)
+        assert sight is not None
+        assert sight.nodes
+
+
+async def test_free(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    await install(several)
+    await poison()
+    given = await store.free([walk.execution_id for walk in several])
+    assert [[free.node_id for free in one.free] for one in others(given)] == [["a", "b"]] * (COUNT - 1)
+    assert given[BAD].answer in (Answer.UNKNOWN, Answer.YES)
+    await is_rebuilt(several)
+
+
+async def test_queue(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    tasks = await install(several)
+    await poison()
+    assert set(others(await store.queue(tasks))) == {Answer.YES}
+    await is_rebuilt(several)
+
+
+async def test_start(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    tasks = await install(several)
+    assert set(await store.queue(tasks)) == {Answer.YES}
+    await poison()
+    requests = [StartRequest(walk.execution_id, 1, "a", 1, nonce("a", 1), WORKER) for walk in several]
+    assert {one.answer for one in others(await store.start(requests))} == {Answer.YES}
+    await is_rebuilt(several)
+
+
+async def test_beat(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    await begin(several)
+    await poison()
+    assert set(others(await store.beat([walk.held("a") for walk in several]))) == {Answer.YES}
+    await is_rebuilt(several)
+    # And the worker that lives has its attempt still.
+    assert list(await store.beat([several[BAD].held("a")])) == [Answer.YES]
+
+
+async def test_report(
+    several: list[Walk], store: RedisStore, redis: Redis, poison: Callable[[], Awaitable[None]]
+) -> None:
+    await begin(several)
+    results = [await walk.result("a") for walk in several]
+    await poison()
+    await store.report(results, [nonce("a", 1)] * COUNT)
+    assert await redis.call("XLEN", redis.partitions[0].results) >= COUNT
+    for walk in others(several):
+        sight = await store.look(walk.execution_id)
+        assert sight is not None
+        assert sight.nodes["a"].phase == "reported"
+    await is_rebuilt(several)
+
+
+async def test_apply(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    await begin(several)
+    settlements = []
+    for walk in several:
+        standing = await walk.record(await walk.completed("a"))
+        assert standing.execution is not None
+        settlements.append(Settlement(standing.execution, walk.plan, standing.rows))
+    await poison()
+    applied = await store.apply(settlements)
+    assert [[free.node_id for free in one.free] for one in others(applied)] == [["c"]] * (COUNT - 1)
+    await is_rebuilt(several)
+
+
+async def test_an_end_is_applied(
+    several: list[Walk], store: RedisStore, redis: Redis, poison: Callable[[], Awaitable[None]]
+) -> None:
+    await begin(several)
+    settlements = []
+    for walk in several:
+        standing = await walk.record(walk.cancelled())
+        assert standing.execution is not None
+        settlements.append(Settlement(standing.execution, walk.plan, standing.rows))
+    await poison()
+    assert {one.answer for one in await store.apply(settlements)} == {Answer.YES}
+    # Of the bad one, too, there is a mark.
+    assert set(await store.beat([walk.held("a") for walk in several])) == {Answer.REFUSED}
+
+
+async def test_close(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    await begin(several)
+    await poison()
+    assert await store.close(f"x{BAD}", generation=1, epoch=1) is Answer.YES
+    assert list(await store.beat([several[BAD].held("a")])) == [Answer.REFUSED]
+
+
+async def test_due(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    await begin(several)
+    several[0].clock.advance(16)
+    await poison()
+    due = await store.due(idle_seconds=NEVER)
+    expired = {(one.execution_id, one.node_id) for one in due.expired}
+    assert expired >= {(walk.execution_id, name) for walk in others(several) for name in "ab"}
+    await is_rebuilt(several)
+
+
+async def test_install(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
+    await begin(several)
+    await poison()
+    snapshots = [await walk.journal.rebuild(walk.execution_id, seen_epoch=1) for walk in several]
+    found = [snapshot for snapshot in snapshots if snapshot is not None]
+    assert set(await store.install(found, token=await store.token(), fresh=False)) == {Answer.YES}
+
+
+async def test_those_who_look_on(
+    several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]
+) -> None:
+    await begin(several)
+    await poison()
+    ids = [walk.execution_id for walk in several]
+    assert set(others(await store.epochs(ids))) == {1}
+    assert set(others(await store.in_flight(ids))) == {(0, 2)}
+    assert (await store.running_by_queue())["echo"] >= 2 * (COUNT - 1)
+    assert others(list(await store.unchanged(several[0].clock.now()))) != []
+    for walk in several:
+        sight, running = await store.look(walk.execution_id), await store.running(walk.execution_id)
+        if walk is not several[BAD]:
+            assert sight is not None
+            assert set(sight.nodes) == set(running) == {"a", "b"}
+    await is_rebuilt(several)
+
+
+async def test_a_key_that_all_share_costs_no_execution_its_hash(
+    several: list[Walk], store: RedisStore, redis: Redis
+) -> None:
+    await begin(several)
+    await redis.call("SET", redis.partitions[0].leases, "garbage")
+    with pytest.raises(ReplyError):
+        await store.beat([walk.held("a") for walk in several])
+    ids = [walk.execution_id for walk in several]
+    assert list(await store.epochs(ids)) == [1] * COUNT

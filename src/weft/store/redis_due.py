@@ -132,17 +132,21 @@ class DueLooks:
 
     async def _look_at(self, keys: Keys, items: Sequence[tuple[str, str, str]]) -> _Found:
         found = _Found()
+        entries = await self._entries(keys, items) if self._queued else {}
         calls, asked = [], []
         now = self._now()
         for start in range(0, len(items), MOST_ITEMS):
             part = items[start : start + MOST_ITEMS]
             call = Call()
             arguments: list[Argument] = [len(part)]
+            streams: dict[str, int] = {}
             for kind, execution_id, field in part:
                 fields = (field, "h") if kind == "lease" else (field,) if field else ()
                 arguments += [kind, call.place(execution_id, fields), field]
-            told: list[Argument] = [self._lease, int(self._queued > 0), *call.fields(), *arguments]
-            calls.append((_DUE, call.keys(keys), [*call.arguments(now, self._ttl), *told]))
+                entry, lane = entries.get((execution_id, field), ("", ""))
+                arguments += [streams.setdefault(keys.lane_of(lane), len(streams) + 1) if entry else 0, entry]
+            told: list[Argument] = [self._lease, self._queued, *call.fields(), *arguments]
+            calls.append((_DUE, call.keys(keys, streams), [*call.arguments(now, self._ttl), *told]))
             asked.append(part)
         replies = await self._redis.scripts(calls, partition=keys.partition)
         for part, reply in zip(asked, replies, strict=True):
@@ -152,6 +156,21 @@ class DueLooks:
                 if len(self._redis.partitions) > 1:
                     self._places.remember(execution_id, keys.partition)
         return found
+
+    async def _entries(
+        self, keys: Keys, items: Sequence[tuple[str, str, str]]
+    ) -> dict[tuple[str, str], tuple[str, str]]:
+        """Return the entry and lane of each queued task among the leases: a script is given its streams."""
+        asked = [(execution_id, field) for kind, execution_id, field in items if kind == "lease"]
+        if not asked:
+            return {}
+        commands = [("HGET", keys.execution(execution_id), field) for execution_id, field in asked]
+        records = checked(await self._redis.run(commands, partition=keys.partition))
+        return {
+            item: entry
+            for item, packed in zip(asked, records, strict=True)
+            if packed is not None and packed[:1] == b"q" and (entry := read_record(packed).entry) is not None
+        }
 
 
 class _Found:

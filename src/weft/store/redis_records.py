@@ -119,6 +119,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return int(_ONE_TIME.unpack_from(self.rest)[0]) if self.phase in b"qrp" else None
 
     @property
+    def entry(self) -> tuple[str, str] | None:
+        """Of a queued node: the id of its task's entry, and its lane; None: not sent with the move."""
+        if self.phase != b"q" or len(self.rest) == _ONE_TIME.size:
+            return None
+        entry, _, lane = self.rest[_ONE_TIME.size :].decode().partition(" ")
+        return entry, lane
+
+    @property
     def started_at(self) -> int | None:
         return int(_IN_HAND.unpack_from(self.rest)[1]) if self.phase in b"rp" else None
 

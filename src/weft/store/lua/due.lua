@@ -1,9 +1,10 @@
 -- Fire timers, and look at leases and at executions that were listed: what time has brought about of them. (state)
--- ARGV: length of a lease in microseconds; whether queued tasks have a lease; for each execution the number of fields
---   to read, and these; number of members; for each: timer, lease or
---   free; execution, name ('' the execution itself).
+-- KEYS of its own: streams of tasks.
+-- ARGV: length of a lease in microseconds, and of that of a queued task (0: it has none); for each execution the number
+--   of fields to read, and these; number of members; for each: timer, lease or free; execution, name ('' the execution
+--   itself); of a queued task the number of its stream and the id of its entry, else 0 and ''.
 -- Reply, for each: nothing; woken, generation; deadline, generation; or expired, generation, digest, record.
-local lease_for, queued_leased = number(), argument() == '1'
+local lease_for, queued_for = number(), number()
 open_all()
 local reply = {}
 
@@ -45,14 +46,28 @@ local function fire(ex, name)
   end
 end
 
-local function look_at_lease(ex, name)
+-- Whether the task of a queued node is lost: its entry is not in its stream. One that the transport has sent by itself
+-- cannot be looked for, and is taken for lost.
+local function is_lost(node, stream, entry)
+  if stream == 0 then
+    return #node[REST] == 8
+  end
+  local found = redis.pcall('XRANGE', KEYS[7 + stream], entry, entry)
+  return found.err ~= nil or found[1] == nil
+end
+
+local function look_at_lease(ex, name, stream, entry)
   local node = ex.live and node_of(ex, name)
   local phase = node and node[PHASE] or ''
   local score = call('ZSCORE', KEYS[2], member(ex, name))
   if ex[STATE] == 'i' or not score or tonumber(score) > now then
     say('nothing')
-  elseif phase == 'n' or (phase == 'q' and queued_leased) then
-    -- Its task is lost, or far behind: sent again, as the same attempt. Or the line forgot it.
+  elseif phase == 'q' and queued_for > 0 and not is_lost(node, stream, entry) then
+    -- It waits for a worker.
+    leases[member(ex, name)] = now + queued_for
+    say('nothing')
+  elseif phase == 'n' or (phase == 'q' and queued_for > 0) then
+    -- Its task is lost: sent again, as the same attempt. Or the line forgot it.
     leave_phase(ex, name, node)
     set_released(node, false)
     set_free(ex, name, node)
@@ -70,11 +85,11 @@ local function look_at_lease(ex, name)
 end
 
 for _ = 1, number() do
-  local kind, ex, name = argument(), executions[number()], argument()
+  local kind, ex, name, stream, entry = argument(), executions[number()], argument(), number(), argument()
   if kind == 'timer' then
     fire(ex, name)
   elseif kind == 'lease' then
-    look_at_lease(ex, name)
+    look_at_lease(ex, name, stream, entry)
   elseif ex.live and ex[FREE] > 0 then
     say('woken', ex[GENERATION])
   else

@@ -4,8 +4,8 @@
 --   lanes.
 local queued_for, is_sent, lanes_from
 local used = {}
--- Tasks, and the lane of each.
-local sent, sent_to = {}, {}
+-- Tasks, the lane of each, and the node whose record is to name its entry.
+local sent, sent_to, sent_for = {}, {}, {}
 
 local function read_lanes()
   queued_for, is_sent = number(), number() == 1
@@ -42,6 +42,7 @@ local function move_to_queued(ex, name, generation, attempt, epoch, lane, task)
   if is_sent then
     sent[#sent + 1] = task
     sent_to[#sent] = lane
+    sent_for[#sent] = node
   end
   return YES
 end
@@ -52,6 +53,9 @@ local function send_queued()
     call('SADD', KEYS[8], ARGV[lanes_from + lane - 1])
   end
   for index = 1, #sent do
-    call('XADD', KEYS[8 + sent_to[index]], '*', 'm', sent[index], 'q', now_text)
+    local lane, node = sent_to[index], sent_for[index]
+    local entry = call('XADD', KEYS[8 + lane], '*', 'm', sent[index], 'q', now_text)
+    -- So that the sweep can tell a task that waits from one that is lost.
+    node[REST] = node[REST] .. entry .. ' ' .. ARGV[lanes_from + lane - 1]
   end
 end

@@ -24,7 +24,8 @@
 -- Phases of a node, and what its record adds:
 --   w waiting   double: not before; I4: how many parents have settled; a bit for each
 --   f free      nothing           l limbo   nothing           n lined   nothing
---   t timer     double: due       q queued  double: queued at
+--   t timer     double: due
+--   q queued    double: queued at; where its task was sent with the move, the id of its entry, and its lane behind ' '
 --   r running, p reported         three doubles: queued at, started at, until when its result may be on its
 --               way; the nonce with its length; the worker
 local YES, REFUSED, NO_PLACE, UNKNOWN = 1, 2, 3, 4

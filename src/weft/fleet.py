@@ -21,7 +21,7 @@ from weft.journal.postgres import PostgresJournal
 from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
 from weft.orchestrator.service import Orchestrator
-from weft.ports import Ports, all_at_once
+from weft.ports import Ports
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
 from weft.transport.redis_streams import RedisStreams
@@ -156,12 +156,8 @@ class Fleet:
             max_deliveries=settings.max_deliveries,
             stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
             sweep_seconds=settings.orchestrator_sweep_interval_seconds,
-            checkpoint_seconds=settings.orchestrator_checkpoint_interval_seconds
-            if settings.durability == "checkpoint"
-            else None,
             partitions=settings.partitions,
             sends_ahead=self._transport.joint,
-            together=all_at_once,
             feed=self._feed,
             outbound=self._outbound,
             announce=self._hear,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from weft.clock import Clock
     from weft.core.ledger import Standing
@@ -22,26 +21,12 @@ if TYPE_CHECKING:
     from weft.transport.contract import Transport
 
 
-_T = TypeVar("_T")
-
-
 def _nobody(standings: Sequence[Standing]) -> None:
     """Tell nobody."""
 
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-async def one_by_one(calls: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Await calls of a port in their order: the quickest way where none of them has to wait."""
-    return [await call for call in calls]
-
-
-async def all_at_once(calls: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Await calls of a port together: what goes to a server then goes in one write, in their order."""
-    made = list(calls)
-    return [await made[0]] if len(made) == 1 else await asyncio.gather(*made)
 
 
 def _uncounted(events: int, microseconds: int) -> None:
@@ -64,9 +49,6 @@ class Ports:
     stale_result_seconds: float = 30.0
     # Free nodes that nobody has dispatched for this long are looked after by the sweep.
     sweep_seconds: float = 5.0
-    # How often completions are committed that the store alone has; None: each is, before anything follows
-    # from it. New executions keep the one or the other to their end.
-    checkpoint_seconds: float | None = None
     # So many partitions the store has: an execution lies in one of them.
     partitions: int = 1
     # Configs over this size lie in the journal as blobs too; None: tasks do not leave this process.
@@ -82,8 +64,6 @@ class Ports:
     # Tasks that are sure to follow on a row go to the store with it; where that is a call in this process, it
     # would save nothing.
     sends_ahead: bool = False
-    # How several calls of one kind are made that do not depend on each other.
-    together: Callable[[Iterable[Awaitable[Any]]], Awaitable[list[Any]]] = field(default=one_by_one)
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
     announce: Callable[[Sequence[Standing]], None] = field(default=_nobody)
     timers_changed: Callable[[], None] = field(default=_nothing)

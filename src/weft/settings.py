@@ -226,12 +226,9 @@ class Settings:
     celery_broker_url: str | None = _setting(None, _text, "the broker of `TRANSPORT=celery`", secret=True)
     durability: str = _setting(
         "strict",
-        _choice("strict", "checkpoint"),
-        "`strict`: a result is committed before anything that depends on it starts; `checkpoint`: "
-        "committed every `ORCHESTRATOR_CHECKPOINT_INTERVAL`, Redis carries the rest; without Redis, "
-        "`strict`. An execution keeps the one that it was started with",
+        _choice("strict"),
+        "`strict`: a result is committed before anything that depends on it starts",
     )
-    orchestrator_checkpoint_interval_seconds: float = _setting(10.0, _duration, "see `DURABILITY`")
     orchestrator_stale_result_timeout_seconds: float = _setting(
         30.0, _duration, "a result another orchestrator took and did not finish is claimed after this time"
     )

@@ -8,7 +8,6 @@ import pytest
 
 from weft.journal.memory import MemoryJournal
 from weft.journal.sqlite import SqliteJournal
-from weft.testing.journal_checkpoint_contract import CheckpointJournalContract
 from weft.testing.journal_contract import JournalContract, Reopened
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from weft.journal.contract import Journal
 
 
-class TestMemoryJournal(JournalContract, CheckpointJournalContract):
+class TestMemoryJournal(JournalContract):
     @pytest.fixture
     def journal(self, clock: VirtualClock, new_id: Callable[[], str]) -> Journal:
         return MemoryJournal(now=clock.now, new_id=new_id)

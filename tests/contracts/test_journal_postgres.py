@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from weft.journal.postgres import PostgresJournal
-from weft.testing.journal_checkpoint_contract import CheckpointJournalContract
 from weft.testing.journal_contract import JournalContract, Reopened
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from weft.journal.contract import Journal
 
 
-class TestPostgresJournal(JournalContract, CheckpointJournalContract):
+class TestPostgresJournal(JournalContract):
     @pytest.fixture
     async def journal(
         self, journal_url: str, clock: VirtualClock, new_id: Callable[[], str]

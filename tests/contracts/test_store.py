@@ -12,7 +12,6 @@ import pytest
 from weft.core.plan import compile_plan
 from weft.store.memory import MemoryStore
 from weft.testing.store_ahead_contract import AheadContract
-from weft.testing.store_checkpoint_contract import CheckpointContract
 from weft.testing.store_contract import StoreBench, StoreContract
 from weft.testing.walk import Walk, node, workflow
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from weft.core.task import Result, Task
 
 
-class TestMemoryStore(StoreContract, CheckpointContract, AheadContract):
+class TestMemoryStore(StoreContract, AheadContract):
     @pytest.fixture
     async def bench(self, clock: VirtualClock) -> StoreBench:
         ids = count(1)

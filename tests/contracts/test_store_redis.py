@@ -12,7 +12,6 @@ from weft.core.task import Result
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
 from weft.testing.store_ahead_contract import AheadContract
-from weft.testing.store_checkpoint_contract import CheckpointContract
 from weft.testing.store_contract import StoreBench, StoreContract
 from weft.testing.walk import Walk, workflow
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from weft.store.contract import StateStore
 
 
-class TestRedisStore(StoreContract, CheckpointContract, AheadContract):
+class TestRedisStore(StoreContract, AheadContract):
     PARTITIONS = 1
 
     @pytest.fixture
@@ -37,22 +36,12 @@ class TestRedisStore(StoreContract, CheckpointContract, AheadContract):
 
     @pytest.fixture
     def new_walk(self, store: StateStore, clock: VirtualClock, walks: list[Walk]) -> Callable[..., Walk]:
-        def made(*nodes: Json, execution_id: str = "x1", checkpoint: bool = False, **fields: Any) -> Walk:
-            walk = Walk(
-                workflow(*nodes, **fields),
-                store=store,
-                clock=clock,
-                execution_id=execution_id,
-                checkpoint=checkpoint,
-            )
+        def made(*nodes: Json, execution_id: str = "x1", **fields: Any) -> Walk:
+            walk = Walk(workflow(*nodes, **fields), store=store, clock=clock, execution_id=execution_id)
             walks.append(walk)
             return walk
 
         return made
-
-    @pytest.fixture
-    def new_run(self, new_walk: Callable[..., Walk]) -> Callable[..., Walk]:
-        return lambda *nodes, checkpoint=True, **fields: new_walk(*nodes, checkpoint=checkpoint, **fields)
 
     @pytest.fixture
     async def bench(

@@ -24,8 +24,8 @@ async def connection(journal_url: str) -> AsyncIterator[Any]:
     await connection.execute(
         """
         INSERT INTO executions (id, namespace, workflow, version, digest, labels, priority, partition, total,
-            checkpoint, created_at, input, batch, batch_index)
-        SELECT 'e' || n, 'default', 'w' || n % 20, 1, 'd', '{}', 'normal', 0, 1, false, n, '{}',
+            created_at, input, batch, batch_index)
+        SELECT 'e' || n, 'default', 'w' || n % 20, 1, 'd', '{}', 'normal', 0, 1, n, '{}',
             'b' || n % 50, n
         FROM generate_series(1, 5000) AS n;
         INSERT INTO progress (execution, created_at, updated_at, generation, epoch, unsettled, failed,

@@ -13,7 +13,7 @@ from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
-from weft.orchestrator import advance, checkpoint
+from weft.orchestrator import advance
 from weft.orchestrator.ahead import Known
 from weft.orchestrator.dispatch import dispatch
 from weft.store.contract import Answer
@@ -42,7 +42,6 @@ async def run(
     nodes: Sequence[dict[str, Any]],
     *,
     ahead: bool,
-    checkpoint_seconds: float | None = None,
     **fields: Any,
 ) -> tuple[list[Task], set[str]]:
     """Run a workflow; give the tasks that were queued, and the nodes that were dispatched as free ones."""
@@ -55,11 +54,9 @@ async def run(
         return await dispatch(free, orchestrator)
 
     monkeypatch.setattr(advance, "dispatch", watched)
-    monkeypatch.setattr(checkpoint, "dispatch", watched)
     async with asyncio.timeout(20), Engine(registry=Registry()) as engine:
         ports = engine.ports
         ports.sends_ahead = ahead
-        ports.checkpoint_seconds = checkpoint_seconds
         queue = ports.store.queue
 
         async def told(tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
@@ -96,17 +93,6 @@ async def test_what_is_sent_ahead_is_what_would_have_followed(monkeypatch: pytes
     assert dispatched == {"a", "b", "c", "d"}
     assert ahead == behind
     assert [task.config for task in ahead[:2]] == [b'{"n":7}', b"7"]
-
-
-async def test_between_checkpoints_too_what_is_sent_ahead_is_what_would_have_followed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    nodes = [*CHAIN, node("last", "a", "c", config=["{{ nodes.a.output.n }}", "{{ nodes.c.output }}"])]
-    ahead, dispatched = await run(monkeypatch, nodes, ahead=True, checkpoint_seconds=10)
-    assert dispatched == set()
-    behind, dispatched = await run(monkeypatch, nodes, ahead=False, checkpoint_seconds=10)
-    assert dispatched == {"a", "b", "c", "d", "last"}
-    assert ahead == behind
 
 
 @pytest.mark.parametrize(
@@ -177,9 +163,6 @@ def test_only_what_somebody_may_ask_for_is_remembered() -> None:
     assert rows_of(known, "x1") == {"a", "b"}
     learn(known, "x2", "a", plan=LINE)
     assert rows_of(known, "x2") is None
-    # Between checkpoints the execution itself is asked for.
-    learn(known, "x3", "a", plan=LINE, checkpoint=True)
-    assert rows_of(known, "x3") == set()
     learn(known, "x4", "a", output=b" " * 2000)
     assert rows_of(known, "x4") == set()
     known.forget("x1")
@@ -202,33 +185,15 @@ def test_of_what_is_remembered_there_is_only_so_much() -> None:
 
 
 def test_what_an_epoch_has_left_behind_is_forgotten() -> None:
-    """With the store, what it had taken may be lost: it runs again, and may come to something else."""
     known = Known()
-    learn(known, "x1", "a", checkpoint=True)
-    learn(known, "x1", "b", checkpoint=True)
+    learn(known, "x1", "a")
+    learn(known, "x1", "b")
     assert rows_of(known, "x1") == {"a", "b"}
-    learn(known, "x1", checkpoint=True, epoch=2)
+    learn(known, "x1", epoch=2)
     assert rows_of(known, "x1") == set()
     found = known.get("x1")
     assert found is not None
     assert found.epoch == 2
-
-
-def test_an_input_counts_by_its_size_and_a_large_one_is_not_kept() -> None:
-    known = Known(most_rows=40)
-    learn(known, "x1", "a", checkpoint=True, input=b" " * 20_000)
-    found = known.get("x1")
-    assert found is not None
-    assert found.execution is not None
-    # What is recorded comes with its execution, which need not be kept.
-    for name, at_checkpoints, size in (("x2", False, 20_000), ("x3", True, 100_000)):
-        learn(known, name, "a", checkpoint=at_checkpoints, input=b" " * size)
-        found = known.get(name)
-        assert found is not None
-        assert (found.execution, set(found.rows)) == (None, {"a"})
-    assert rows_of(known, "x1") == {"a"}
-    learn(known, "x4", checkpoint=True, input=b" " * 20_000)
-    assert [rows_of(known, name) for name in ("x1", "x2", "x3", "x4")] == [None, {"a"}, {"a"}, set()]
 
 
 @pytest.mark.parametrize(

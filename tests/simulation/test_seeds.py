@@ -21,10 +21,6 @@ MUCH = {
     "flush_crash",
     "port_errors",
     "all",
-    "checkpoint_crash",
-    "checkpoint_errors",
-    "checkpoint_control",
-    "checkpoint_mixed",
 }
 
 
@@ -62,10 +58,9 @@ def test_every_crash_point_discard_reason_and_reclaim_path_is_hit() -> None:
 
 def test_no_crash_point_is_missing_in_the_list() -> None:
     """A port's method that is called in a new place is a new crash point: it has to be listed."""
-    for profile in ("all", "checkpoint_mixed"):
-        hits = run_seeds(profile, range(COVERING)).hits
-        points = {name for name in hits if name.startswith("crash ")}
-        assert points <= CRASH_POINTS
+    hits = run_seeds("all", range(COVERING)).hits
+    points = {name for name in hits if name.startswith("crash ")}
+    assert points <= CRASH_POINTS
 
 
 def test_every_kind_of_fault_is_injected_by_a_profile_of_few_kinds() -> None:

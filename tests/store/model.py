@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from weft.core.event import Running
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.row import ExecutionRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
-    from weft.store.contract import Applied, Held, Outcomes, Sight, Started, StartRequest
+    from weft.store.contract import Applied, Held, Sight, Started, StartRequest
 
 
 class Partition(MemoryStore):
@@ -43,8 +43,6 @@ class Partition(MemoryStore):
             else max(self._closed[row.id].epoch if row.id in self._closed else 0, self._halves.get(row.id, 0))
         )
         if token != self._token or row.epoch <= epoch:
-            return
-        if known is not None and known.unrecorded and known.row.generation == row.generation:
             return
         self.lose(row.id)
         self._halves[row.id] = row.epoch
@@ -132,17 +130,6 @@ class Model:
     ) -> Sequence[Applied]:
         # A partition refuses tasks of what is elsewhere.
         return await self._each("apply", settlements, lambda one: str(one.execution.id), ahead)
-
-    async def settle(
-        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
-        return await self._each("settle", completions, lambda one: str(one[0]), ahead)
-
-    async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
-        return await self.of(execution_id).outcomes(execution_id, hold=hold)
-
-    async def unrecorded(self, *, limit: int) -> Sequence[str]:
-        return [name for partition in self.partitions for name in await partition.unrecorded(limit=limit)]
 
     async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
         return await self._each("free", execution_ids, str)

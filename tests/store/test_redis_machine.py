@@ -50,11 +50,10 @@ from weft.core.event import (
 )
 from weft.core.judge import judge
 from weft.core.ledger import Verdict
-from weft.core.outcome import completion
 from weft.core.plan import compile_plan
 from weft.core.row import NodeRow
 from weft.core.snapshot import Settlement, Snapshot
-from weft.core.state import ExecutionState, NodeState
+from weft.core.state import ExecutionState
 from weft.core.task import Result, Task
 from weft.errors import StoreError
 from weft.journal.contract import Submission
@@ -83,7 +82,7 @@ LEASE_SECONDS = 15.0
 MOST_SECONDS = 850.0
 # Where an attempt stands of which a result may come.
 IN_HAND = "running reported limbo"
-SORTED_SETS = ["leases", "timers", "free", "active", "unrecorded"]
+SORTED_SETS = ["leases", "timers", "free", "active"]
 # With these a few nodes are already too many for one call, and an output for its record.
 NARROW = {
     "weft.store.redis.MOST_FIELDS": 6,
@@ -189,9 +188,7 @@ class StoreMachine(RuleBasedStateMachine):
         return expected
 
     async def compare_applied(self, answered: Sequence[Applied], expected: Sequence[Applied]) -> None:
-        assert [(one.answer, one.complete) for one in answered] == [
-            (one.answer, one.complete) for one in expected
-        ]
+        assert [one.answer for one in answered] == [one.answer for one in expected]
         for ours, theirs in zip(answered, expected, strict=True):
             got, wanted = [free_node(one) for one in ours.free], [free_node(one) for one in theirs.free]
             execution_id = theirs.free[0].execution.id if theirs.free else None
@@ -221,34 +218,11 @@ class StoreMachine(RuleBasedStateMachine):
         await self.compare_applied(answered, expected)
         assert [sorted(one.queued) for one in answered] == [sorted(one.queued) for one in expected]
 
-    async def settle_both(
-        self, row: ExecutionRow, completions: Sequence[tuple[str, int, NodeRow]], *, follows: bool
-    ) -> None:
-        """Tell both completions of an execution, perhaps with tasks of nodes that may follow on them."""
-        ahead = []
-        if follows:
-            nodes = await self.journal.nodes(row.id)
-            known = [nodes.get(name, NodeRow(node_id=name)) for name in self.plans[row.digest].nodes]
-            ahead = [(self.task(row, one), row.epoch) for one in known if one.state is None]
-        answered = await self.store.settle(completions, ahead)
-        queued = {
-            (execution_id, node_id)
-            for (execution_id, _, _), applied in zip(completions, answered, strict=True)
-            for node_id in applied.queued
-        }
-        moved = [(task, epoch) for task, epoch in ahead if (task.execution_id, task.node_id) in queued]
-        expected = await self.model.settle(completions, moved)
-        await self.compare_applied(answered, expected)
-        assert [sorted(one.queued) for one in answered] == [sorted(one.queued) for one in expected]
-
     async def record(self, event: Event, *, is_told: bool = True, is_ahead: bool = False) -> None:
         """Record an event, and tell the stores what follows, unless whoever recorded it is gone.
 
         ``is_ahead``: with the tasks of all nodes that are not settled, as far as they may be queued then.
         """
-        row = await self.execution(event.execution_id)
-        if row.checkpoint:
-            event = replace(event, asked=row.epoch)
         (standing,) = await self.journal.record([event])
         execution = standing.execution
         if execution is None or standing.verdict is Verdict.UNKNOWN:
@@ -305,7 +279,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not await self.live():
             # All are completed.
             last = await self.execution(self.executions[-1])
-            await self.add(self.plans[last.digest], last.partition, last.checkpoint, last.input)
+            await self.add(self.plans[last.digest], last.partition, last.input)
         return await self.live()
 
     async def chosen(self, x: int, n: int = 0, phases: str = "") -> tuple[ExecutionRow, Plan, NodeRow]:
@@ -381,7 +355,6 @@ class StoreMachine(RuleBasedStateMachine):
         queued_seconds=st.sampled_from([None, 7.0]),
         payloads=st.lists(PAYLOADS, min_size=1, max_size=4),
         partition=INDEXES,
-        checkpoint=st.booleans(),
     )
     @told
     async def begin(
@@ -391,7 +364,6 @@ class StoreMachine(RuleBasedStateMachine):
         queued_seconds: float | None,
         payloads: list[bytes],
         partition: int,
-        checkpoint: bool,
     ) -> None:
         await self.redis.call("FLUSHDB")
         self.payloads = payloads
@@ -403,9 +375,9 @@ class StoreMachine(RuleBasedStateMachine):
         }
         self.model = Model(self.bench.partitions, now=self.clock.now, **self.settings)
         self.store = self.new_store()
-        await self.add(compile_plan(document), partition, checkpoint, payloads[0])
+        await self.add(compile_plan(document), partition, payloads[0])
 
-    async def add(self, plan: Plan, partition: int, checkpoint: bool, given: bytes) -> None:
+    async def add(self, plan: Plan, partition: int, given: bytes) -> None:
         self.plans[plan.digest] = plan
         submission = Submission(
             id=f"x{next(self._numbers)}",
@@ -413,7 +385,6 @@ class StoreMachine(RuleBasedStateMachine):
             document=b"{}",
             input=given,
             partition=partition % self.bench.partitions,
-            checkpoint=checkpoint,
         )
         (row,) = await self.journal.submit([submission])
         self.executions = [*self.executions, row.id][-MOST_EXECUTIONS:]
@@ -422,10 +393,10 @@ class StoreMachine(RuleBasedStateMachine):
         await self.record(ExecutionStarted(execution_id=row.id, generation=1))
 
     @precondition(lambda self: len(self.executions) < MOST_EXECUTIONS)
-    @rule(document=documents(), partition=INDEXES, checkpoint=st.booleans(), given=PAYLOADS)
+    @rule(document=documents(), partition=INDEXES, given=PAYLOADS)
     @told
-    async def submit(self, document: Json, partition: int, checkpoint: bool, given: bytes) -> None:
-        await self.add(compile_plan(document), partition, checkpoint, given)
+    async def submit(self, document: Json, partition: int, given: bytes) -> None:
+        await self.add(compile_plan(document), partition, given)
 
     @rule(x=INDEXES, n=INDEXES, is_told=MOSTLY, twice=RARELY)
     @told
@@ -721,60 +692,6 @@ class StoreMachine(RuleBasedStateMachine):
         lanes = [lane.decode().split("|") for lane in await self.redis.call("SMEMBERS", keys.lanes)]
         return [keys.lane(queue, handler, int(priority)) for queue, handler, priority in sorted(lanes)]
 
-    # -- checkpoints -------------------------------------------------------------------------------
-
-    @rule(x=INDEXES, ns=SOME, generation=OFFSETS, early=RARELY, also_nobody=RARELY, follows=MOSTLY)
-    @told
-    async def settle(
-        self, x: int, ns: list[int], generation: int, early: bool, also_nobody: bool, follows: bool
-    ) -> None:
-        row, _, _ = await self.chosen(x)
-        await self.carry_on(row.id)
-        at = self.clock.now() + (10**6 if early else 0)
-        completions = []
-        for n in ns:
-            row, _, node = await self.chosen(x, n, IN_HAND)
-            number = max(0, row.generation + generation)
-            settled = NodeRow(
-                node_id=node.node_id,
-                attempt=node.attempt,
-                ended=node.attempt,
-                answered=node.attempt,
-                state=NodeState.COMPLETED,
-                generation=number,
-                output=self.output(node),
-                output_bytes=len(self.output(node)),
-                worker="worker-1",
-                queued_at=at - 5,
-                started_at=at - 1,
-                finished_at=at,
-            )
-            completions.append((row.id, number, settled))
-        if also_nobody:
-            completions.append(("nobody", 1, completions[0][2]))
-        await self.settle_both(row, completions, follows=follows)
-        await self.drain()
-
-    @rule(x=INDEXES, n=INDEXES, hold=st.sampled_from(["none", "none", "one", "one", "all"]))
-    @told
-    async def outcomes(self, x: int, n: int, hold: str) -> None:
-        row, _, node = await self.chosen(x, n, IN_HAND)
-        held = {"none": (), "one": (node.node_id,), "all": None}[hold]
-        await self.both("outcomes", row.id, hold=held)
-        if hold == "one":
-            # What it is held for: something else is recorded of it.
-            await self.record(self.judged(self.result(row, node, lost=True)))
-            await self.carry_on(row.id)
-
-    @rule(x=INDEXES, most=st.integers(1, 6), is_told=MOSTLY)
-    @told
-    async def commit(self, x: int, most: int, is_told: bool) -> None:
-        """Record the outcomes that the journal has not, or the first of them."""
-        row, _, _ = await self.chosen(x)
-        found = await self.both("outcomes", row.id)
-        for outcome in found.rows[:most]:
-            await self.record(completion(row.id, outcome, asked=found.epoch), is_told=is_told)
-
     # -- time --------------------------------------------------------------------------------------
 
     @rule(
@@ -888,7 +805,6 @@ class StoreMachine(RuleBasedStateMachine):
             (await self.store.apply([Settlement(row, plan, (node,))]))[0].answer,
             (await self.store.free([row.id]))[0].answer,
             (await self.store.beat([Held(*attempt, "any", "worker-1", 0, 0)]))[0],
-            (await self.store.outcomes(row.id)).answer,
             started[0].answer,
         ]
         assert answers == [Answer.UNKNOWN] * len(answers)
@@ -970,10 +886,7 @@ class StoreMachine(RuleBasedStateMachine):
         await self.both("running_by_queue")
         await self.both("unchanged", self.clock.now() - 5_000_000)
         await self.both("unchanged", self.clock.now())
-        unrecorded = set(await self.store.unrecorded(limit=100))
-        assert unrecorded >= set(await self.model.unrecorded(limit=100))
         if not self.doubtful and not self.over:
-            assert unrecorded == set(await self.model.unrecorded(limit=100))
             await self.both("backlog")
 
 

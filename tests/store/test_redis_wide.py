@@ -199,15 +199,6 @@ class TestParts:
         assert {one.answer for one in others} == {Answer.REFUSED}
         assert [one.node_id for one in first.free] == ["b"]
 
-    async def test_a_completion_that_is_refused_is_refused_however_many_children_it_has(
-        self, new_walk: Callable[..., Walk], store: RedisStore
-    ) -> None:
-        walk = fan(new_walk, 2000)
-        await walk.begin()
-        # It is not committed at checkpoints: the journal has to say what becomes of it.
-        (applied,) = await store.settle([("x1", 1, await settled(walk, "root"))])
-        assert applied.answer is Answer.REFUSED
-
     async def test_an_early_rule_over_many_parents_sees_what_had_settled(
         self, new_walk: Callable[..., Walk]
     ) -> None:

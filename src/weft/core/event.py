@@ -27,8 +27,6 @@ class Running(msgspec.Struct, frozen=True, gc=False):
 class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     execution_id: str
     generation: int
-    # The epoch of the store that was asked first, of an execution that is committed at checkpoints; 0: none.
-    asked: int = 0
 
 
 class _NodeEvent(_Event, frozen=True, kw_only=True, gc=False):

@@ -99,7 +99,6 @@ def unstorable(event: NodeCompleted | AttemptFailed | NodeFailed, plan: Plan, *,
     return NodeFailed(
         execution_id=event.execution_id,
         generation=event.generation,
-        asked=event.asked,
         node_id=event.node_id,
         attempt=event.attempt,
         worker=event.worker,

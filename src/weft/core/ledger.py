@@ -8,11 +8,6 @@ does not commit leaves nothing: the ledger never touches the rows it was given, 
 An event counts only if its generation is the execution's, the execution is not terminal, and (node,
 attempt) is the current, unsettled attempt. What leaves nothing unsettled also writes verdict, output
 and terminal state: there is no later step that a crash could lose or double.
-
-Of an execution that is committed at checkpoints the store knows more than these rows. There an event counts
-only if whoever brings it has asked the store of this epoch first (of an earlier one, for a completion), and
-brings what the store has told in front of it: so no child is recorded without its parents, whichever process
-records it.
 """
 
 from __future__ import annotations
@@ -74,8 +69,6 @@ class Verdict(StrEnum):
     KNOWN = "known"
     # Of a superseded attempt, an older generation or a terminal execution: it changes nothing.
     STALE = "stale"
-    # The execution is committed at checkpoints, and the store of this epoch was not asked first.
-    UNASKED = "unasked"
     # A control call that the execution's state forbids.
     REFUSED = "refused"
     # The journal has no such execution or node.
@@ -167,26 +160,7 @@ class Ledger:
         if not execution.is_terminal:
             execution.epoch += 1
             execution.updated_at = self._now
-            if execution.checkpoint and execution.started_at is not None:
-                self._pass_over(execution)
         return execution
-
-    def _pass_over(self, execution: ExecutionRow) -> None:
-        """Give the next number to what may have been started on a completion that is not recorded.
-
-        The old number may be in somebody's hand, so it must not be handed out again; and what comes of it is
-        not to count, because what it was made of is lost. Whatever an attempt that was issued has seen was
-        recorded before.
-        """
-        plan = self._plan_of(execution.digest)
-        for node_id in plan.graph.ids:
-            row = self._row(execution, node_id)
-            if row.state is not None or row.issued == row.attempt:
-                continue
-            if any(self._row(execution, name).state is None for name in plan.wanted[node_id]):
-                self._put(
-                    execution, row, replace(row, attempt=row.attempt + 1, generation=execution.generation)
-                )
 
     # -- recording ---------------------------------------------------------------------------------
 
@@ -287,8 +261,6 @@ class Ledger:
             return Verdict.STALE
         if isinstance(event, AttemptIssued) and event.epoch != execution.epoch:
             return Verdict.STALE
-        if execution.checkpoint and not _was_asked(event, execution):
-            return Verdict.UNASKED
         return Verdict.ACCEPTED
 
     def _completed(
@@ -559,8 +531,6 @@ class Ledger:
             return Verdict.KNOWN
         if execution.deadline_at is None or self._now < execution.deadline_at:
             return Verdict.STALE
-        if execution.checkpoint and event.asked != execution.epoch:
-            return Verdict.UNASKED
         limit = plan.definition.timeout_seconds
         error = {
             "code": "deadline_exceeded",
@@ -575,8 +545,6 @@ class Ledger:
             return Verdict.KNOWN
         if execution.is_terminal:
             return Verdict.REFUSED
-        if execution.checkpoint and event.asked != execution.epoch:
-            return Verdict.UNASKED
         self._stop(
             execution,
             plan,
@@ -913,18 +881,6 @@ class Ledger:
             )
         )
         return execution.seq
-
-
-def _was_asked(event: NodeEvent, execution: ExecutionRow) -> bool:
-    """Say whether the store was asked before this was brought.
-
-    A completion counts too where it is a store's of an earlier epoch. A rebuild gives another number to what
-    may have been started on a completion that is not recorded; so what has come through with its number was
-    made of what is. And nobody else would record it: a store that has it is not overwritten before.
-    """
-    if isinstance(event, NodeCompleted):
-        return 0 < event.asked <= execution.epoch
-    return event.asked == execution.epoch
 
 
 def _move(execution: ExecutionRow, state: ExecutionState) -> None:

@@ -42,9 +42,6 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     finished_at: int | None = None
     deadline_at: int | None = None
     updated_at: int = 0
-    # Whether completions count as soon as the store has them, and are committed later, at a checkpoint. It is
-    # kept here so that every process agrees on it, whatever its own setting, and so that a rebuild knows.
-    checkpoint: bool = False
 
     @property
     def is_terminal(self) -> bool:

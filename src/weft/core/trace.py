@@ -60,7 +60,7 @@ _STOPS = {
 
 def check(plan: Plan, history: Sequence[History], stored: Stored | None = None) -> list[Violation]:
     """List all that is wrong with an execution; ``stored`` is what is kept of it beside its history."""
-    replay = _Replay(plan, _asked_again(history, stored), 0 if stored is None else stored.passed_over)
+    replay = _Replay(plan, _asked_again(history, stored))
     for event in history:
         replay.take(event)
     if stored is not None:
@@ -88,11 +88,10 @@ def _asked_again(history: Sequence[History], stored: Stored | None) -> dict[int,
 class _Replay:
     """An execution, as far as its events have been taken."""
 
-    def __init__(self, plan: Plan, asked_again: dict[int, set[str]], passed_over: int) -> None:
+    def __init__(self, plan: Plan, asked_again: dict[int, set[str]]) -> None:
         self.violations: list[Violation] = []
         self._plan = plan
         self._asked_again = asked_again
-        self._passed_over = passed_over
         self._nodes = {node_id: ReplayedNode() for node_id in plan.graph.ids}
         self._unsettled = len(self._nodes)
         self._state: ExecutionState | None = None
@@ -407,7 +406,6 @@ class _Replay:
             and self._state not in TERMINAL
             and node.state is None
             and event.attempt == node.attempt == node.at_most
-            and not self._passed_over
         ):
             self._say("I12", f"the result of attempt {event.attempt} was discarded as stale", node_id)
         self._check_times(event)
@@ -429,7 +427,7 @@ class _Replay:
         number = event.attempt or 0
         if number <= node.ended:
             self._say("I5", f"attempt {number} ended, and attempt {node.ended} had before", event.node)
-        elif not node.attempt <= number <= node.at_most + self._passed_over:
+        elif not node.attempt <= number <= node.at_most:
             self._say("I5", f"attempt {number} ended, and {node.attempt} was to be the next", event.node)
         node.attempt = node.at_most = number
         node.ended = max(number, node.ended)
@@ -572,7 +570,7 @@ class _Replay:
                 if node.is_touched:
                     self._say("I18", "its history tells of it, and nothing is stored", node_id)
                 continue
-            for name, is_, told in node.differences(kept, self._passed_over):
+            for name, is_, told in node.differences(kept):
                 invariant = "I7" if name == "output" else "I18"
                 self._say(invariant, f"its {name} is stored as {is_}, its history says {told}", node_id)
 

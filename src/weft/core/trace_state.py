@@ -71,9 +71,6 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, StoredNode]
     # By node and generation.
     letters: Mapping[tuple[str, int], Letter] | None = None
-    # How many numbers of attempts may have been passed over: each rebuild of an execution that is committed
-    # at checkpoints passes one over, for nodes that may have been started on what was lost. No event tells.
-    passed_over: int = 0
 
 
 def stored_rows(
@@ -101,7 +98,6 @@ def stored_rows(
             (letter.node_id, letter.generation): Letter(letter.attempt, letter.error, letter.state)
             for letter in letters
         },
-        passed_over=execution.epoch - 1 if execution.checkpoint else 0,
     )
 
 
@@ -204,14 +200,14 @@ class ReplayedNode:
             event.finished_at,
         )
 
-    def differences(self, stored: StoredNode, passed_over: int) -> Iterator[tuple[str, object, object]]:
+    def differences(self, stored: StoredNode) -> Iterator[tuple[str, object, object]]:
         """Give what is stored otherwise than the history tells: its name, as stored, as told."""
         if stored.state is not self.state:
             yield "state", stored.state or "not settled", self.state or "not settled"
             return
         if stored.attempt is not None and stored.attempt != (0 if self.cached else self.ended):
             yield "attempt", stored.attempt, self.ended
-        if stored.current is not None and not self.attempt <= stored.current <= self.at_most + passed_over:
+        if stored.current is not None and not self.attempt <= stored.current <= self.at_most:
             yield "current attempt", stored.current, self.attempt
         if stored.failures is not None and stored.failures != self.failures:
             yield "number of failures", stored.failures, self.failures

@@ -47,8 +47,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     priority: str = "normal"
     batch: str | None = None
     partition: int = 0
-    # Whether its completions are committed at checkpoints, and not each before what depends on it.
-    checkpoint: bool = False
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -381,6 +381,5 @@ def new_execution(submission: Submission, batch: NewBatch | None = None) -> Exec
         priority=submission.priority,
         batch=submission.batch if batch is None else batch.id,
         partition=submission.partition,
-        checkpoint=submission.checkpoint,
         created_at=0,
     )

@@ -185,8 +185,7 @@ class Recorder:
         await changes.write(
             connection, ledger.changes, locked.executions, locked.nodes, locked.numbers, locked.now
         )
-        rows_now = {**held.present(), **ledger.changes.nodes.get(execution_id, {})}
-        return [Snapshot(execution, locked.plans[execution.digest], list(rows_now.values()))]
+        return [Snapshot(execution, locked.plans[execution.digest], list(held.present().values()))]
 
     # -- locking and reading -----------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from weft.core.ledger import Standing, Verdict
 from weft.core.snapshot import Settlement
 from weft.errors import UnstorableError
 from weft.orchestrator.ahead import foresee
-from weft.orchestrator.ask import are_unasked, ask_first, outcomes_of
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer, FreeNode
@@ -44,11 +43,9 @@ async def advance(events: Sequence[Event], orchestrator: Orchestrator) -> None:
         # a result that a crash could take back.
         standings = await record(events, orchestrator)
         # Known events are applied too: a crash after their commit must not leave the children to the sweep.
-        free, complete = await apply(standings, orchestrator)
+        free = await apply(standings, orchestrator)
         # Skips and failures decided here are events of their own, and go through record a level at a time.
         events = await dispatch(free, orchestrator)
-        if complete:
-            events += await outcomes_of(complete, orchestrator.ports)
 
 
 async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator) -> None:
@@ -68,8 +65,6 @@ async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequenc
     ports = orchestrator.ports
     began_at = ports.clock.now()
     standings = await _commit(events, ports)
-    if are_unasked(standings):
-        standings = await ask_first(standings, ports, lambda events: _commit(events, ports))
     ports.committed(len(events), ports.clock.now() - began_at)
     orchestrator.cascades.learn(standings)
     ports.announce(standings)
@@ -109,37 +104,31 @@ def _set_a_timer(standings: Sequence[Standing]) -> bool:
     return False
 
 
-async def apply(
-    standings: Sequence[Standing], orchestrator: Orchestrator
-) -> tuple[Sequence[FreeNode], Sequence[str]]:
-    """Merge the journal's rows into the store; give the free nodes of the executions concerned.
+async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Sequence[FreeNode]:
+    """Merge the journal's rows into the store; return the free nodes of the executions concerned.
 
-    And those executions that have settled in the store alone: recording what it has ends them. What is sure
-    to follow on the rows is sent with them.
+    Tasks that are sure to follow on the rows are sent with them.
     """
     ports = orchestrator.ports
     settlements = _merged(standings)
     if not settlements:
-        return (), ()
+        return ()
     ahead = foresee(standings, orchestrator) if ports.sends_ahead else []
     applications = await ports.store.apply(settlements, ahead)
     free: list[FreeNode] = []
     queued: set[tuple[str, str]] = set()
     unknown: list[str] = []
-    complete: list[str] = []
     for settlement, applied in zip(settlements, applications, strict=True):
         if applied.answer is Answer.UNKNOWN:
             unknown.append(settlement.execution.id)
         free.extend(applied.free)
         queued.update([(settlement.execution.id, node_id) for node_id in applied.queued])
-        if applied.complete:
-            complete.append(settlement.execution.id)
     if queued:
         await send([task for task, _ in ahead if (task.execution_id, task.node_id) in queued], ports)
     for execution_id in unknown:
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
         await rebuild(execution_id, orchestrator.ports)
-    return free, complete
+    return free
 
 
 def _merged(standings: Sequence[Standing]) -> list[Settlement]:
@@ -160,6 +149,6 @@ def _merged(standings: Sequence[Standing]) -> list[Settlement]:
         known, _, rows = entry
         rows.extend(standing.rows)
         if execution.seq > known.seq:
-            # Where the store had to be asked, these are of several commits. The last says if it has ended.
+            # A batch that was split is several commits; the row of the last one says if the execution ended.
             merged[execution.id] = (execution, plan, rows)
     return [Settlement(execution, plan, rows) for execution, plan, rows in merged.values()]

@@ -6,15 +6,12 @@ the store in one call with the row, and the store moves it if the node is free b
 (paused, another attempt, another life of the store, a row not merged yet) the store refuses it, as it does
 every task, and the node is dispatched when it comes as free. Nothing rests on this but time: it saves a round
 trip between a node's end and the next one's start.
-
-Between two checkpoints the same goes for completions that the store is about to take: their tasks are moved
-if it takes all that came with them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,10 +36,9 @@ if TYPE_CHECKING:
 
 # Of a wider execution, places are scarce: there, who became free first goes first.
 _MOST_NODES = 200
-# So many rows are remembered in all, an input counting as many as it has kilobytes, and none that are larger.
+# So many rows are remembered in all, and none that are larger.
 _MOST_ROWS = 20_000
 _MOST_OUTPUT_BYTES = 1024
-_MOST_INPUT_BYTES = 64 * 1024
 
 _NO_ROWS: Mapping[str, NodeRow] = {}
 
@@ -52,15 +48,11 @@ class _Known(msgspec.Struct, gc=False):
 
     epoch: int
     plan: Plan
-    # Only between checkpoints: what is recorded comes with its execution.
-    execution: ExecutionRow | None
     rows: dict[str, NodeRow]
-    # As how many rows the execution itself counts.
-    size: int
 
 
 class Known:
-    """What was seen here of executions: rows that were recorded, or taken by the store between checkpoints.
+    """Recorded rows of executions, as this orchestrator has seen them.
 
     Only a memory, and only of what does not change: within one epoch of the first generation a settled row
     stays as it is. Tasks that are made of what an epoch has left behind are of that epoch, and refused.
@@ -76,24 +68,20 @@ class Known:
 
     def learn(self, execution: ExecutionRow, plan: Plan) -> None:
         """Remember an execution, where somebody may ask for it; forget what is longest ago."""
-        if not (plan.has_joins or execution.checkpoint):
+        if not plan.has_joins:
             return
         known = self._executions.get(execution.id)
         if known is None or known.epoch != execution.epoch:
-            # What the store had taken may be lost with it, and be something else now.
             self.forget(execution.id)
-            is_kept = execution.checkpoint and len(execution.input) <= _MOST_INPUT_BYTES
-            size = 1 + (len(execution.input) // 1024 if is_kept else 0)
-            kept = execution if is_kept else None
-            self._executions[execution.id] = _Known(execution.epoch, plan, kept, {}, size)
-            self._count += size
+            self._executions[execution.id] = _Known(execution.epoch, plan, {})
+            self._count += 1
         while self._count > self._most_rows:
             self.forget(next(iter(self._executions)))
 
     def add(self, execution_id: str, row: NodeRow) -> None:
         """Remember a row of an execution that is known, unless it is large or nobody could ask for it."""
         known = self._executions.get(execution_id)
-        if known is None or not known.plan.has_joins or len(row.output or b"") > _MOST_OUTPUT_BYTES:
+        if known is None or len(row.output or b"") > _MOST_OUTPUT_BYTES:
             return
         self._count += row.node_id not in known.rows
         known.rows[row.node_id] = row
@@ -101,75 +89,46 @@ class Known:
     def forget(self, execution_id: str) -> None:
         known = self._executions.pop(execution_id, None)
         if known is not None:
-            self._count -= known.size + len(known.rows)
-
-
-# What has come now: an execution, its plan, and a row of it that is new (None: it was started).
-_News: TypeAlias = "tuple[ExecutionRow, Plan, NodeRow | None]"
+            self._count -= 1 + len(known.rows)
 
 
 def foresee(standings: Iterable[Standing], orchestrator: Orchestrator) -> list[tuple[Task, int]]:
     """Make the tasks of nodes that recorded rows make ready, each with the epoch it is for."""
-    news: list[_News] = []
+    # By execution and node: where several parents came at once, a join follows from each of them.
+    ahead: dict[tuple[str, str], tuple[Task, int]] = {}
     for standing in standings:
         execution, plan = standing.execution, standing.plan
         if standing.verdict is not Verdict.ACCEPTED or execution is None or plan is None:
             continue
-        if not is_foreseen(execution, plan):
+        if not _is_foreseen(execution, plan):
             continue
         if isinstance(standing.event, ExecutionStarted):
             orchestrator.known.learn(execution, plan)
-            news.append((execution, plan, None))
+            parent = None
         elif execution.is_terminal:
             orchestrator.known.forget(execution.id)
-        # Where completions count before they are recorded, what follows on them has long been sent.
-        elif isinstance(standing.event, NodeCompleted) and not execution.checkpoint:
-            (row,) = standing.rows
+            continue
+        elif isinstance(standing.event, NodeCompleted):
+            (parent,) = standing.rows
             orchestrator.known.learn(execution, plan)
-            orchestrator.known.add(execution.id, row)
-            news.append((execution, plan, row))
-    return _tasks(news, {}, orchestrator)
+            orchestrator.known.add(execution.id, parent)
+        else:
+            continue
+        if execution.state is ExecutionState.RUNNING:
+            names = plan.graph.roots if parent is None else plan.graph.dependents.get(parent.node_id, ())
+            for name in names:
+                if (execution.id, name) not in ahead:
+                    task = _task(execution, plan, name, parent, orchestrator)
+                    if task is not None:
+                        ahead[execution.id, name] = task, execution.epoch
+    return list(ahead.values())
 
 
-def foresee_taken(
-    completions: Iterable[tuple[str, int, NodeRow]], orchestrator: Orchestrator
-) -> list[tuple[Task, int]]:
-    """Make the tasks of nodes that are ready once the store has taken completions that are not recorded."""
-    news: list[_News] = []
-    rows: dict[str, dict[str, NodeRow]] = {}
-    for execution_id, generation, row in completions:
-        known = orchestrator.known.get(execution_id)
-        execution = None if known is None else known.execution
-        if known is not None and execution is not None and execution.generation == generation:
-            news.append((execution, known.plan, row))
-            rows.setdefault(execution_id, {})[row.node_id] = row
-    return _tasks(news, rows, orchestrator)
-
-
-def is_foreseen(execution: ExecutionRow, plan: Plan) -> bool:
+def _is_foreseen(execution: ExecutionRow, plan: Plan) -> bool:
     """Say whether tasks of an execution are made ahead at all."""
     # In a later generation an attempt has another number than the first.
     most = min(plan.definition.max_concurrency or _MOST_NODES, _MOST_NODES)
     return execution.generation == 1 and len(plan.nodes) <= most
-
-
-def _tasks(
-    news: Iterable[_News], rows: Mapping[str, Mapping[str, NodeRow]], orchestrator: Orchestrator
-) -> list[tuple[Task, int]]:
-    """Make the tasks that follow. ``rows``: by execution, what may be read beside what is remembered."""
-    # By execution and node: where several parents came at once, a join follows from each of them.
-    ahead: dict[tuple[str, str], tuple[Task, int]] = {}
-    for execution, plan, parent in news:
-        if execution.state is not ExecutionState.RUNNING:
-            continue
-        names = plan.graph.roots if parent is None else plan.graph.dependents.get(parent.node_id, ())
-        for name in names:
-            if (execution.id, name) not in ahead:
-                more = rows.get(execution.id, _NO_ROWS)
-                task = _task(execution, plan, name, parent, more, orchestrator)
-                if task is not None:
-                    ahead[execution.id, name] = task, execution.epoch
-    return list(ahead.values())
 
 
 def _task(
@@ -177,7 +136,6 @@ def _task(
     plan: Plan,
     name: str,
     parent: NodeRow | None,
-    more: Mapping[str, NodeRow],
     orchestrator: Orchestrator,
 ) -> Task | None:
     """Make the task of a node that is ready by the rows at hand; None: it is not, or takes more than that."""
@@ -193,8 +151,6 @@ def _task(
     if len(wanted) > len(rows):
         known = orchestrator.known.get(execution.id)
         rows = _NO_ROWS if known is None else known.rows
-        if more:
-            rows = {**rows, **more}
         # What a node of an early rule sees was fixed in the store when it became free, and need not be all.
         if node.trigger_rule in EARLY_RULES or not all(other in rows for other in wanted):
             return None

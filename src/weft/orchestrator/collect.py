@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from weft.core.event import Event, ExecutionStarted, NodeCompleted
 from weft.core.judge import judge
-from weft.core.outcome import is_plain
 from weft.core.seal import fits
 from weft.core.task import Wake
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, record
-from weft.orchestrator.checkpoint import settle
 from weft.orchestrator.inhand import with_running
 
 if TYPE_CHECKING:
@@ -62,12 +60,7 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
     """Take messages all the way. Acknowledged last: until then a crash means that they come again."""
     if not deliveries:
         return
-    # Where completions are committed at checkpoints, the plain ones go another way.
-    plain: list[NodeCompleted] | None = None if orchestrator.ports.checkpoint_seconds is None else []
-    events = await _judge([delivery.message for delivery in deliveries], orchestrator, plain)
-    if plain:
-        events += await settle(plain, orchestrator)
-    await advance(events, orchestrator)
+    await advance(await _judge([delivery.message for delivery in deliveries], orchestrator), orchestrator)
     await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
 
 
@@ -105,13 +98,8 @@ def _is_sealed(result: Result, seal: Seal | None) -> bool:
     return fits(result.seal, expected)
 
 
-async def _judge(
-    messages: Sequence[Message], orchestrator: Orchestrator, plain: list[NodeCompleted] | None = None
-) -> list[Event]:
-    """Make events of messages; what names nothing that exists is put aside.
-
-    ``plain``: where those go that may wait for a checkpoint.
-    """
+async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> list[Event]:
+    """Make events of messages; a message that names nothing that exists is put aside."""
     ports, cascades = orchestrator.ports, orchestrator.cascades
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
@@ -135,8 +123,5 @@ async def _judge(
         )
         if not isinstance(event, NodeCompleted):
             event = await with_running(event, plan, ports)
-        elif plain is not None and is_plain(event, plan):
-            plain.append(event)
-            continue
         events.append(event)
     return events

@@ -16,7 +16,6 @@ from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
-from weft.orchestrator.ask import are_unasked, ask_first
 from weft.orchestrator.inhand import running_now
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
     """Settle everything as cancelled. No attempt starts after this returns: a start asks the store.
 
-    StoreError: it is recorded, and the workers cannot be told now; or, of an execution that is committed at
-    checkpoints, it is not recorded, because the store could not be asked. Once more does no harm.
+    StoreError: it is recorded, and the workers cannot be told now. Once more does no harm.
     """
     running = await running_now(execution_id, ports)
     request = CancelRequested(execution_id=execution_id, generation=0, running=running, actor=actor)
@@ -51,10 +49,8 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
         for row in rows
     ]
     standings = await ports.journal.record(requests)
-    if are_unasked(standings):
-        standings = await ask_first(standings, ports, ports.journal.record)
     ports.announce(standings)
-    for standing in standings[: len(requests)]:
+    for standing in standings:
         if standing.execution is not None and standing.execution.is_terminal:
             row = standing.execution
             await ports.store.close(row.id, generation=row.generation, epoch=row.epoch)
@@ -127,8 +123,6 @@ async def _record(
     claim: Claim | None = None,
 ) -> Standing:
     standings = await ports.journal.record([request], claim=claim)
-    if are_unasked(standings):
-        standings = await ask_first(standings, ports, ports.journal.record)
     ports.announce(standings)
     return standings[0]
 

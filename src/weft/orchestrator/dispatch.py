@@ -14,7 +14,6 @@ from weft.core.task import PRIORITIES, Task
 from weft.core.view import NodeView
 from weft.feed.contract import node_queued
 from weft.limits.contract import Ticket
-from weft.orchestrator.ask import are_unasked, ask_first
 from weft.orchestrator.inhand import with_running
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
@@ -182,10 +181,6 @@ async def _issue(
             for node, _ in unissued
         ]
     )
-    if are_unasked(standings):
-        # Nothing that may run once is to start on what could be taken back: that is recorded in front.
-        standings = await ask_first(standings, ports, ports.journal.record)
-        ports.announce(standings)
     # The store has to know: if the lease runs out, an issued attempt may have run.
     await ports.store.apply(
         [
@@ -196,7 +191,7 @@ async def _issue(
     )
     refused = {
         (node.execution.id, node.node_id)
-        for (node, _), standing in zip(unissued, standings, strict=False)  # more may follow
+        for (node, _), standing in zip(unissued, standings, strict=True)
         if standing.verdict is not Verdict.ACCEPTED
     }
     return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]

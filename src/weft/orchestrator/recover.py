@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from weft.core.outcome import completion
 from weft.core.snapshot import Settlement
 from weft.core.task import Wake
 from weft.core.time import micros
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
-    from weft.core.row import ExecutionRow
     from weft.ports import Ports
 
 
@@ -29,8 +25,6 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
     if row is None:
         return Answer.UNKNOWN
     if not row.is_terminal:
-        if row.checkpoint:
-            await _save(row, ports)
         snapshot = await ports.journal.rebuild(execution_id, seen_epoch=row.epoch)
         if snapshot is None:
             return Answer.REFUSED
@@ -44,25 +38,6 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
             ports.timers_changed()
             return answer
     return await ports.store.close(execution_id, generation=row.generation, epoch=row.epoch)
-
-
-async def _save(row: ExecutionRow, ports: Ports) -> None:
-    """Record what the store has and the journal has not, if it has the execution after all.
-
-    All of it is held: what comes to the store from now on is not put into what takes its place.
-    """
-    found = await ports.store.outcomes(row.id, hold=None)
-    if not found.rows:
-        return
-    standings = await ports.journal.record([completion(row.id, one, asked=found.epoch) for one in found.rows])
-    ports.announce(standings)
-    last = standings[-1]
-    if last.execution is not None and last.plan is not None:
-        # The store has to hear that they are recorded: nothing is put in the place of outcomes that are not.
-        rows = [node_row for standing in standings for node_row in standing.rows]
-        # Under the epoch that it has: a builder may have raised the journal's and not come to install.
-        known = replace(last.execution, epoch=found.epoch)
-        await ports.store.apply([Settlement(known, last.plan, rows)])
 
 
 async def recover(ports: Ports, *, grace_seconds: float) -> int:

@@ -11,7 +11,6 @@ from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.ahead import Known
 from weft.orchestrator.cascades import Cascades
-from weft.orchestrator.checkpoint import checkpoint
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep
 from weft.orchestrator.inbox import Inbox
 from weft.orchestrator.payloads import Payloads
@@ -108,8 +107,6 @@ class Orchestrator:
         self._swept_at = self.ports.clock.now()
         loops = [self._collecting() for _ in range(COLLECTORS)]
         loops += [self._sweeping(), self._reclaiming(), self._looking_back(), self._sweeping_blobs()]
-        if self.ports.checkpoint_seconds is not None:
-            loops.append(self._checkpointing(self.ports.checkpoint_seconds))
         if self._retention_seconds is not None:
             loops.append(self._purging(self._retention_seconds))
         self._loops = [asyncio.create_task(loop) for loop in loops]
@@ -136,8 +133,6 @@ class Orchestrator:
         self._loops = []
         with suppress(JournalError, StoreError):
             await finish(self, limit=BATCH)
-            if self.ports.checkpoint_seconds is not None:
-                await checkpoint(self)
             await self.ports.transport.leave(self.name)
 
     async def drain(self) -> None:
@@ -189,11 +184,6 @@ class Orchestrator:
             await asyncio.sleep(self.ports.sweep_seconds)
             if self._recovers:
                 await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
-
-    async def _checkpointing(self, interval_seconds: float) -> None:
-        while True:
-            await asyncio.sleep(interval_seconds)
-            await self._guarded(lambda: checkpoint(self))
 
     async def _purging(self, retention_seconds: float) -> None:
         while True:

@@ -130,8 +130,6 @@ async def submit(
     """Accept executions: durable when this returns. A crash after the commit is repaired by the sweep."""
     if ports.partitions > 1:
         submissions = [replace(one, partition=partition_of(one.id, ports.partitions)) for one in submissions]
-    if ports.checkpoint_seconds is not None:
-        submissions = [replace(one, checkpoint=True) for one in submissions]
     token = await _token(ports)
     began_at = ports.clock.now()
     rows = await ports.journal.submit(submissions, claim=claim, batch=batch)

@@ -31,7 +31,6 @@ class Keys:
         "tag",
         "timers",
         "token",
-        "unrecorded",
         "unsettled",
         "workers",
     )
@@ -49,8 +48,6 @@ class Keys:
         self.leases = base + "leases"
         self.timers = base + "timers"
         self.free = base + "free"
-        # Executions of which there are outcomes that the journal has not, by the time of the first.
-        self.unrecorded = base + "unrecorded"
         # When leases were last swept, and until when none expires.
         self.swept = base + "swept"
         # How many nodes of all executions are not settled.

@@ -10,9 +10,6 @@ rebuilt from the journal. What every store promises:
 - Fan-in is a *set* of awaited parents, places are a *set* of node ids: a doubled message changes neither.
 - Time is the store's own: leases and timers are compared with it, not with a caller's clock.
 - It guards and counts. It never decides, and never looks into a payload.
-- Of an execution that is committed at checkpoints it is the fence between two of them: a completion that it
-  has taken counts, and is kept, output and all, until the journal's own row of it is merged. For those who
-  look on, the node is *reported* until then.
 
 A node in the store is one of::
 
@@ -78,22 +75,8 @@ FIRST_INSTALL_SECONDS = 30.0
 class Applied(msgspec.Struct, frozen=True, gc=False):
     answer: Answer
     free: Sequence[FreeNode] = ()
-    # Every node is settled here, and the journal has not heard of all: recording them ends the execution.
-    complete: bool = False
     # The nodes whose tasks were queued with the rows: they are not among the free ones any more.
     queued: Sequence[str] = ()
-
-
-class Outcomes(msgspec.Struct, frozen=True, gc=False):
-    """What the store has of an execution and the journal has not, as one reading under one epoch.
-
-    Each row comes after those that its node was started on: any beginning of the list has no child without
-    its parents.
-    """
-
-    answer: Answer
-    epoch: int = 0
-    rows: Sequence[NodeRow] = ()
 
 
 class StartRequest(msgspec.Struct, frozen=True, gc=False):
@@ -218,9 +201,8 @@ class StateStore(Protocol):
         Refused unless the token is current and the epoch is higher than any the store has seen of an
         execution, the mark of a closed one included. ``fresh``: there was no earlier life, so ready nodes
         are free at once; otherwise they are in limbo for a lease, because somebody may hold them.
-        Refused too where outcomes of this generation are here that the journal has not: they came after the
-        rows were read, and would be lost. And a first epoch that comes ``FIRST_INSTALL_SECONDS`` after its
-        row was written or later: all may be over by then, and its mark be gone. A rebuild has to bring it.
+        Refused too: a first epoch that comes ``FIRST_INSTALL_SECONDS`` after its row was written or later.
+        All may be over by then, and its mark be gone. A rebuild has to bring it.
         """
 
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
@@ -246,30 +228,6 @@ class StateStore(Protocol):
         ``ahead``: tasks that follow on the rows, each with its epoch. Those whose nodes are free then are
         queued in the same go, as ``queue`` does; a store may leave any of them free.
         """
-
-    async def settle(
-        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
-        """Take completions that the journal has not, each (execution id, generation, row); answer as apply.
-
-        Taken if exactly this attempt is in hand, reported or in limbo, its node is not held, and the
-        execution is committed at checkpoints. YES too where this very outcome is here already. REFUSED: the
-        journal has to say what becomes of it. A time after now, by this clock, is taken as now
-        (``core.outcome.taken_at``).
-
-        ``ahead``: as in apply. They may follow on all of these completions: where one of an execution is not
-        taken, none of its tasks is queued.
-        """
-
-    async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
-        """Read all that settle took and the journal has not, and hold nodes in the same go: None, all.
-
-        The current attempt of a held node is no longer settled here: somebody is about to record
-        something else of it, and of two outcomes the journal takes one. REFUSED: the execution is closed.
-        """
-
-    async def unrecorded(self, *, limit: int) -> Sequence[str]:
-        """List executions of which there are outcomes that the journal has not."""
 
     async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
         """Answer as apply does, without anything to merge."""

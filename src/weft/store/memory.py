@@ -8,14 +8,12 @@ its roots, and an event costs its node and its dependents.
 from __future__ import annotations
 
 import heapq
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from weft.core.definition import TriggerRule
 from weft.core.event import Running
-from weft.core.outcome import taken_at
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros
 from weft.store.contract import (
@@ -27,7 +25,6 @@ from weft.store.contract import (
     FreeNode,
     Held,
     NodeSight,
-    Outcomes,
     Sight,
     Started,
     StartRequest,
@@ -54,8 +51,6 @@ _KEEP_LOST = micros(3600)
 _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
 _IN_FLIGHT = frozenset({QUEUED, RUNNING, REPORTED, LIMBO})
 _IN_HAND = frozenset({RUNNING, REPORTED})
-# Where an attempt stands of which a result may come.
-_STARTED = frozenset({RUNNING, REPORTED, LIMBO})
 
 
 class _Node:
@@ -106,15 +101,12 @@ class _Execution:
         "deadline_at",
         "delayed",
         "free",
-        "held",
-        "is_held",
         "nodes",
         "outcomes",
         "places",
         "plan",
         "row",
         "running",
-        "unrecorded",
         "window",
     )
 
@@ -133,16 +125,6 @@ class _Execution:
         # for a timer or in the line of their tag.
         self.running = 0
         self.delayed = 0
-        # Of the outcomes, those that the journal does not have, in the order in which they came.
-        self.unrecorded: dict[str, None] = {}
-        # Nodes whose current attempt the journal alone settles; or all of them.
-        self.held: set[str] = set()
-        self.is_held = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Say whether the journal only has to hear of what is settled here for the execution to end."""
-        return bool(self.unrecorded) and len(self.outcomes) == self.row.total
 
     @property
     def is_open(self) -> bool:
@@ -202,8 +184,6 @@ class MemoryStore:
         self._leases: dict[tuple[str, str], _Node] = {}
         # Executions with free nodes, and since when the oldest of them waits
         self._with_free: dict[str, int] = {}
-        # Executions with outcomes that the journal does not have
-        self._with_unrecorded: dict[str, None] = {}
         # Unsettled nodes of all executions, by their rows.
         self._unsettled = 0
         self._workers: dict[str, WorkerSight] = {}
@@ -229,8 +209,6 @@ class MemoryStore:
         epoch = known.row.epoch if known else self._closed.get(row.id, _NO_MARK).epoch
         now = self._now()
         if row.epoch <= epoch or (row.epoch == 1 and now >= row.updated_at + _FIRST_INSTALL):
-            return Answer.REFUSED
-        if known is not None and known.unrecorded and known.row.generation == row.generation:
             return Answer.REFUSED
         self._drop(row.id)
         self._closed.pop(row.id, None)
@@ -296,7 +274,6 @@ class MemoryStore:
             return
         self._unsettled -= execution.row.unsettled
         self._with_free.pop(execution_id, None)
-        self._with_unrecorded.pop(execution_id, None)
         for node_id in execution.nodes:
             self._leases.pop((execution_id, node_id), None)
 
@@ -330,7 +307,7 @@ class MemoryStore:
         return queued
 
     def _applied(self, execution: _Execution, queued: Sequence[str] = ()) -> Applied:
-        return Applied(Answer.YES, self._free_nodes(execution), execution.is_complete, queued)
+        return Applied(Answer.YES, self._free_nodes(execution), queued)
 
     def _apply(self, settlement: Settlement, now: int) -> Answer:
         row = settlement.execution
@@ -361,8 +338,6 @@ class MemoryStore:
         """Make the store's node what the journal's row says, if the row is news."""
         node_id = row.node_id
         if node_id in execution.outcomes:
-            if row.state is not None and node_id in execution.unrecorded:
-                self._mark_recorded(execution, row)
             return
         if row.state is not None:
             self._settle(execution, row, now)
@@ -375,7 +350,6 @@ class MemoryStore:
         if row.attempt == node.attempt:
             node.issued = max(node.issued, row.issued)
             return
-        execution.held.discard(node_id)
         node.attempt, node.retry_at = row.attempt, row.retry_at
         node.failures, node.losses, node.issued = row.failures, row.losses, row.issued
         if node.phase is WAITING:
@@ -465,78 +439,6 @@ class MemoryStore:
         del execution.free[node_id]
         if not execution.free:
             self._with_free.pop(execution.row.id, None)
-
-    # -- between two checkpoints -------------------------------------------------------------------
-
-    async def settle(
-        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
-        now = self._now()
-        answers = [self._take(*completion, now) for completion in completions]
-        refused = {
-            execution_id
-            for (execution_id, _, _), answer in zip(completions, answers, strict=True)
-            if answer is not Answer.YES
-        }
-        queued = await self._queue_ahead([one for one in ahead if one[0].execution_id not in refused])
-        last = {
-            execution_id: index
-            for index, (execution_id, _, _) in enumerate(completions)
-            if answers[index] is Answer.YES
-        }
-        return [
-            self._applied(self._executions[execution_id], queued.get(execution_id, ()))
-            if last.get(execution_id) == index
-            else Applied(answer)
-            for index, ((execution_id, _, _), answer) in enumerate(zip(completions, answers, strict=True))
-        ]
-
-    def _take(self, execution_id: str, generation: int, row: NodeRow, now: int) -> Answer:
-        """Settle a node that the journal has not, if exactly this attempt of it is under way."""
-        execution = self._executions.get(execution_id)
-        if execution is None:
-            return self._missing(execution_id, generation)
-        if generation != execution.row.generation:
-            return Answer.UNKNOWN if generation > execution.row.generation else Answer.REFUSED
-        node_id = row.node_id
-        known = execution.outcomes.get(node_id)
-        if known is not None:
-            is_this = known.state is row.state and known.answered == row.attempt
-            return Answer.YES if is_this else Answer.REFUSED
-        node = execution.nodes.get(node_id)
-        if (
-            node is None
-            or node.attempt != row.attempt
-            or node.phase not in _STARTED
-            or not execution.row.checkpoint
-            or execution.is_held
-            or node_id in execution.held
-        ):
-            return Answer.REFUSED
-        execution.unrecorded[node_id] = None
-        self._with_unrecorded[execution_id] = None
-        self._settle(execution, taken_at(row, now), now)
-        return Answer.YES
-
-    def _mark_recorded(self, execution: _Execution, row: NodeRow) -> None:
-        execution.outcomes[row.node_id] = row
-        del execution.unrecorded[row.node_id]
-        if not execution.unrecorded:
-            del self._with_unrecorded[execution.row.id]
-
-    async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
-        execution = self._executions.get(execution_id)
-        if execution is None:
-            return Outcomes(self._missing(execution_id))
-        if hold is None:
-            execution.is_held = True
-        else:
-            execution.held.update(hold)
-        rows = [execution.outcomes[node_id] for node_id in execution.unrecorded]
-        return Outcomes(Answer.YES, execution.row.epoch, rows)
-
-    async def unrecorded(self, *, limit: int) -> Sequence[str]:
-        return list(islice(self._with_unrecorded, limit))
 
     # -- free nodes --------------------------------------------------------------------------------
 
@@ -853,15 +755,11 @@ class MemoryStore:
         execution = self._executions.get(execution_id)
         if execution is None:
             return {}
-        running = {
+        return {
             node_id: Running(node.attempt, node.worker, node.queued_at, node.started_at)
             for node_id in execution.places
             if (node := execution.nodes[node_id]).phase in _IN_HAND
         }
-        for node_id in execution.unrecorded:
-            row = execution.outcomes[node_id]
-            running[node_id] = Running(row.attempt, row.worker, row.queued_at, row.started_at)
-        return running
 
     def in_hand(self, execution_id: str) -> tuple[list[str], int]:
         """Name the nodes that run now, and count all in flight: for a progress bar in this process."""
@@ -875,10 +773,7 @@ class MemoryStore:
         return [
             None
             if (execution := self._executions.get(execution_id)) is None
-            else (
-                len(execution.places) - execution.running + execution.delayed,
-                execution.running + len(execution.unrecorded),
-            )
+            else (len(execution.places) - execution.running + execution.delayed, execution.running)
             for execution_id in execution_ids
         ]
 
@@ -902,23 +797,8 @@ class MemoryStore:
             )
             for node_id, node in shown.items()
         }
-        for node_id in execution.unrecorded:
-            if names is None or node_id in names:
-                nodes[node_id] = self._on_its_way(execution, execution.outcomes[node_id])
         paused = execution.row.state is ExecutionState.PAUSED
         return Sight(paused, nodes, len(execution.places), execution.window)
-
-    @staticmethod
-    def _on_its_way(execution: _Execution, row: NodeRow) -> NodeSight:
-        """Show a node whose result counts here and is not committed yet."""
-        return NodeSight(
-            REPORTED,
-            row.attempt,
-            queued_at=row.queued_at,
-            started_at=row.started_at,
-            worker=row.worker,
-            resource_tag=execution.plan.nodes[row.node_id].resource_tag,
-        )
 
     @staticmethod
     def _awaited(execution: _Execution, node_id: str, node: _Node) -> tuple[str, ...]:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from weft.core.envelope import pack
-from weft.core.outcome import taken_at
-from weft.core.time import MICROSECONDS, micros
+from weft.core.time import micros
 from weft.errors import StoreError
 from weft.redis.script import Script, load_script
 from weft.redis.waiting import all_of, all_that_answer
@@ -29,13 +28,12 @@ from weft.store.contract import (
     Applied,
     Due,
     Held,
-    Outcomes,
     Sight,
     Started,
     StartRequest,
     WorkerSight,
 )
-from weft.store.redis_apply import ApplyCall, apply_calls, settle_calls
+from weft.store.redis_apply import ApplyCall, apply_calls
 from weft.store.redis_calls import (
     MOST_FIELDS,
     MOST_ITEMS,
@@ -51,38 +49,24 @@ from weft.store.redis_free import Given, missing_fields
 from weft.store.redis_install import InstallCall, install_calls
 from weft.store.redis_places import Places, checked
 from weft.store.redis_poison import contained
-from weft.store.redis_records import (
-    holder,
-    is_unrecorded,
-    read_execution,
-    read_meta,
-    read_outcome,
-)
+from weft.store.redis_records import holder, read_execution, read_meta
 from weft.store.redis_shape import Shape
 from weft.store.redis_sights import Sights
-from weft.store.redis_time import ServerTime
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from weft.core.event import Running
     from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.row import ExecutionRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
     from weft.redis.connection import Redis, Reply
     from weft.redis.keys import Keys
 
-# The last two are a yes to what was there already, and to the end of what was not.
-_ANSWERS = {
-    1: Answer.YES,
-    2: Answer.REFUSED,
-    3: Answer.NO_PLACE,
-    4: Answer.UNKNOWN,
-    5: Answer.YES,
-    7: Answer.YES,
-}
-_REFUSED, _WAS_THERE, _WAS_GONE = 2, 5, 7
+# The last is a yes to the end of an execution that was not there.
+_ANSWERS = {1: Answer.YES, 2: Answer.REFUSED, 3: Answer.NO_PLACE, 4: Answer.UNKNOWN, 7: Answer.YES}
+_REFUSED, _WAS_GONE = 2, 7
 # It may not start now, and is not taken back yet.
 _PAUSED = 6
 
@@ -93,9 +77,8 @@ _KEEP_MARK_SECONDS = 1800
 _KEEP_PLAIN_MARK_SECONDS = 60
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
 _LEASES_OF_A_MARK = 4
-# Plans whose arguments are kept, executions of which something is remembered, and bytes of large inputs.
+# Plans whose arguments are kept, and bytes of large inputs.
 _MOST_SHAPES = 256
-_MOST_REMEMBERED = 100_000
 _MOST_INPUT_BYTES = 64 * 1024 * 1024
 
 
@@ -105,8 +88,7 @@ def _script(name: str, *after: str) -> Script:
 
 _TOKEN = _script("token")
 _APPLY = _script("apply", "state", "queued", "ahead", "given", "merge", "closed")
-_SETTLE = _script("settle", "state", "queued", "ahead", "given", "merge")
-_FREE, _OUTCOMES = _script("free", "state", "given"), _script("outcomes", "state")
+_FREE = _script("free", "state", "given")
 _INSTALL, _CLOSE = _script("install", "state"), _script("close", "state", "closed")
 _QUEUE = _script("queue", "state", "queued")
 _START, _UNQUEUE = _script("start", "attempt"), _script("unqueue", "state", "moves")
@@ -152,7 +134,6 @@ class RedisStore:
         self._joint = joint
         self._inline_input_bytes = inline_input_bytes
         self._ttl = ttl_seconds
-        self._server_time = ServerTime()
         self._places = Places(redis)
         self._sights = Sights(
             *(redis, self._places), plans=plans, now=self._now, lease=self._lease, keep_seconds=ttl_seconds
@@ -167,8 +148,6 @@ class RedisStore:
         self._shapes: OrderedDict[str, Shape] = OrderedDict()
         self._inputs: OrderedDict[str, bytes] = OrderedDict()
         self._input_bytes = 0
-        # Which plan an execution has, as far as it was seen here.
-        self._digests: OrderedDict[str, str] = OrderedDict()
 
     # -- life of an execution ----------------------------------------------------------------------
 
@@ -213,10 +192,6 @@ class RedisStore:
             await contained(self._redis, keys, indexes, lambda index: snapshots[index].execution.id, run)
 
         await all_of([in_partition(partition, indexes) for partition, indexes in by_partition.items()])
-        for snapshot, answer in zip(snapshots, answers, strict=True):
-            row = snapshot.execution
-            if row.checkpoint and answer is Answer.YES:
-                self._learn(row.id, row.digest)
         return answers
 
     async def _install(
@@ -252,7 +227,6 @@ class RedisStore:
         return answers
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
-        self._digests.pop(execution_id, None)
         drawn = self._places.where(execution_id)
         answer, known = await self._close(execution_id, generation, epoch, drawn)
         if not known and len(self._redis.partitions) > 1:
@@ -364,8 +338,6 @@ class RedisStore:
         answers: list[Answer],
     ) -> None:
         """Let those go that have ended and are not where their rows say: elsewhere, or on their way there."""
-        for row in ended.values():
-            self._digests.pop(row.id, None)
         if not ended or len(self._redis.partitions) == 1:
             return
         for call, reply in zip(calls, replies, strict=True):
@@ -411,160 +383,6 @@ class RedisStore:
             given = free[execution_id] = Given(row, self._shape(plan), rows)
             given.queued = _names(replies)
             given.read(replies)
-
-    # -- between two checkpoints -------------------------------------------------------------------
-
-    async def settle(
-        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
-        answers = [Answer.UNKNOWN] * len(completions)
-        shapes = await self._shapes_of([execution_id for execution_id, _, _ in completions])
-        # Asked before, so that no time is after the one at which the script takes it.
-        now = self._now() or self._server_time.at_least()
-        if any(row.finished_at is not None and row.finished_at > now for _, _, row in completions):
-            now = self._now() or self._server_time.heard(await self._server_now())
-        taken = [(execution_id, number, taken_at(row, now)) for execution_id, number, row in completions]
-        by_partition: dict[int, list[tuple[int, str, int, NodeRow, Shape]]] = {}
-        gone: list[int] = []
-        for index, (execution_id, generation, row) in enumerate(taken):
-            shape = shapes.get(execution_id)
-            if shape is None:
-                gone.append(index)
-            else:
-                item = (index, execution_id, generation, row, shape)
-                by_partition.setdefault(self._places.where(execution_id), []).append(item)
-        # What is not there is not settled; what is asked of no node says why.
-        asked = [Move(taken[index][0], "", "", numbers=(taken[index][1], 0)) for index in gone]
-        for index, (answer,) in zip(gone, await self._moved(_HAND_BACK, asked, _told()), strict=True):
-            answers[index] = _ANSWERS[answer]
-        done: dict[str, Applied] = {}
-        behind = _by_execution(ahead)
-        for part in await all_of(
-            [self._settle(partition, items, behind, answers) for partition, items in by_partition.items()]
-        ):
-            done.update(part)
-        last = {
-            execution_id: index
-            for index, (execution_id, _, _) in enumerate(completions)
-            if answers[index] is Answer.YES
-        }
-        return [
-            done[execution_id]
-            if last.get(execution_id) == index and execution_id in done
-            else Applied(answer)
-            for index, ((execution_id, _, _), answer) in enumerate(zip(completions, answers, strict=True))
-        ]
-
-    async def _settle(
-        self,
-        partition: int,
-        items: Sequence[tuple[int, str, int, NodeRow, Shape]],
-        behind: Mapping[str, Sequence[tuple[Task, int]]],
-        answers: list[Answer],
-    ) -> dict[str, Applied]:
-        keys, joint = self._redis.partitions[partition], self._joint
-        calls = settle_calls(items, ahead=behind, sent=joint)
-        now = self._now()
-        told = [call.all_arguments(now, self._ttl, queued=self._queued, sent=joint) for call in calls]
-        replies = await self._redis.scripts(
-            [(_SETTLE, call.all_keys(keys), arguments) for call, arguments in zip(calls, told, strict=True)],
-            partition=partition,
-        )
-        shapes = {execution_id: shape for _, execution_id, _, _, shape in items}
-        free: dict[str, Given] = {}
-        done: dict[str, Applied] = {}
-        were_there = _note_answers(calls, replies, answers)
-        # What was taken now is here as it was given.
-        fresh: dict[str, dict[str, NodeRow]] = {}
-        for index, execution_id, _, node_row, _ in items:
-            if answers[index] is Answer.YES and index not in were_there:
-                fresh.setdefault(execution_id, {})[node_row.node_id] = node_row
-        for call, reply in zip(calls, replies, strict=True):
-            ids, values = call.execution_ids, iter(reply[len(call.indexes) :])
-            for place in values:
-                execution_id = ids[place - 1]
-                packed, digest, kept, queued = next(values), next(values), next(values), _names(values)
-                if not packed:
-                    complete, _ = bool(next(values)), next(values)
-                    done[execution_id] = Applied(Answer.YES, (), complete, queued)
-                    continue
-                given = await self._input(execution_id, kept)
-                row = read_execution(execution_id, packed, digest=digest.decode(), given=given)
-                rows = fresh.get(execution_id, {})
-                one = free[execution_id] = Given(row, shapes[execution_id], dict(rows))
-                one.queued = queued
-                one.read(values)
-        await self._complete(list(free.values()), partition)
-        taken = [
-            execution_id
-            for index, execution_id, *_ in items
-            if answers[index] is Answer.YES and execution_id not in done
-        ]
-        await self._add_left_out(taken, free, partition)
-        return done | {execution_id: one.applied() for execution_id, one in free.items()}
-
-    async def _shapes_of(self, execution_ids: Sequence[str]) -> dict[str, Shape]:
-        """Find out what the plans of executions are like, of those that are there."""
-        unknown = [name for name in dict.fromkeys(execution_ids) if name not in self._digests]
-        metas = await self._places.metas(unknown)
-        there = [name for name, meta in zip(unknown, metas, strict=True) if meta is not None]
-        for partition, names in self._places.grouped(there).items():
-            keys = self._redis.partitions[partition]
-            commands = [("HGET", keys.execution(name), "h") for name in names]
-            replies = checked(await self._redis.run(commands, partition=partition))
-            for name, digest in zip(names, replies, strict=True):
-                if digest is not None:
-                    self._learn(name, digest.decode())
-        found: dict[str, Shape] = {}
-        for name in dict.fromkeys(execution_ids):
-            digest = self._digests.get(name)
-            plan = None if digest is None else await self._plans(digest)
-            if plan is not None:
-                found[name] = self._shape(plan)
-        return found
-
-    async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
-        await self._places.find_out([execution_id])
-        keys = self._redis.partitions[self._places.where(execution_id)]
-        call = Call()
-        call.place(execution_id)
-        held = [f".{name}" for name in hold or ()]
-        answer, *reply = await self._redis.script(
-            _OUTCOMES,
-            call.keys(keys),
-            [*call.arguments(self._now(), self._ttl), int(hold is None), len(held), *held],
-            partition=keys.partition,
-        )
-        if _ANSWERS[answer] is not Answer.YES:
-            return Outcomes(_ANSWERS[answer])
-        epoch, *fields = reply
-        rows: list[NodeRow] = []
-        for start in range(0, len(fields), MOST_ITEMS):
-            part = [field.decode() for field in fields[start : start + MOST_ITEMS]]
-            wanted = [each for field in part for each in (field, f"o{field}")]
-            packed, *values = await self._redis.call(
-                "HMGET", keys.execution(execution_id), "!", *wanted, partition=keys.partition
-            )
-            meta = None if packed is None else read_meta(packed)
-            if meta is None or not meta.is_live or meta.epoch != epoch:
-                # Closed, rebuilt or lost since: nothing of this reading holds.
-                return Outcomes(Answer.REFUSED if meta and meta.state == b"c" else Answer.UNKNOWN)
-            for index, field in enumerate(part):
-                outcome, output = values[2 * index], values[2 * index + 1]
-                # One that was recorded since is not wanted any more.
-                if outcome is not None and is_unrecorded(outcome):
-                    rows.append(read_outcome(field[1:], outcome, output))
-        return Outcomes(Answer.YES, epoch, rows)
-
-    async def unrecorded(self, *, limit: int) -> Sequence[str]:
-        found: list[str] = []
-        for keys in self._redis.partitions:
-            names = await self._redis.call(
-                *("ZRANGEBYSCORE", keys.unrecorded, "-inf", "(inf", "LIMIT", 0, limit - len(found)),
-                partition=keys.partition,
-            )
-            found += [name.decode() for name in names]
-        return found[:limit]
 
     # -- free nodes --------------------------------------------------------------------------------
 
@@ -619,7 +437,6 @@ class RedisStore:
                 if plan is None:
                     _pass_over(values)
                     continue
-                self._learn(execution_id, digest)
                 row = read_execution(
                     execution_id, packed, digest=digest, given=await self._input(execution_id, kept)
                 )
@@ -845,16 +662,6 @@ class RedisStore:
 
     # -- plans and inputs ----------------------------------------------------------------------------
 
-    def _learn(self, execution_id: str, digest: str) -> None:
-        """Remember which plan an execution has: it stays the same for all its life."""
-        self._digests[execution_id] = digest
-        if len(self._digests) > _MOST_REMEMBERED:
-            self._digests.popitem(last=False)
-
-    async def _server_now(self) -> int:
-        seconds, micro = await self._redis.call("TIME")
-        return int(seconds) * MICROSECONDS + int(micro)
-
     def _shape(self, plan: Plan) -> Shape:
         shape = self._shapes.get(plan.digest)
         if shape is None:
@@ -891,24 +698,15 @@ def _told(*arguments: Argument) -> Callable[[Keys, Sequence[Move]], tuple[list[s
     return lambda _keys, _part: ([], list(arguments))
 
 
-def _note_answers(
-    calls: Sequence[ApplyCall], replies: Sequence[Reply], answers: list[Answer]
-) -> Container[int]:
-    """Note what was answered to each item: of one in several parts, the first answer that is not a yes.
-
-    Give the items that were there already.
-    """
+def _note_answers(calls: Sequence[ApplyCall], replies: Sequence[Reply], answers: list[Answer]) -> None:
+    """Note what was answered to each item: of one in several parts, the first answer that is not a yes."""
     refused: set[int] = set()
-    were_there: set[int] = set()
     for call, reply in zip(calls, replies, strict=True):
         for index, number in zip(call.indexes, reply, strict=False):
-            if number == _WAS_THERE:
-                were_there.add(index)
             if index not in refused:
                 answers[index] = _ANSWERS[number]
                 if answers[index] is not Answer.YES:
                     refused.add(index)
-    return were_there
 
 
 def _by_execution(ahead: Sequence[tuple[Task, int]]) -> dict[str, list[tuple[Task, int]]]:
@@ -925,7 +723,6 @@ def _names(values: Iterator[Reply]) -> list[str]:
 
 def _pass_over(values: Iterator[Reply]) -> None:
     """Pass over free nodes that cannot be made: their plan is not known."""
-    next(values)
     for _ in range(next(values)):
         for _ in range(3):
             next(values)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from weft.redis.keys import Keys
     from weft.store.redis_shape import Shape
 
-# An item, one of its units, and an unsettled row, as ``apply.lua`` and ``settle.lua`` read them.
-_APPLY, _SETTLE = struct.Struct("<IHdddBcdddBH"), struct.Struct("<IHdBH")
+# An item, one of its units, and an unsettled row, as ``apply.lua`` reads them.
+_APPLY = struct.Struct("<IHdddBcdddH")
 _UNIT, _ROW = struct.Struct("<cH"), struct.Struct("<ddddd")
 # A task that goes behind the items: as doubles, so that no number from a wire is too large.
 _TASK = struct.Struct("<Hdddd")
@@ -162,46 +162,11 @@ def apply_calls(
     return calls
 
 
-def settle_calls(
-    completions: Sequence[tuple[int, str, int, NodeRow, Shape]],
-    *,
-    ahead: Mapping[str, Sequence[tuple[Task, int]]],
-    sent: bool,
-) -> list[ApplyCall]:
-    """Make the calls for numbered completions, each (execution id, generation, row) with the plan's shape.
-
-    ``ahead``, ``sent``: as in ``apply_calls``.
-    """
-    by_execution: dict[str, list[tuple[int, int, NodeRow, Shape]]] = {}
-    for index, execution_id, generation, row, shape in completions:
-        by_execution.setdefault(execution_id, []).append((index, generation, row, shape))
-    calls = [ApplyCall()]
-    for execution_id, own in by_execution.items():
-        tasks = ahead.get(execution_id, ())
-        parts = 0
-        for index, generation, row, shape in own:
-            for units in _pieces([row], shape, taken=True):
-                header = partial(_settle_header, generation, len(units))
-                call = _room_for(calls, execution_id, units, len(tasks))
-                call.add(index, execution_id, header, [], units)
-                parts += 1
-        # A call does not know what another one was refused.
-        if len(calls[-1].of_execution[execution_id]) == parts:
-            for task, epoch in tasks:
-                calls[-1].queue(task, epoch, sent=sent)
-        calls[-1].give_free(execution_id)
-    return calls
-
-
 def _apply_header(row: ExecutionRow, units: int, length: int, place: int, wanted: bool) -> bytes:
     return _APPLY.pack(
         *(length, place, row.generation, row.epoch, row.seq, wanted, STATES[row.state], row.unsettled),
-        *(row.deadline_at or 0, row.updated_at, row.checkpoint, units),
+        *(row.deadline_at or 0, row.updated_at, units),
     )
-
-
-def _settle_header(generation: int, units: int, length: int, place: int, wanted: bool) -> bytes:
-    return _SETTLE.pack(length, place, generation, wanted, units)
 
 
 def _room_for(calls: list[ApplyCall], execution_id: str, units: Sequence[_Unit], tasks: int) -> ApplyCall:
@@ -212,12 +177,12 @@ def _room_for(calls: list[ApplyCall], execution_id: str, units: Sequence[_Unit],
     return calls[-1]
 
 
-def _pieces(rows: Sequence[NodeRow], shape: Shape, *, taken: bool = False) -> Iterator[list[_Unit]]:
+def _pieces(rows: Sequence[NodeRow], shape: Shape) -> Iterator[list[_Unit]]:
     """Cut rows into what one call takes: nearly always one piece, also where there are none."""
     piece: list[_Unit] = []
     fields = size = 0
     for row in rows:
-        for unit in _units(row, shape, taken=taken):
+        for unit in _units(row, shape):
             if piece and (fields + len(unit.fields) > MOST_FIELDS or size + unit.size > MOST_BYTES):
                 yield piece
                 piece, fields, size = [], 0, 0
@@ -227,17 +192,15 @@ def _pieces(rows: Sequence[NodeRow], shape: Shape, *, taken: bool = False) -> It
     yield piece
 
 
-def _units(row: NodeRow, shape: Shape, *, taken: bool) -> Iterator[_Unit]:
+def _units(row: NodeRow, shape: Shape) -> Iterator[_Unit]:
     field = f".{row.node_id}"
     if row.state is None:
         numbers = _ROW.pack(row.attempt, row.retry_at or 0, row.failures, row.losses, row.issued)
         yield _Unit((field,), [_UNIT.pack(b"u", 0), field, numbers], 0)
         return
     first, *more = shape.children(row.node_id, row.state)
-    # What the journal has not is kept whole, for the journal.
-    outcome, output = pack_outcome(row, keep_output=taken or row.node_id in shape.read_by_others)
-    kind = _UNIT.pack(b"t" if taken else b"s", first.count)
-    arguments: list[Argument] = [kind, field, outcome, output, *first.arguments]
+    outcome, output = pack_outcome(row, keep_output=row.node_id in shape.read_by_others)
+    arguments: list[Argument] = [_UNIT.pack(b"s", first.count), field, outcome, output, *first.arguments]
     yield _Unit((field, *first.fields), arguments, len(outcome) + len(output))
     for children in more:
         yield _Unit(

@@ -111,7 +111,7 @@ class Call:
 
 def partition_keys(keys: Keys) -> list[str]:
     """List the keys of a partition that every script of the store is given."""
-    return [keys.token, keys.leases, keys.timers, keys.free, keys.active, keys.unsettled, keys.unrecorded]
+    return [keys.token, keys.leases, keys.timers, keys.free, keys.active, keys.unsettled]
 
 
 def in_parts(moves: Sequence[Move]) -> Iterator[Sequence[Move]]:

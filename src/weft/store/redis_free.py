@@ -26,7 +26,6 @@ class Given:
         # Rows of settled nodes, and of which of them the output is at hand. A settled row does not change.
         self._rows = rows
         self._whole = set(rows)
-        self.complete = False
         # The nodes that were queued with the rows.
         self.queued: Sequence[str] = ()
         # Node, record, its parents and what it names, as far as it sees them; the parents it does not see.
@@ -36,7 +35,6 @@ class Given:
         """Take the free nodes out of a script's reply."""
         shape = self._shape
         plan = shape.plan
-        self.complete = bool(next(replies))
         for _ in range(next(replies)):
             node_id = next(replies)[1:].decode()
             record, view = read_record(next(replies)), next(replies)
@@ -92,7 +90,7 @@ class Given:
         self._add(names, values)
 
     def applied(self) -> Applied:
-        return Applied(Answer.YES, self.nodes(), self.complete, self.queued)
+        return Applied(Answer.YES, self.nodes(), self.queued)
 
     def nodes(self) -> Sequence[FreeNode]:
         """Make the nodes; none where rows are gone that were there when they were listed."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # What the script is told of an execution, and of a ready node: attempt, not before, failures, losses, issued,
 # whether it has a view.
-_HEAD, _READY = struct.Struct("<IdddcddddBddI"), struct.Struct("<dddddB")
+_HEAD, _READY = struct.Struct("<IdddcddddI"), struct.Struct("<dddddB")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -43,7 +43,6 @@ class Layout(msgspec.Struct):
     fields: list[tuple[str, bytes]]
     # Each ready node: its field, and its numbers as the script reads them.
     ready: list[tuple[str, bytes]]
-    settled: int = 0
 
     def parts(self, most: int, most_bytes: int) -> Iterator[Part]:
         """Cut what is to be written into parts of so many fields and nodes, and about so many bytes."""
@@ -93,7 +92,7 @@ def lay_out(snapshot: Snapshot, shape: Shape) -> Layout:
             del ready[name]
             ready[name] = None
 
-    layout = Layout([], [], len(outcomes))
+    layout = Layout([], [])
     for name, row in outcomes.items():
         outcome, output = pack_outcome(row, keep_output=name in shape.read_by_others)
         layout.fields.append((f".{name}", outcome))
@@ -147,14 +146,13 @@ class InstallCall(Call):
             and execution_id not in self._places
         )
 
-    def add(self, index: int, row: ExecutionRow, part: Part, *, window: int, settled: int) -> None:
+    def add(self, index: int, row: ExecutionRow, part: Part, *, window: int) -> None:
         self.place(row.id)
         self.indexes.append(index)
         self._bytes += part.size
         head = _HEAD.pack(
             *(len(part.arguments), row.generation, row.epoch, row.seq, STATES[row.state], window),
-            *(row.unsettled, row.deadline_at or 0, row.updated_at, row.checkpoint, row.total, settled),
-            part.fields,
+            *(row.unsettled, row.deadline_at or 0, row.updated_at, part.fields),
         )
         self.told += (head, *part.arguments)
 
@@ -181,7 +179,7 @@ def install_calls(
             own = [calls[-1]]
         room = window if limit is None else min(window, limit)
         for call, part in zip(own, parts, strict=True):
-            call.add(index, row, part, window=room, settled=layout.settled)
+            call.add(index, row, part, window=room)
     return calls, large
 
 

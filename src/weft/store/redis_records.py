@@ -15,12 +15,12 @@ import msgspec
 from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
 
-META = struct.Struct("<cIIdIIIIIIIIIIdddBIIIII")
+META = struct.Struct("<cIIdIIIIIIIIIIddd")
 _NODE = struct.Struct("<cBIIIII")
 _ONE_TIME = struct.Struct("<d")
 _WAITING = struct.Struct("<dI")
 _IN_HAND = struct.Struct("<dddI")
-_OUTCOME = struct.Struct("<ccII")
+_OUTCOME = struct.Struct("<cc")
 _LENGTH = struct.Struct("<I")
 
 PHASES = {
@@ -73,7 +73,6 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     places: int
     running: int
     delayed: int
-    unrecorded: int
     updated_at: int
     token: bytes
 
@@ -85,10 +84,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
 def read_meta(packed: bytes) -> Meta:
     values = META.unpack_from(packed)
     state, generation, epoch, _, _, places, running, delayed = values[:8]
-    updated, unrecorded = values[15], values[20]
-    return Meta(
-        state, generation, epoch, places, running, delayed, unrecorded, int(updated), packed[META.size :]
-    )
+    return Meta(state, generation, epoch, places, running, delayed, int(values[15]), packed[META.size :])
 
 
 def holder(nonce: str, worker: str) -> bytes:
@@ -174,7 +170,7 @@ def pack_outcome(row: NodeRow, *, keep_output: bool) -> tuple[bytes, bytes]:
     """Make what is kept of a settled node, and its output where that goes into a field of its own."""
     output = row.output
     assert row.state is not None
-    head = _OUTCOME.pack(b"S", _LETTERS[row.state], row.answered, 0)
+    head = _OUTCOME.pack(b"S", _LETTERS[row.state])
     if output is not None and (not keep_output or len(output) > INLINE_OUTPUT_BYTES):
         values = list(_node_values(row))
         values[_OUTPUT] = None
@@ -183,12 +179,7 @@ def pack_outcome(row: NodeRow, *, keep_output: bool) -> tuple[bytes, bytes]:
 
 
 def is_outcome(packed: bytes) -> bool:
-    return packed[:1] in (b"S", b"T")
-
-
-def is_unrecorded(packed: bytes) -> bool:
-    """Say whether this is an outcome that the journal has not."""
-    return packed[:1] == b"T"
+    return packed[:1] == b"S"
 
 
 def read_outcome(node_id: str, packed: bytes, output: bytes | None) -> NodeRow:

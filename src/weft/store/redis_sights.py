@@ -14,7 +14,7 @@ from weft.store.contract import NodeSight, Sight, WorkerSight, WorkerState
 from weft.store.redis_calls import MOST_FIELDS, MOST_ITEMS, Call
 from weft.store.redis_places import Places, checked, is_of
 from weft.store.redis_poison import contained
-from weft.store.redis_records import PHASES, is_set, is_unrecorded, read_outcome, read_record
+from weft.store.redis_records import PHASES, is_set, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -198,19 +198,13 @@ class Sights:
         )
         running = {}
         for field in values:
-            name, packed = field[1:].decode(), next(values)
-            one = read_outcome(name, packed, None) if is_unrecorded(packed) else read_record(packed)
-            running[name] = Running(one.attempt, one.worker, one.queued_at, one.started_at)
+            one = read_record(next(values))
+            running[field[1:].decode()] = Running(one.attempt, one.worker, one.queued_at, one.started_at)
         return running
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         return [
-            None
-            if meta is None
-            else (
-                meta.places - meta.running + meta.delayed,
-                meta.running + meta.unrecorded,
-            )
+            None if meta is None else (meta.places - meta.running + meta.delayed, meta.running)
             for meta in await self._places.metas(execution_ids)
         ]
 
@@ -252,17 +246,6 @@ class Sights:
 
 
 def _sight(plan: Plan, name: str, packed: bytes) -> NodeSight:
-    tag = plan.nodes[name].resource_tag
-    if is_unrecorded(packed):
-        row = read_outcome(name, packed, None)
-        return NodeSight(
-            "reported",
-            row.attempt,
-            queued_at=row.queued_at,
-            started_at=row.started_at,
-            worker=row.worker,
-            resource_tag=tag,
-        )
     record = read_record(packed)
     phase = PHASES[record.phase]
     awaited: tuple[str, ...] = ()
@@ -277,5 +260,5 @@ def _sight(plan: Plan, name: str, packed: bytes) -> NodeSight:
         record.queued_at,
         record.started_at,
         record.worker,
-        tag,
+        plan.nodes[name].resource_tag,
     )

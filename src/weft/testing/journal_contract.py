@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from weft.journal.contract import Journal
 
-ACCEPTED, KNOWN, STALE, UNASKED, REFUSED, UNKNOWN = Verdict
+ACCEPTED, KNOWN, STALE, REFUSED, UNKNOWN = Verdict
 
 COMPLETED, FAILED, SKIPPED, CANCELLED = (
     NodeState.COMPLETED,

@@ -53,7 +53,6 @@ class Walk:
         clock: VirtualClock | None = None,
         input: Json = None,  # noqa: A002 - the word of the language
         execution_id: str = "x1",
-        checkpoint: bool = False,
     ) -> None:
         self.clock = clock or VirtualClock()
         ids = count(1)
@@ -65,7 +64,6 @@ class Walk:
         )
         self.plan = compile_plan(document)
         self.execution_id = execution_id
-        self._checkpoint = checkpoint
         self._input = encode({} if input is None else input, max_bytes=MAX_BYTES)
         # Every attempt that was started, in order: (node, generation, attempt).
         self.started: list[tuple[str, int, int]] = []
@@ -74,13 +72,7 @@ class Walk:
 
     async def submit(self) -> Snapshot:
         """Record the execution; give what is to be installed."""
-        submission = Submission(
-            id=self.execution_id,
-            plan=self.plan,
-            document=b"{}",
-            input=self._input,
-            checkpoint=self._checkpoint,
-        )
+        submission = Submission(id=self.execution_id, plan=self.plan, document=b"{}", input=self._input)
         (row,) = await self.journal.submit([submission])
         return Snapshot(row, self.plan, ())
 

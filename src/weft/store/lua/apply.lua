@@ -3,8 +3,7 @@
 -- closed)
 -- ARGV: as in closed; for each execution the number of fields to read, and these; the number of settlements. For each: how many
 --   arguments follow, execution, generation, epoch, seq, whether to give the free nodes, state, unsettled, deadline (0
---   none), updated at, whether it is committed at checkpoints, number of units; row ('' not to be merged); the units, each
---   with the number of its children:
+--   none), updated at, number of units; row ('' not to be merged); the units, each with the number of its children:
 --     s; name, outcome, output ('' none of its own), children    a settled row
 --     c; name, children                                          more children of a settled row
 --     u; name; attempt, not before, failures, losses, issued     an unsettled row
@@ -18,16 +17,6 @@ local function settle(ex, children)
   local known = not node and read(ex, name)
   if not known then
     settle_as(ex, name, node, outcome, output)
-  elseif byte(known) == TAKEN then
-    local _, _, _, piece = unpacked(OUTCOME, known)
-    list_remove(ex, NOT_RECORDED, name, piece)
-    ex[UNRECORDED] = ex[UNRECORDED] - 1
-    ex.dirty = true
-    change(ex, name, outcome)
-    change(ex, 'o' .. name, output ~= '' and output)
-    if ex[UNRECORDED] == 0 then
-      with_unrecorded[ex.id] = false
-    end
   end
   -- Also of a row that was here before: whoever brought it may not have come to all its children.
   local is_news = not known or byte(known, 2) == byte(outcome, 2)
@@ -56,14 +45,6 @@ local function renew(ex)
     end
     return
   end
-  local held = read(ex, 'H')
-  local from, to
-  if held then
-    from, to = find(held, ',' .. name .. ',', 1, true)
-  end
-  if from then
-    change(ex, 'H', sub(held, 1, from) .. sub(held, to + 1))
-  end
   node[ATTEMPT], node[FAILURES], node[LOSSES], node[ISSUED] = attempt, failures, losses, issued
   put(ex, name, node)
   if node[PHASE] == 'w' then
@@ -83,8 +64,8 @@ open_all()
 local reply = {}
 for item = 1, number() do
   local at = cursor
-  local length, index, generation, epoch, seq, wanted, state, unsettled, deadline, updated, at_checkpoints, units =
-    unpacked('<I4I2dddBc1dddBI2', ARGV[at])
+  local length, index, generation, epoch, seq, wanted, state, unsettled, deadline, updated, units =
+    unpacked('<I4I2dddBc1dddI2', ARGV[at])
   local ex = executions[index]
   if state == 't' then
     local answer, was_there = let_go(ex, generation, epoch)
@@ -103,7 +84,6 @@ for item = 1, number() do
     if row ~= '' and seq >= ex[SEQ] then
       unsettled_by = unsettled_by + unsettled - ex[UNSETTLED]
       ex[SEQ], ex[STATE], ex[UNSETTLED], ex[UPDATED] = seq, state, unsettled, updated
-      ex[MODE] = (ex[MODE] >= 2 and 2 or 0) + at_checkpoints
       ex.row_given, ex.dirty = true, true
       if deadline ~= 0 and deadline ~= ex[DEADLINE] then
         ex[DEADLINE] = deadline

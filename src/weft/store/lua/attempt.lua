@@ -4,7 +4,7 @@
 -- KEYS, ARGV: as in state. The hash and its records are described there; these scripts change single bytes of what they
 --   do not take apart.
 local YES, REFUSED, UNKNOWN, PAUSED = 1, 2, 4, 6
-local META_BYTES, RUNNING_AT, NODE_BYTES = 102, 26, 22
+local META_BYTES, RUNNING_AT, NODE_BYTES = 81, 26, 22
 
 local pack, unpacked, sub, call = struct.pack, struct.unpack, string.sub, redis.call
 

@@ -29,9 +29,6 @@ local function let_go(ex, generation, epoch)
     if ex.live then
       unsettled_by = unsettled_by - ex[UNSETTLED]
     end
-    if ex[UNRECORDED] > 0 then
-      with_unrecorded[ex.id] = false
-    end
     if ex[DEADLINE] ~= 0 then
       timers[member(ex, '')] = false
     end

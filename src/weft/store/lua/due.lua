@@ -52,7 +52,7 @@ local function is_lost(node, stream, entry)
   if stream == 0 then
     return #node[REST] == 8
   end
-  local found = redis.pcall('XRANGE', KEYS[7 + stream], entry, entry)
+  local found = redis.pcall('XRANGE', KEYS[6 + stream], entry, entry)
   return found.err ~= nil or found[1] == nil
 end
 

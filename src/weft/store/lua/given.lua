@@ -1,5 +1,5 @@
 -- The free nodes of an execution, as many as have a place, appended to a flat reply:
--- whether all nodes are settled here and not all in the journal; their number; for each its name, its record, what it sees ('' all), a number of fields, and these.
+-- their number; for each its name, its record, what it sees ('' all), a number of fields, and these.
 
 local function free_names(ex)
   local names = {}
@@ -34,7 +34,6 @@ local function give(ex, reply)
       ex.value[unread[index]] = got[index]
     end
   end
-  reply[#reply + 1] = ex[UNRECORDED] > 0 and ex[OUTCOMES] == ex[TOTAL] and 1 or 0
   reply[#reply + 1] = #names
   for index = 1, #names do
     local name = names[index]

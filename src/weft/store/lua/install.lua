@@ -3,15 +3,14 @@
 -- ARGV: whether this is the first call, whether it is the last; token; what to do with ready nodes: for how long to hold
 --   them in limbo, in microseconds (0: they are free); for how many microseconds the first epoch may be installed. For each
 --   execution: how many arguments follow, generation, epoch, seq, state, window, unsettled, deadline (0 none), updated at,
---   whether it is committed at checkpoints, its nodes in all, how many of them are settled, number of fields; each field
---   with its value; the ready nodes, each with its name and: attempt, not before, failures, losses, issued, whether what
+--   number of fields; each field with its value; the ready nodes, each with its name and: attempt, not before, failures, losses, issued, whether what
 --   it sees was written down.
 -- Reply: an answer for each.
 local is_first, is_last, given = argument() == '1', argument() == '1', argument()
 local limbo_for, first_for = number(), number()
 local entered = {}
 
-local function install(ex, generation, epoch, seq, state, window, unsettled, deadline, updated, mode, total, outcomes)
+local function install(ex, generation, epoch, seq, state, window, unsettled, deadline, updated)
   if not is_first then
     if ex[STATE] ~= 'i' or ex[EPOCH] ~= epoch then
       return REFUSED
@@ -21,20 +20,13 @@ local function install(ex, generation, epoch, seq, state, window, unsettled, dea
   elseif epoch == 1 and now >= updated + first_for then
     -- All of it may be over by now, and its mark be gone.
     return REFUSED
-  elseif ex.live and ex[UNRECORDED] > 0 and ex[GENERATION] == generation then
-    -- They came after the rows were read, and would be lost.
-    return REFUSED
   else
     if ex.live then
       unsettled_by = unsettled_by - ex[UNSETTLED]
     end
     call('UNLINK', ex.key)
     ex.value, ex.nodes = {F0 = false, P0 = false}, {}
-    if ex.live and ex[UNRECORDED] > 0 then
-      with_unrecorded[ex.id] = false
-    end
-    local fresh = {'i', generation, epoch, seq, window, 0, 0, 0, unsettled, 0, 0, 0, 0, 0, deadline, updated, 0,
-      mode, total, outcomes, 0, 0, 0}
+    local fresh = {'i', generation, epoch, seq, window, 0, 0, 0, unsettled, 0, 0, 0, 0, 0, deadline, updated, 0}
     for index = 1, META_LAST do
       ex[index] = fresh[index]
     end
@@ -69,13 +61,12 @@ end
 local reply = {}
 for index = 1, execution_count do
   local at = cursor
-  local length, generation, epoch, seq, state, window, unsettled, deadline, updated, mode, total, outcomes, fields =
-    unpacked('<I4dddc1ddddBddI4', ARGV[at])
+  local length, generation, epoch, seq, state, window, unsettled, deadline, updated, fields =
+    unpacked('<I4dddc1ddddI4', ARGV[at])
   local ex = open_with(index, 1, 0)
   local answer = REFUSED
   if token == given then
-    answer = install(
-      ex, generation, epoch, seq, state, window, unsettled, deadline, updated, mode, total, outcomes)
+    answer = install(ex, generation, epoch, seq, state, window, unsettled, deadline, updated)
   end
   if answer == YES then
     local ready_from = at + 1 + 2 * fields

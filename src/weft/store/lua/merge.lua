@@ -74,8 +74,6 @@ local function settle_as(ex, name, node, outcome, output)
     end
   end
   ex.nodes[name] = false
-  ex[OUTCOMES] = ex[OUTCOMES] + 1
-  ex.dirty = true
   change(ex, name, outcome)
   if output ~= '' then
     change(ex, 'o' .. name, output)

@@ -50,11 +50,11 @@ end
 -- Before the moves are written: if this fails nothing was moved, and a task too many is refused at its start.
 local function send_queued()
   for lane in pairs(used) do
-    call('SADD', KEYS[8], ARGV[lanes_from + lane - 1])
+    call('SADD', KEYS[7], ARGV[lanes_from + lane - 1])
   end
   for index = 1, #sent do
     local lane, node = sent_to[index], sent_for[index]
-    local entry = call('XADD', KEYS[8 + lane], '*', 'm', sent[index], 'q', now_text)
+    local entry = call('XADD', KEYS[7 + lane], '*', 'm', sent[index], 'q', now_text)
     -- So that the sweep can tell a task that waits from one that is lost.
     node[REST] = node[REST] .. entry .. ' ' .. ARGV[lanes_from + lane - 1]
   end

@@ -10,7 +10,7 @@ for item = at + 2, at + 1 + 4 * tonumber(ARGV[at + 1]), 4 do
   local place, generation, attempt, queued_at, started_at = unpacked('<I2dddd', ARGV[item])
   local key = KEYS[hashes + place]
   local name, holder = ARGV[item + 1], ARGV[item + 2]
-  call('XADD', KEYS[8], '*', 'm', ARGV[item + 3])
+  call('XADD', KEYS[7], '*', 'm', ARGV[item + 3])
   local answer, phase, record, _, meta = find_attempt(key, name, generation, attempt)
   -- The lease stays as it is: when it has run out, the sweep sees that it holds for longer now.
   if phase == 'r' and is_held_by(record, holder) then

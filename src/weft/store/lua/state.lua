@@ -3,7 +3,7 @@
 -- Nothing is written before flush(), so a script that fails midway has changed nothing. An execution whose hash
 -- is gone, or was installed in another life of the store, is unknown: never "nothing left".
 --
--- KEYS: token, leases, timers, free, active, unsettled, unrecorded; then the script's own; last a hash for each execution.
+-- KEYS: token, leases, timers, free, active, unsettled; then the script's own; last a hash for each execution.
 -- ARGV: now in microseconds (0: the server's time); for how many seconds a hash that nobody touches is kept; the
 --   number of executions, the id of each; then the script's own. Numbers that belong together come packed: a tenth of
 --   the cost of as many arguments.
@@ -11,12 +11,10 @@
 -- Fields of a hash:
 --   !         the numbers in META, and the token of the life it was installed in
 --   x, h, i   the execution's row, the digest of its plan, its input where that is small: all opaque
---   .<node>   the record of an unsettled node as in NODE, and what its phase adds; or OUTCOME and the row of a settled one
+--   .<node>   the record of an unsettled node as in NODE, and what its phase adds; or the outcome of a settled one
 --   o.<node>  the output of a settled node, where it is large
 --   v.<node>  what a node sees, where that is not all that it asks for: a bit for each parent, then names
---   F<n> P<n> U<n>  the free nodes in the order in which they became free, those with a place, and the settled ones that
---             the journal has not, in the order in which they came: lists in pieces
---   H         the nodes that the journal alone settles
+--   F<n> P<n> the free nodes in the order in which they became free, and those with a place: lists in pieces
 --
 -- In here an execution is an array of META's numbers, a node one of NODE's: that is several times as fast as names.
 --
@@ -30,24 +28,19 @@
 --               way; the nonce with its length; the worker
 local YES, REFUSED, NO_PLACE, UNKNOWN = 1, 2, 3, 4
 
-local META = '<c1I4I4dI4I4I4I4I4I4I4I4I4I4dddBI4I4I4I4I4'
+local META = '<c1I4I4dI4I4I4I4I4I4I4I4I4I4ddd'
 local STATE, GENERATION, EPOCH, SEQ, WINDOW, PLACES, RUNNING, DELAYED = 1, 2, 3, 4, 5, 6, 7, 8
-local UNSETTLED, FREE, DEADLINE, UPDATED, EXPIRES = 9, 10, 15, 16, 17
--- Mode: 1 it is committed at checkpoints, 2 all its nodes are held: the journal alone settles them.
-local MODE, TOTAL, OUTCOMES, UNRECORDED, META_LAST = 18, 19, 20, 21, 23
-local META_BYTES = 102
+local UNSETTLED, FREE, DEADLINE, UPDATED, EXPIRES, META_LAST = 9, 10, 15, 16, 17, 17
+local META_BYTES = 81
 -- The lists: how their fields begin, where their first and last piece are numbered, and the field of most.
-local FREE_NODES, PLACES_TAKEN, NOT_RECORDED = {'F', 11, 12, 'F0'}, {'P', 13, 14, 'P0'}, {'U', 22, 23, 'U0'}
+local FREE_NODES, PLACES_TAKEN = {'F', 11, 12, 'F0'}, {'P', 13, 14, 'P0'}
 
 local NODE = '<c1BI4I4I4I4I4'
 local PHASE, FLAGS, ATTEMPT, FAILURES, LOSSES, ISSUED, PIECE, NODE_LAST, REST = 1, 2, 3, 4, 5, 6, 7, 7, 8
 local NODE_BYTES = 22
 -- Flags: 1 a token of its tag is reserved for it, 2 what it sees is written down.
--- An outcome: S as the journal has it, T taken and not recorded yet; the node's state, the attempt whose result it is;
--- where it is on the list of what is not recorded.
-local OUTCOME = '<c1c1I4I4'
-local OUTCOME_BYTES = 10
-local SETTLED, TAKEN = 83, 84
+-- An outcome: S, the letter of the node's state, then the row.
+local SETTLED = 83
 
 -- A piece of a list that is longer than this is full.
 local PIECE_BYTES = 2048
@@ -68,7 +61,7 @@ local now_text, now_packed = string.format('%.0f', now), pack('<d', now)
 local token = call('GET', KEYS[1])
 local keep = tonumber(ARGV[2]) * 1000000
 -- What is to be written to the sorted sets: member -> score, or false to remove it.
-local leases, timers, with_free, with_unrecorded = {}, {}, {}, {}
+local leases, timers, with_free = {}, {}, {}
 local unsettled_by = 0
 
 local execution_count = tonumber(ARGV[3])
@@ -144,8 +137,7 @@ local function read(ex, field)
 end
 
 local function is_settled(packed)
-  local mark = byte(packed)
-  return mark == SETTLED or mark == TAKEN
+  return byte(packed) == SETTLED
 end
 
 -- Find an unsettled node that something has happened to; false: there is none of this name.
@@ -407,7 +399,6 @@ local function flush()
   write_scores(KEYS[4], with_free)
   write_scores(KEYS[2], leases)
   write_scores(KEYS[3], timers)
-  write_scores(KEYS[7], with_unrecorded)
   if unsettled_by ~= 0 then
     call('INCRBY', KEYS[6], unsettled_by)
   end

@@ -1,6 +1,5 @@
 -- List what time has brought about, and change nothing: `due` does, with the executions' hashes at hand.
--- KEYS: token, leases, timers, free, active, unsettled, unrecorded; last: when leases were last swept, and until when none
---   expires.
+-- KEYS: token, leases, timers, free, active, unsettled; last: when leases were last swept, and until when none expires.
 -- ARGV: now (0: the server's); how long free nodes may wait, in microseconds; how many to list of each; how many leases and
 --   how many executions with free nodes to pass over; length of a lease; the longest gap between two sweeps.
 -- Reply: now; members of timers, of leases, ids with free nodes; until when no lease expires; the next lease and timer
@@ -13,9 +12,9 @@ end
 -- Each sorted set has held a mark since this life began. Without it the set was lost, and nobody would ever wait for what
 -- was in it: then this life is over.
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  for index = 2, 7 do
-    if index ~= 6 and not redis.call('ZSCORE', KEYS[index], '!') then
-      redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
+  for index = 2, 5 do
+    if not redis.call('ZSCORE', KEYS[index], '!') then
+      redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
       break
     end
   end

@@ -1,17 +1,15 @@
 -- Give the word for this life of the store; a new life begins with nothing.
--- KEYS: token, leases, timers, free, active, unsettled, unrecorded, server.  ARGV: a word for a new life.  Reply: the word.
+-- KEYS: token, leases, timers, free, active, unsettled, server.  ARGV: a word for a new life.  Reply: the word.
 local token = redis.call('GET', KEYS[1])
 if not token then
   token = ARGV[1]
-  redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
+  redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
   -- A mark in each sorted set: where it is missing, the set was lost.
-  for index = 2, 7 do
-    if index ~= 6 then
-      redis.call('ZADD', KEYS[index], '+inf', '!')
-    end
+  for index = 2, 5 do
+    redis.call('ZADD', KEYS[index], '+inf', '!')
   end
   -- Where all was lost, so was the name of the server: without it this life would end with the next connection.
-  redis.call('SET', KEYS[8], string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'))
+  redis.call('SET', KEYS[7], string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'))
   redis.call('SET', KEYS[1], token)
 end
 return token

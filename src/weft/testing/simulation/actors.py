@@ -10,7 +10,6 @@ from weft.core.payload import encode
 from weft.core.task import Result, Task
 from weft.core.time import MICROSECONDS, micros
 from weft.errors import JournalError
-from weft.orchestrator.checkpoint import checkpoint
 from weft.orchestrator.collect import collect
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import rebuild, recover
@@ -50,7 +49,7 @@ async def collects(world: World, actor: Actor) -> None:
 async def sweeps(world: World, actor: Actor) -> None:
     orchestrator = Orchestrator(world.ports(actor), name=actor.name)
     ports, nets = orchestrator.ports, world.profile.nets
-    look_back_at = checkpoint_at = 0
+    look_back_at = 0
     while True:
         wait_seconds = pace.SWEEP_SECONDS
         try:
@@ -61,9 +60,6 @@ async def sweeps(world: World, actor: Actor) -> None:
             if world.scheduler.now >= look_back_at:
                 look_back_at = world.scheduler.now + micros(pace.LOOK_BACK_SECONDS)
                 await _look_back(world, orchestrator, nets)
-            if ports.checkpoint_seconds is not None and world.scheduler.now >= checkpoint_at:
-                checkpoint_at = world.scheduler.now + micros(ports.checkpoint_seconds)
-                await checkpoint(orchestrator)
             await _rebuild_by_mistake(world, ports)
         except (JournalError, PortError):
             world.hits["sweep met an error"] += 1

@@ -27,21 +27,4 @@ CORPUS: tuple[Past, ...] = (
     Past(
         "collectors", 466, "of two batches the second replaced the large outputs that the first was reading"
     ),
-    Past("checkpoint_frozen", 560, "the store took a result while its attempt was being recorded as lost"),
-    Past(
-        "checkpoint_errors",
-        4442,
-        "a result that was discarded again and again kept a lost retry from being found",
-    ),
-    Past(
-        "checkpoint_errors",
-        21290,
-        "of two commits the first told the store of an execution that the second ended",
-    ),
-    Past(
-        "checkpoint_once",
-        8242,
-        "what a store had taken between two builders was never recorded, and it never built anew",
-    ),
-    Past("checkpoint_mixed", 10, "a result that the store had taken ended after its dependents had begun"),
 )

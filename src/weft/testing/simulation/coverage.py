@@ -86,16 +86,10 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
         "journal.nodes",
     ),
 }
-# The same, where completions are committed at checkpoints.
-_CHECKPOINT_STEPS: dict[str, tuple[str, ...]] = {
-    "orchestrator": ("store.settle", "store.outcomes"),
-    "sweeper": ("store.unrecorded", "store.outcomes"),
-    "api": ("store.outcomes",),
-}
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
 # an execution that ended while it was to be rebuilt.
 _RARE_STEPS: dict[str, tuple[str, ...]] = {
-    "sweeper": ("journal.blobs", "limits.leave", "store.settle", "store.close"),
+    "sweeper": ("journal.blobs", "limits.leave", "store.close"),
     "worker": ("limits.join", "store.line", "transport.publish"),
     "api": ("journal.rebuild",),
 }
@@ -132,20 +126,6 @@ FAILING_STEPS = (
     "transport.publish",
     "transport.read",
 )
-_CHECKPOINT_FAILING_STEPS = ("store.outcomes", "store.settle", "store.unrecorded")
-
-
-def crash_steps(*, checkpoints: bool) -> dict[str, tuple[str, ...]]:
-    """Name the steps at which a process may die, by its kind."""
-    if not checkpoints:
-        return CRASH_STEPS
-    return {kind: steps + _CHECKPOINT_STEPS.get(kind, ()) for kind, steps in CRASH_STEPS.items()}
-
-
-def failing_steps(*, checkpoints: bool) -> tuple[str, ...]:
-    """Name the calls that may fail."""
-    return FAILING_STEPS + _CHECKPOINT_FAILING_STEPS if checkpoints else FAILING_STEPS
-
 
 _PATHS: dict[str, tuple[str, ...]] = {
     "faults": (
@@ -210,36 +190,6 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "start refused",
         "start unknown",
         "tag: no token at the start",
-    ),
-    "between checkpoints": (
-        "checkpoint: outcomes recorded",
-        "checkpoint: nothing left unsettled",
-        "checkpoint: put in front",
-        "settle: a task goes with it",
-        "settle: a task would follow on a refusal",
-        "settle: already here",
-        "settle: of a strict execution",
-        "settle: of a superseded attempt",
-        "settle: of an execution that is closed",
-        "settle: taken",
-        "settle: the execution is unknown",
-        "settle: the node is held",
-        "rebuild: a number passed over",
-        "store lost with outcomes",
-        *(
-            f"unasked {event}"
-            for event in (
-                "AttemptFailed",
-                "AttemptIssued",
-                "AttemptLost",
-                "CancelRequested",
-                "DeadlinePassed",
-                "NodeCached",
-                "NodeCompleted",
-                "NodeFailed",
-                "NodeSkipped",
-            )
-        ),
     ),
     "results discarded": (
         "stale result: of a node that was settled without it",
@@ -311,11 +261,11 @@ def crash_points(steps: Mapping[str, tuple[str, ...]]) -> set[str]:
     }
 
 
-_ERRORS = {f"error {side} {step}" for step in failing_steps(checkpoints=True) for side in ("before", "after")}
+_ERRORS = {f"error {side} {step}" for step in FAILING_STEPS for side in ("before", "after")}
 # While it waits a process may die, too.
 _IDLE = {"crash orchestrator idle", "crash sweeper idle", "crash worker idle", "crash api sleep"}
 _GROUPS: dict[str, set[str]] = {
-    "crash points": crash_points(crash_steps(checkpoints=True)) | _IDLE,
+    "crash points": crash_points(CRASH_STEPS) | _IDLE,
     "calls that fail": _ERRORS,
     **{group: set(names) for group, names in _PATHS.items()},
 }

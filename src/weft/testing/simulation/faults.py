@@ -19,12 +19,11 @@ from weft.testing.simulation.scheduler import Step
 from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
-    from weft.core.row import NodeRow
     from weft.core.snapshot import Snapshot
     from weft.core.task import Result, Task
-    from weft.store.contract import Applied, Held, Outcomes
+    from weft.store.contract import Held
     from weft.testing.simulation.scheduler import Actor
     from weft.testing.simulation.world import World
     from weft.transport.contract import Message
@@ -252,48 +251,6 @@ class WatchedStore(MemoryStore):
             else:
                 hits["install: refused by the epoch" if is_life else "install: refused by the token"] += 1
         return answers
-
-    async def settle(
-        self, completions: Sequence[tuple[str, int, NodeRow]], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
-        hits = self._world.hits
-        for execution_id, generation, row in completions:
-            hits[f"settle: {self._fate(execution_id, generation, row)}"] += 1
-        answers = await super().settle(completions, ahead)
-        hits["settle: a task goes with it"] += sum(len(answer.queued) for answer in answers)
-        refused = {
-            execution_id
-            for (execution_id, _, _), answer in zip(completions, answers, strict=True)
-            if answer.answer is not Answer.YES
-        }
-        hits["settle: a task would follow on a refusal"] += any(
-            task.execution_id in refused for task, _ in ahead
-        )
-        if any(answer.complete for answer in answers):
-            hits["checkpoint: nothing left unsettled"] += 1
-        return answers
-
-    def _fate(self, execution_id: str, generation: int, row: NodeRow) -> str:
-        """Say what becomes of a completion, for the count of what was reached."""
-        execution = self._executions.get(execution_id)
-        if execution is None:
-            is_closed = self._missing(execution_id, generation) is Answer.REFUSED
-            return "of an execution that is closed" if is_closed else "the execution is unknown"
-        if row.node_id in execution.outcomes:
-            return "already here"
-        if not execution.row.checkpoint:
-            return "of a strict execution"
-        node = execution.nodes.get(row.node_id)
-        if node is None or node.attempt != row.attempt or generation != execution.row.generation:
-            return "of a superseded attempt"
-        return "the node is held" if execution.is_held or row.node_id in execution.held else "taken"
-
-    async def outcomes(self, execution_id: str, *, hold: Collection[str] | None = ()) -> Outcomes:
-        found = await super().outcomes(execution_id, hold=hold)
-        if found.rows:
-            what = "put in front" if hold is None or hold else "outcomes recorded"
-            self._world.hits[f"checkpoint: {what}"] += 1
-        return found
 
     def _beat(self, item: Held, until: int) -> Answer:
         execution = self._executions.get(item.execution_id)

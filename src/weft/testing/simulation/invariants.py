@@ -93,11 +93,6 @@ class Invariants:
         self._spent: set[tuple[str, int, str, int]] = set()
         self._spent_at: int | None = None
         self._ancestors: dict[tuple[str, str], frozenset[str]] = {}
-        # (execution, node, attempt) → what its handler was given of others
-        self._given: dict[tuple[str, str, int], dict[str, Any]] = {}
-        # (execution, node, attempt) that the store has taken before the journal, and whose result counted
-        self._taken: set[tuple[str, str, int]] = set()
-        self._counted: set[tuple[str, str, int]] = set()
 
     def effect(self, actor: Actor, step: str, args: tuple[Any, ...], result: Any) -> None:
         """Look at the effect of one step."""
@@ -109,17 +104,9 @@ class Invariants:
             case "journal.submit":
                 for row in result:
                     self._read_on(row.id)
-            case "journal.rebuild" if result is not None and result.execution.checkpoint:
-                self._passed_over(args[0])
             case "store.report":
                 for each in args[0]:
                     self._report(each)
-            case "store.settle":
-                self._taken.update(
-                    (execution_id, row.node_id, row.attempt)
-                    for (execution_id, _, row), applied in zip(args[0], result, strict=True)
-                    if applied.answer is Answer.YES
-                )
             case "limits.spend":
                 self._spend(args[0], args[1], spent=result)
             case "transport.claim":
@@ -161,10 +148,6 @@ class Invariants:
 
     def _check_ready(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
         node, rows = plan.nodes[request.node_id], self._rows(execution.id)
-        if execution.checkpoint and node.delivery != "at_most_once":
-            # Between two checkpoints the store is the fence, but for what must not run twice.
-            hot = self._world.store._executions[execution.id]
-            rows = rows | {name: hot.outcomes[name] for name in hot.unrecorded}
         now = self._world.scheduler.now
         names = plan.graph.parents[node.id]
         parents = [rows[name] for name in names if name in rows and rows[name].is_settled]
@@ -186,9 +169,6 @@ class Invariants:
     def _check_places(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
         if execution.state in TERMINAL:
             return  # it slipped in between the commit that ended the execution and the closing of the store
-        row = self._rows(execution.id).get(request.node_id)
-        if execution.checkpoint and row is not None and row.attempt > request.attempt:
-            return  # the same, between the commit of a rebuild that passed its number over and the install
         in_hand = self._replay(execution.id).in_hand
         other = in_hand.get(request.node_id)
         if other is not None:
@@ -206,11 +186,7 @@ class Invariants:
         plan, rows = self._plan(execution), self._rows(task.execution_id)
         parents = plan.graph.parents[task.node_id]
         is_early = plan.nodes[task.node_id].trigger_rule in EARLY
-        all_given = decode(task.config)["parents"]
-        self._given[task.execution_id, task.node_id, task.attempt] = all_given
-        if execution.checkpoint:
-            return  # what it was given may not be recorded yet: that is held against it when its result is
-        for name, given in all_given.items():
+        for name, given in decode(task.config)["parents"].items():
             # What it saw was fixed when it became free: of others than its parents perhaps nothing yet.
             if given is None and (is_early or name not in parents):
                 continue
@@ -267,44 +243,12 @@ class Invariants:
         if key in self._accepted:
             raise Violation(f"I3 two results of {event.node_id} were accepted in one generation")
         self._accepted.add(key)
-        self._counted.add((event.execution_id, event.node_id, event.attempt))
         result = self._results.get((event.execution_id, event.node_id, event.attempt))
         output = event.output if event.blob is None else self._journal._blobs[event.blob]
         if result is None or output is None or output != result.output:
             raise Violation(f"I4 {event.node_id} was accepted with {output!r}, its handler gave {result}")
         if event.cache_key is not None:
             self._cacheable.add((event.cache_key, output))
-        if self._execution(event.execution_id).checkpoint:
-            self._check_given(event)
-
-    def _check_given(self, event: NodeCompleted) -> None:
-        """Check that a result which counts was made of outputs that count, and not of what was lost."""
-        rows = self._rows(event.execution_id)
-        for name, given in self._given[event.execution_id, event.node_id, event.attempt].items():
-            row = rows.get(name)
-            output = self._output(row) if row is not None and row.state is NodeState.COMPLETED else None
-            if given is not None and (output is None or given != decode(output)):
-                raise Violation(f"I7 {event.node_id} was accepted, made of {given!r} of {name}: {output!r}")
-
-    def _passed_over(self, execution_id: str) -> None:
-        """Take note of the numbers that a rebuild has passed over: what has them in hand no longer counts.
-
-        It may have been started on what is lost, and what runs again may end otherwise: then it may even be
-        skipped. Not so what must not run twice: that was never started on what could be lost.
-        """
-        replay, execution = self._replay(execution_id), self._execution(execution_id)
-        plan = self._plan(execution)
-        for node_id, row in self._rows(execution_id).items():
-            was = replay.attempts.get(node_id, 1)
-            if row.state is not None or row.attempt == was:
-                continue
-            if row.attempt != was + 1:
-                raise Violation(f"I5 {node_id} had attempt {was}, and has {row.attempt} after a rebuild")
-            self._world.hits["rebuild: a number passed over"] += 1
-            replay.attempts[node_id] = row.attempt
-            replay.in_hand.pop(node_id, None)
-            if plan.nodes[node_id].delivery != "at_most_once":
-                self._started_in[execution_id, node_id, execution.generation] = 0
 
     def _read_on(self, execution_id: str) -> None:
         """Replay what was added to an execution's history, and hold its row against the outcome."""
@@ -555,7 +499,6 @@ class Invariants:
         self._check_submits()
         if not world.is_safety:
             self._check_conserved()
-            self._check_taken()
             untidy = self.untidy()
             if untidy is not None:
                 raise Violation(f"I23 in the end: {untidy}")
@@ -609,13 +552,6 @@ class Invariants:
         for key in self._reported - self._ended:
             if not self._results[key].lost:
                 raise Violation(f"I12 the result of attempt {key[2]} of {key[1]} was reported and is nowhere")
-
-    def _check_taken(self) -> None:
-        """Check that what the store has taken counts in the end, unless the store itself was lost."""
-        if self._world.hits["flush"] or self._world.hits["rollback"]:
-            return
-        for _, node_id, attempt in sorted(self._taken - self._counted):
-            raise Violation(f"I3 attempt {attempt} of {node_id} was taken by the store, and does not count")
 
     def _check_submits(self) -> None:
         tried: set[str] = set()

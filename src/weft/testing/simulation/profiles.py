@@ -75,9 +75,6 @@ class Profile:
     # Whether an attempt that was reported and not recorded is given up after a while. Where no message is
     # lost that must not be needed: whoever took the result finishes it.
     gives_up_reports: bool = True
-    # Whether completions are committed at checkpoints: by all processes, or by some and not by others.
-    checkpoints: bool = False
-    is_mixed: bool = False
     # Whether tasks are sent with the rows that make their nodes ready.
     sends_ahead: bool = False
     # How many batches an orchestrator takes at once: its collectors share its memory.
@@ -175,58 +172,5 @@ PROFILES: dict[str, Profile] = {
         sends_ahead=True,
         collectors=2,
         more=frozenset({"places"}),
-    ),
-    # -- DURABILITY=checkpoint ---------------------------------------------------------------------
-    "checkpoint": Profile(checkpoints=True, is_calm=True, nets=frozenset(), kinds=("reordered",)),
-    "checkpoint_crash": Profile(
-        checkpoints=True,
-        kinds=("crash.orchestrator", "crash.sweeper", "crash.worker", "doubled"),
-        nets=frozenset({"lease", "free", "reclaim"}),
-        more=frozenset({"early"}),
-    ),
-    "checkpoint_frozen": Profile(
-        checkpoints=True,
-        kinds=("freeze.orchestrator", "freeze.sweeper", "freeze.worker"),
-        nets=frozenset({"lease", "reclaim"}),
-    ),
-    "checkpoint_errors": Profile(
-        checkpoints=True,
-        kinds=("commit_fails", "commit_unknown", "outage", "port_error"),
-        controls=2,
-        rebuilds=True,
-    ),
-    "checkpoint_flush": Profile(
-        checkpoints=True,
-        kinds=("flush", "rollback", "freeze.worker", "freeze.orchestrator"),
-        rebuilds=True,
-        nets=frozenset({"lease", "rebuild", "reclaim"}),
-        more=frozenset({"early"}),
-    ),
-    "checkpoint_rebuild": Profile(
-        checkpoints=True, kinds=("mistaken_rebuild", "freeze.sweeper", "crash.sweeper"), rebuilds=True
-    ),
-    "checkpoint_once": Profile(
-        checkpoints=True,
-        kinds=("flush", "mistaken_rebuild", "crash.worker", "freeze.worker"),
-        rebuilds=True,
-        more=frozenset({"at_most_once"}),
-    ),
-    "checkpoint_control": Profile(
-        checkpoints=True, kinds=("crash.api", "freeze.api", "freeze.orchestrator"), controls=5, rebuilds=True
-    ),
-    "checkpoint_ahead": Profile(
-        checkpoints=True,
-        kinds=("flush", "mistaken_rebuild", "freeze.worker", "crash.orchestrator", "doubled"),
-        rebuilds=True,
-        sends_ahead=True,
-    ),
-    "checkpoint_mixed": Profile(
-        checkpoints=True,
-        is_mixed=True,
-        kinds=tuple(KINDS),
-        controls=4,
-        is_swarm=True,
-        rebuilds=True,
-        more=frozenset({"early", "at_most_once"}),
     ),
 }

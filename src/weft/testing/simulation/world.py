@@ -16,12 +16,11 @@ from weft.limits.memory import MemoryLimits
 from weft.ports import Ports
 from weft.testing.simulation import actors
 from weft.testing.simulation.caller import Caller
-from weft.testing.simulation.coverage import crash_steps, failing_steps
+from weft.testing.simulation.coverage import CRASH_STEPS, FAILING_STEPS
 from weft.testing.simulation.faults import Faulty, FaultyTransport, WatchedStore
 from weft.testing.simulation.invariants import Invariants, Violation
 from weft.testing.simulation.pace import (
     BOUND_SECONDS,
-    CHECKPOINT_SECONDS,
     LEASE_SECONDS,
     NEVER_SECONDS,
     REPORTED_SECONDS,
@@ -147,10 +146,9 @@ class World:
         # fails often. So every point has its seeds, however seldom it is passed.
         self._favourites = {
             kind: f"{steps[self.seed // 2 % len(steps)]}:{('before', 'after')[self.seed % 2]}"
-            for kind, steps in crash_steps(checkpoints=profile.checkpoints).items()
+            for kind, steps in CRASH_STEPS.items()
         }
-        failing = failing_steps(checkpoints=profile.checkpoints)
-        self.favourite_error = failing[self.seed % len(failing)]
+        self.favourite_error = FAILING_STEPS[self.seed % len(FAILING_STEPS)]
         self._crash["network"] = self._freeze["network"] = 0.0
         self._loss = self.amounts["flush"] + self.amounts["rollback"]
 
@@ -190,7 +188,6 @@ class World:
         self.losses += 1
         # A server that comes back without, or with an old state, is another one: what it holds of executions
         # is dropped when it is first asked (the handshake of the protocol); the streams may be old.
-        self.hits["store lost with outcomes"] += bool(self.store._with_unrecorded)
         self.store.flush()
         is_rollback = self.rng.random() * self._loss >= self.amounts["flush"]
         if is_rollback and self._copies:
@@ -296,7 +293,6 @@ class World:
         if skew and actor.lives == 1 and self.rng.random() < 0.5:
             # Somebody set the clock right, or wrong.
             actor.clock.offset = micros(self.drawing.uniform(-skew, skew))
-        checkpoints = self.profile.checkpoints and not (self.profile.is_mixed and self.rng.random() < 0.3)
         return Ports(
             store=_port(self, actor, self.store, "store"),
             journal=_port(self, actor, self.journal, "journal"),
@@ -307,7 +303,6 @@ class World:
             new_id=self.new_id,
             stale_result_seconds=STALE_SECONDS,
             sweep_seconds=SWEEP_SECONDS,
-            checkpoint_seconds=CHECKPOINT_SECONDS if checkpoints else None,
             sends_ahead=self.profile.sends_ahead,
             timers_changed=lambda: self.scheduler.tell("timers"),
         )

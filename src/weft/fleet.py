@@ -214,10 +214,10 @@ class Fleet:
             opening.cancel()
             with suppress(asyncio.CancelledError):
                 await opening
-        elif self.worker is not None:
+        if self.worker is not None and self.worker.is_started:
             # First: what it ends meanwhile is recorded here, or by a peer.
             await self.worker.stop()
-        if self.orchestrator is not None and self._opened.is_set():
+        if self.orchestrator is not None and self.orchestrator.is_started:
             await self.orchestrator.finish()
         if self._children is not None:
             await self._children.close()
@@ -228,7 +228,12 @@ class Fleet:
         await asyncio.gather(
             self._reach(self._open_journal, "journal"), self._reach(self._open_store, "store")
         )
-        await self._reach(self._take_up, "journal", "store")
+        # Each start by itself, and all or nothing: what is repeated has left nothing behind.
+        if self.orchestrator is not None:
+            await self._reach(self.orchestrator.start, "journal", "store")
+        if self.worker is not None:
+            await self._reach(self.worker.start)
+            await self._announce(self.worker)
         self._opened.set()
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
@@ -266,13 +271,15 @@ class Fleet:
         await self._follow()
         await self._feed.open()
 
-    async def _take_up(self) -> None:
-        if self.orchestrator is not None:
-            await self.orchestrator.start()
-        if self.worker is not None:
-            await self.worker.start()
-            with suppress(StoreError):
-                await self.worker.announce()
+    @staticmethod
+    async def _announce(worker: Worker) -> None:
+        """Show the worker now; where that fails, its first heartbeat does."""
+        try:
+            await worker.announce()
+        except StoreError as error:
+            log.warning("store.unavailable", extra={"error": str(error)})
+        except Exception:
+            log.exception("fleet.broken")
 
     async def _follow(self) -> None:
         """Take the time from the server."""

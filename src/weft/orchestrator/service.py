@@ -100,8 +100,13 @@ class Orchestrator:
         fields = {"execution": result.execution_id, "node": result.node_id, "attempt": result.attempt}
         log.warning("result.quarantined", extra=fields)
 
+    @property
+    def is_started(self) -> bool:
+        return bool(self._loops)
+
     async def start(self) -> None:
-        """Recover what an earlier process left, then start the loops."""
+        """Recover what an earlier process left, then start all loops. Where this raises, none was started."""
+        assert not self._loops, "an orchestrator is started once"
         if self._recovers:
             await recover(self.ports, grace_seconds=self._grace_seconds)
         self._swept_at = self.ports.clock.now()

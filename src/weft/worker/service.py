@@ -119,7 +119,13 @@ class Worker:
             )
         return replace(self._about, state=self._state, running=len(self._held))
 
+    @property
+    def is_started(self) -> bool:
+        return bool(self._loops)
+
     async def start(self) -> None:
+        """Start the heartbeat and the loops. Where this raises, none was started."""
+        assert not self._loops, "a worker is started once"
         self._started_at = self._ports.clock.now()
         self._heart.start()
         self._loops = [asyncio.create_task(self._fetching()), asyncio.create_task(self._reporting())]

@@ -137,6 +137,15 @@ def test_every_bad_value_is_named_at_once(tmp_path: Path) -> None:
     assert any("weft.toml: max_nodes" in line for line in lines)
 
 
+def test_durability_is_strict_or_relaxed(tmp_path: Path) -> None:
+    assert read(tmp_path).durability == "strict"
+    assert read(tmp_path, WEFT_DURABILITY="relaxed").durability == "relaxed"
+    (tmp_path / "weft.toml").write_text('durability = "relaxed"\n')
+    assert read(tmp_path).durability == "relaxed"
+    with pytest.raises(SettingsError, match="WEFT_DURABILITY needs strict or relaxed, not 'some'"):
+        read(tmp_path, WEFT_DURABILITY="some")
+
+
 def test_a_secret_may_lie_in_a_file_without_its_last_newline(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("s3cret\n")
     assert read(tmp_path, WEFT_LLM_API_KEY_FILE=str(tmp_path / "key")).llm_api_key == "s3cret"

@@ -199,7 +199,13 @@ class Engine:
             return MemoryJournal(now=clock.now, new_id=new_id, bounds=settings.bounds())
         from weft.journal.sqlite import SqliteJournal
 
-        return SqliteJournal(data, now=clock.now, new_id=new_id, bounds=settings.bounds())
+        return SqliteJournal(
+            data,
+            now=clock.now,
+            new_id=new_id,
+            bounds=settings.bounds(),
+            relaxed=settings.durability == "relaxed",
+        )
 
     def _make_caller(
         self, registry: Registry, settings: Settings, code: UserCode | None, *, isolate: bool

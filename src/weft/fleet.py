@@ -77,7 +77,12 @@ class Fleet:
         self._redis = Redis(settings.redis_url, partitions=settings.partitions, name=f"weft-{name}")
         self._feed = RedisFeed(self._redis)
         self._outbound = Outbound(settings, self._clock)
-        self._journal = PostgresJournal(settings.database_url, new_id=new_id, bounds=settings.bounds())
+        self._journal = PostgresJournal(
+            settings.database_url,
+            new_id=new_id,
+            bounds=settings.bounds(),
+            relaxed=settings.durability == "relaxed",
+        )
         self._transport = self._make_transport(settings)
         self.ports = self._make_ports(settings)
         if metrics is not None:

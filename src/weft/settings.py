@@ -132,6 +132,15 @@ def _choice(*words: str) -> Callable[[object], str]:
     return read
 
 
+def _durability(value: object) -> str:
+    if value == "checkpoint":
+        raise ValueError(
+            "needs strict or relaxed: checkpoint was removed. Set relaxed if commits need not wait for the "
+            "database's disk; strict, the default, waits"
+        )
+    return _choice("strict", "relaxed")(value)
+
+
 def _url(*schemes: str) -> Callable[[object], str]:
     def read(value: object) -> str:
         text = _text(value)
@@ -226,8 +235,10 @@ class Settings:
     celery_broker_url: str | None = _setting(None, _text, "the broker of `TRANSPORT=celery`", secret=True)
     durability: str = _setting(
         "strict",
-        _choice("strict"),
-        "`strict`: a result is committed before anything that depends on it starts",
+        _durability,
+        "`strict`: a result is committed and synced to the disk before anything that depends on it starts; "
+        "`relaxed`: committed in the same order, but the database does not wait for its disk "
+        "([what that promises](promises.md#relaxed-durability))",
     )
     orchestrator_stale_result_timeout_seconds: float = _setting(
         30.0, _duration, "a result another orchestrator took and did not finish is claimed after this time"

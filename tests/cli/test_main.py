@@ -105,6 +105,16 @@ def test_a_bad_setting_is_exit_code_2(
     assert "WEFT_WORKER_GRACE needs seconds or a duration" in capsys.readouterr().err
 
 
+def test_durability_checkpoint_is_exit_code_2_and_names_what_to_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_DURABILITY", "checkpoint")
+    assert main(["up"]) == 2
+    printed = capsys.readouterr().err
+    assert "WEFT_DURABILITY needs strict or relaxed: checkpoint was removed" in printed
+    assert "Set relaxed if commits need not wait" in printed
+
+
 def test_an_unknown_setting_is_a_warning(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

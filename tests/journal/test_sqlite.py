@@ -66,7 +66,12 @@ from weft.testing.recording import Recording, node
 
 async def main():
     numbers = count()
-    journal = SqliteJournal(Path(sys.argv[1]), now=RealClock().now, new_id=lambda: f"id-{next(numbers)}")
+    journal = SqliteJournal(
+        Path(sys.argv[1]),
+        now=RealClock().now,
+        new_id=lambda: f"id-{next(numbers)}",
+        relaxed=sys.argv[3] == "relaxed",
+    )
     await journal.open()
     for number in count():
         run = await Recording.start(
@@ -350,13 +355,17 @@ async def test_a_closed_journal_may_be_opened_again(folder: Path) -> None:
     await journal.close()
 
 
+@pytest.mark.parametrize("durability", ["strict", "relaxed"])
 @pytest.mark.parametrize("round_", range(5))
 async def test_a_killed_process_leaves_a_prefix_with_all_that_was_acknowledged(
-    folder: Path, round_: int
+    folder: Path, round_: int, durability: str
 ) -> None:
+    """Without the disk's sync too: what a process has written, its death leaves to the operating system."""
     acknowledged: dict[str, int] = {}
     with subprocess.Popen(
-        [sys.executable, "-c", WRITE, folder, f"round{round_}"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITE, folder, f"round{round_}", durability],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as writer:
         assert writer.stdout is not None
         for _, line in zip(range(40 + 17 * round_), writer.stdout, strict=False):

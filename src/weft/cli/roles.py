@@ -157,7 +157,13 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
         from weft.journal.postgres import PostgresJournal
 
         assert settings.database_url is not None
-        return PostgresJournal(settings.database_url, new_id=new_id, bounds=settings.bounds(), exclusive=True)
+        return PostgresJournal(
+            settings.database_url,
+            new_id=new_id,
+            bounds=settings.bounds(),
+            exclusive=True,
+            relaxed=settings.durability == "relaxed",
+        )
 
     return Engine(
         settings=settings,

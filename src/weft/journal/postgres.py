@@ -69,6 +69,7 @@ class PostgresJournal:
         bounds: Bounds = DEFAULT_BOUNDS,
         now: Callable[[], int] | None = None,
         exclusive: bool = False,
+        relaxed: bool = False,
         # Reads are short: few connections do many of them, and a server has not many to give.
         connections: int = 4,
         # A reader that would wait longer is told so instead.
@@ -78,8 +79,9 @@ class PostgresJournal:
     ) -> None:
         """Keep the journal in the database at ``url``.
 
-        ``exclusive``: by this process alone, which brings the schema up to date itself. ``now`` is for tests
-        that have a time of their own.
+        ``exclusive``: by this process alone, which brings the schema up to date itself. ``relaxed``: a
+        commit is answered before it is on the server's disk. ``now`` is for tests that have a time of their
+        own.
         """
         self._url = url
         self._now = now
@@ -87,7 +89,7 @@ class PostgresJournal:
         self._exclusive = exclusive
         self._plans = PlanCache()
         facts = Facts()
-        door = Door(url)
+        door = Door(url, relaxed=relaxed)
         self._pool = Pool(door, size=connections, wait_seconds=wait_seconds)
         self._writer = Writer(door, max_size=max_group, exclusive=exclusive)
         clock = DatabaseClock(now)

@@ -64,12 +64,17 @@ _UNSTORABLE = ("22", "23", "54", "P0")
 _CONFLICTS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
-async def connect(url: Url, *, seconds: float = _CALL_SECONDS) -> Connection:
-    """Open a connection whose calls end within so many seconds; raises JournalError."""
+async def connect(url: Url, *, seconds: float = _CALL_SECONDS, relaxed: bool = False) -> Connection:
+    """Open a connection whose calls end within so many seconds; raises JournalError.
+
+    ``relaxed``: a commit is answered before it is on the server's disk.
+    """
     settings = _SETTINGS
+    if relaxed:
+        settings = {**settings, "synchronous_commit": "off"}
     if seconds != _CALL_SECONDS:
         bound = f"{seconds * 0.8:.0f}s"
-        settings = {**_SETTINGS, "lock_timeout": bound, "statement_timeout": bound}
+        settings = {**settings, "lock_timeout": bound, "statement_timeout": bound}
     try:
         return await asyncpg.connect(
             url, timeout=_CONNECT_SECONDS, command_timeout=seconds, server_settings=settings
@@ -128,8 +133,9 @@ def _said(error: BaseException) -> str:
 class Door:
     """Opens connections, one at a time, and none for a moment after an attempt that failed."""
 
-    def __init__(self, url: Url) -> None:
+    def __init__(self, url: Url, *, relaxed: bool = False) -> None:
         self._url = url
+        self._relaxed = relaxed
         self._one_at_a_time = asyncio.Lock()
         self._failed: JournalError | None = None
         self._closed_until = 0.0
@@ -141,7 +147,7 @@ class Door:
             if self._failed is not None and loop.time() < self._closed_until:
                 raise JournalError(str(self._failed)) from self._failed
             try:
-                connection = await connect(self._url)
+                connection = await connect(self._url, relaxed=self._relaxed)
             except JournalError as error:
                 self._failed = error
                 self._closed_until = loop.time() + _RETRY_SECONDS

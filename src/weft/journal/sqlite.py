@@ -89,8 +89,12 @@ class SqliteJournal:
         now: Callable[[], int],
         new_id: Callable[[], str],
         bounds: Bounds = DEFAULT_BOUNDS,
+        relaxed: bool = False,
     ) -> None:
-        """Keep the journal in the data folder ``path``; its thread calls ``now`` and ``new_id``."""
+        """Keep the journal in the data folder ``path``; its thread calls ``now`` and ``new_id``.
+
+        ``relaxed``: a commit returns before it is on the disk.
+        """
         self._now = now
         self._new_id = new_id
         self._bounds = bounds
@@ -101,7 +105,8 @@ class SqliteJournal:
         # No message of this process outlives it, so it need not be stored.
         self._seal_key = os.urandom(32)
         file = path / FILE_NAME
-        self._writer = Writer("weft-journal-writer", partial(open_for_writing, file), self._active.clear)
+        connect = partial(open_for_writing, file, relaxed=relaxed)
+        self._writer = Writer("weft-journal-writer", connect, self._active.clear)
         self._reader = Reader("weft-journal-reader", partial(open_for_reading, file))
 
     async def open(self) -> None:

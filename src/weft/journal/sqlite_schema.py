@@ -34,8 +34,11 @@ _GROWN_LOG_BYTES = 16 * 1024 * 1024
 _CACHED_STATEMENTS = 256
 
 
-def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Open the file, made where it is missing, with its schema up to date; raises DataFolderError."""
+def open_for_writing(path: Path, *, relaxed: bool = False) -> sqlite3.Connection:
+    """Open the file, made where it is missing, with its schema up to date; raises DataFolderError.
+
+    ``relaxed``: a commit returns before it is on the disk.
+    """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))
         raise DataFolderError(f"SQLite {needed} or newer is needed; this is {sqlite3.sqlite_version}")
@@ -48,8 +51,9 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise DataFolderError(f"{path} lies on a file system without shared memory, which weft needs")
-        # FULL: a commit is on the disk when it returns.
-        connection.execute("PRAGMA synchronous = FULL")
+        # FULL: a commit is on the disk when it returns. NORMAL: the log is synced before it is written back
+        # to the file, so that a power failure takes the last commits and leaves the file whole.
+        connection.execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         migrate(connection, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from weft.testing.walk import node, nonce
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft.clock import VirtualClock
     from weft.store.redis import RedisStore
     from weft.testing.redis_server import RedisServer
     from weft.testing.walk import Walk
@@ -143,6 +144,78 @@ class TestLostKeys:
         walk.clock.advance(600)
         await store.beat([walk.held("a")])
         assert await redis.call("TTL", key) > 990
+
+
+class TestCounts:
+    """The number of unsettled nodes, by which submits are admitted, and the list of open executions."""
+
+    async def test_nodes_of_an_execution_that_was_lost_and_rebuilt_count_once_after_a_sweep(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, clock: VirtualClock
+    ) -> None:
+        walks = [new_walk("a", "b", execution_id=name) for name in ("x1", "x2")]
+        for walk in walks:
+            await walk.begin()
+        for _ in range(3):
+            await redis.call("DEL", redis.partitions[0].execution("x1"))
+            assert await walks[0].rebuild() is Answer.YES
+        assert await store.backlog() > 4
+        await store.unchanged(clock.now())
+        assert await store.backlog() == 4
+        await walks[0].complete("a", "b")
+        assert await store.backlog() == 2
+        await walks[1].complete("a", "b")
+        assert await store.backlog() == 0
+
+    @pytest.mark.parametrize("number", [None, "-7", "1000"])
+    async def test_a_wrong_number_is_counted_anew(
+        self,
+        redis: Redis,
+        new_walk: Callable[..., Walk],
+        store: RedisStore,
+        clock: VirtualClock,
+        number: str | None,
+    ) -> None:
+        await join(new_walk).begin()
+        key = redis.partitions[0].unsettled
+        await redis.call(*(("DEL", key) if number is None else ("SET", key, number)))
+        await store.unchanged(clock.now())
+        assert await store.backlog() == 3
+
+    async def test_what_changes_while_it_is_counted_is_not_undone(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, clock: VirtualClock
+    ) -> None:
+        walk = new_walk("a", "b")
+        await walk.begin()
+        await redis.call("SET", redis.partitions[0].unsettled, 1000)
+        run = redis.run
+
+        async def late(commands: Any, **where: Any) -> Any:
+            replies = await run(commands, **where)
+            if commands[-1][0] == "HGET":
+                redis.run = run  # type: ignore[method-assign]
+                await walk.complete("a")
+            return replies
+
+        redis.run = late  # type: ignore[method-assign]
+        await store.unchanged(clock.now())
+        assert await store.backlog() == 999
+        await store.unchanged(clock.now())
+        assert await store.backlog() == 1
+
+    async def test_an_ended_execution_whose_key_is_lost_stays_in_no_list(
+        self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, clock: VirtualClock
+    ) -> None:
+        walk = new_walk("a")
+        await walk.install(await walk.submit(), fresh=True)
+        await redis.call("DEL", redis.partitions[0].execution("x1"))
+        # The sweep is told of it, and lets it go where the journal has it ended.
+        assert set(await store.unchanged(clock.now())) == {"x1"}
+        assert await store.close("x1", generation=1, epoch=1) is Answer.YES
+        assert dict(await store.unchanged(clock.now())) == {}
+        keys = redis.partitions[0]
+        for key in (keys.active, keys.free):
+            assert await redis.call("ZRANGE", key, 0, -1) == [b"!"]
+        assert await store.backlog() == 0
 
 
 class TestScripts:

@@ -76,5 +76,8 @@ async def _tell(execution_id: str, ports: Ports) -> None:
 
 async def _close_if_terminal(execution_id: str, ports: Ports) -> None:
     row = await ports.journal.execution(execution_id)
-    if row is not None and row.is_terminal:
+    if row is None:
+        # Purged since: what is left of it is a name in a list, or the store refuses.
+        await ports.store.close(execution_id, generation=0, epoch=0)
+    elif row.is_terminal:
         await ports.store.close(execution_id, generation=row.generation, epoch=row.epoch)

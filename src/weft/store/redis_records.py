@@ -73,6 +73,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     places: int
     running: int
     delayed: int
+    unsettled: int
     updated_at: int
     token: bytes
 
@@ -83,8 +84,11 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
 
 def read_meta(packed: bytes) -> Meta:
     values = META.unpack_from(packed)
-    state, generation, epoch, _, _, places, running, delayed = values[:8]
-    return Meta(state, generation, epoch, places, running, delayed, int(values[15]), packed[META.size :])
+    state, generation, epoch, _, _, places, running, delayed, unsettled = values[:9]
+    return Meta(
+        *(state, generation, epoch, places, running, delayed, unsettled),
+        *(int(values[15]), packed[META.size :]),
+    )
 
 
 def holder(nonce: str, worker: str) -> bytes:

@@ -32,6 +32,7 @@ _MOST_LISTED = 10_000
 _ANNOUNCE, _WORKERS = load_script("weft.store", "announce"), load_script("weft.store", "workers")
 _LOOK = load_script("weft.store", "look", after=("state",))
 _RUNNING = load_script("weft.store", "running", after=("state",))
+_RECOUNT = load_script("weft.store", "recount")
 
 _pack_worker = msgspec.msgpack.Encoder().encode
 _read_worker = msgspec.msgpack.Decoder(WorkerSight).decode
@@ -61,38 +62,45 @@ class Sights:
     async def unchanged(self, since: int) -> Mapping[str, int]:
         found: dict[str, int] = {}
         for keys in self._redis.partitions:
-            offset = 0
-            listed = _MOST_LISTED
-            while listed == _MOST_LISTED:
-                names = await self._redis.call(
-                    *("ZRANGEBYSCORE", keys.active, "-inf", since, "LIMIT", offset, _MOST_LISTED),
-                    partition=keys.partition,
-                )
-                listed = len(names)
-                offset += listed - await self._sort_out(keys, since, names, found)
+            await self._go_through(keys, since, found)
         return found
 
-    async def _sort_out(self, keys: Keys, since: int, names: Sequence[bytes], found: dict[str, int]) -> int:
-        """Tell those that did not change since from those that did; give the number of the latter.
+    async def _go_through(self, keys: Keys, since: int, found: dict[str, int]) -> None:
+        """Find the executions of a partition that did not change since, and count its unsettled nodes anew.
 
-        An apply does not write to the sorted set: it would cost as much as the rest of it. So the set has the
-        time of the install, or of a later change that was seen here.
+        An execution whose hash is lost alone did not change either; its nodes are in the number of unsettled
+        nodes still, and would be in it twice once it is rebuilt.
         """
-        ids = [name.decode() for name in names]
-        metas: dict[str, Meta | None] = {}
-        await self._places.read_metas(keys, ids, metas)
-        later: list[Any] = []
-        for name, meta in metas.items():
-            if meta is None:
-                continue
-            if meta.updated_at <= since:
-                found[name] = meta.updated_at
-            else:
-                later += [meta.updated_at, name]
-        if later:
-            # Only those that are still there: whoever closed one meanwhile has taken it out.
-            await self._redis.call("ZADD", keys.active, "XX", *later, partition=keys.partition)
-        return len(later) // 2
+        counted = await self._redis.call("GET", keys.unsettled, partition=keys.partition)
+        scores: dict[str, float] = {}
+        listed = page = 2 * _MOST_LISTED
+        start = 0
+        while listed == page:
+            flat = await self._redis.call(
+                *("ZRANGE", keys.active, start, start + _MOST_LISTED - 1, "WITHSCORES"),
+                partition=keys.partition,
+            )
+            scores |= {name.decode(): float(at) for name, at in zip(flat[::2], flat[1::2], strict=True)}
+            listed = len(flat)
+            start += _MOST_LISTED
+        # The mark of this life of the store.
+        scores.pop("!", None)
+        names = list(scores)
+        unsettled = 0
+        for first in range(0, len(names), _MOST_LISTED):
+            metas: dict[str, Meta | None] = {}
+            await self._places.read_metas(keys, names[first : first + _MOST_LISTED], metas)
+            for name, meta in metas.items():
+                unsettled += 0 if meta is None else meta.unsettled
+                # An apply does not write to the sorted set: it would cost as much as the rest of it.
+                changed_at = int(scores[name]) if meta is None else meta.updated_at
+                if changed_at <= since:
+                    found[name] = changed_at
+        if unsettled != int(counted or 0):
+            # Only if nothing has changed since the count began: else the next sweep counts again.
+            await self._redis.script(
+                _RECOUNT, [keys.unsettled], [counted or "", unsettled], partition=keys.partition
+            )
 
     async def running_by_queue(self) -> Mapping[str, int]:
         running: dict[str, int] = {}

@@ -16,6 +16,9 @@ local function let_go(ex, generation, epoch)
   if is_there and ex[EPOCH] > epoch then
     return REFUSED, true
   end
+  -- Also of one whose hash was lost alone: no list keeps an execution that has ended.
+  with_free[ex.id] = false
+  closed[#closed + 1] = ex.id
   -- The mark refuses builders that come late. That of the first epoch is refused by the time anyway: if it is what was
   -- here, nobody is left to come, and the mark only tells those who still run something of it.
   local keep = ex.live and epoch == 1 and keep_plain_mark or keep_mark
@@ -32,8 +35,6 @@ local function let_go(ex, generation, epoch)
     if ex[DEADLINE] ~= 0 then
       timers[member(ex, '')] = false
     end
-    with_free[ex.id] = false
-    closed[#closed + 1] = ex.id
   elseif ex[STATE] == 'c' then
     if generation <= ex[GENERATION] and epoch <= ex[EPOCH] then
       return YES, false

@@ -47,6 +47,8 @@ _LOOK_SECONDS = 1.0
 # How often the time is taken from the server, and how often it is asked for it then: one answer may be late.
 _FOLLOW_SECONDS = 10.0
 _FOLLOW_QUESTIONS = 5
+# An orchestrator that stops has at least this long for the results it has read.
+_FINISH_SECONDS = 2.0
 _OPENING = "it is not open yet"
 _AWAY = "it cannot be reached now; the log says why"
 
@@ -209,11 +211,13 @@ class Fleet:
     async def drain(self) -> None:
         """Stop in good order: what runs may end within the grace time, what was read is recorded.
 
-        The ports stay open: the journal may still be read, and written. Once more does nothing.
+        Redis that refuses writes or does not answer is given up at the end of the grace time. The ports stay
+        open: the journal may still be read, and written. Once more does nothing.
         """
         if self._drained:
             return
         self._drained = True
+        grace_ends_at = asyncio.get_running_loop().time() + self.settings.worker_grace_seconds
         opening = self._tasks[0]
         if not self._opened.is_set():
             opening.cancel()
@@ -223,7 +227,8 @@ class Fleet:
             # First: what it ends meanwhile is recorded here, or by a peer.
             await self.worker.stop()
         if self.orchestrator is not None and self.orchestrator.is_started:
-            await self.orchestrator.finish()
+            left_seconds = grace_ends_at - asyncio.get_running_loop().time()
+            await self.orchestrator.finish(within_seconds=max(left_seconds, _FINISH_SECONDS))
         if self._children is not None:
             await self._children.close()
         await self._outbound.close()

@@ -241,6 +241,28 @@ async def test_what_runs_while_redis_refuses_writes_is_called_once(fleet: Proxie
     assert len(fleet.service.calls) == before + len(graph)
 
 
+async def test_a_member_that_is_told_to_stop_does_not_wait_for_a_redis_that_is_silent(
+    fleet: ProxiedFleet,
+) -> None:
+    """F09, F10 without Redis: each ends with its grace time, and what the worker ran is run by another."""
+    execution = await fleet.api.start(
+        {"nodes": [{"id": "long", "handler": "sleep", "config": {"seconds": 6}}]}
+    )
+    await fleet.running_on(execution, "long")
+    leaving = [fleet.worker, fleet.orchestrator]
+    for role in ("worker", "orchestrator"):
+        fleet.proxies[role].blackhole()
+    loop = asyncio.get_running_loop()
+    asked_at = loop.time()
+    assert await asyncio.gather(*(member.stop() for member in leaving)) == [0, 0]
+    # Redis is taken to be away after ten seconds without an answer.
+    assert loop.time() - asked_at < 10
+    for role in ("worker", "orchestrator"):
+        fleet.proxies[role].heal()
+    await fleet.start(*ORDINARY, apis=0)
+    await fleet.check(execution, faults=1)
+
+
 # -- F19 -------------------------------------------------------------------------------------------------
 
 

@@ -66,7 +66,7 @@ async def test_who_leaves_takes_all_the_way_what_it_has_read(orchestrator: Orche
     await _submit(orchestrator, names)
     await collect(orchestrator, limit=2, wait_seconds=0)
     assert len(orchestrator.inbox) == 6
-    await orchestrator.finish()
+    await orchestrator.finish(within_seconds=30)
     assert len(orchestrator.inbox) == 0
     states = [await orchestrator.ports.journal.execution(name) for name in names]
     assert [row and row.state for row in states] == [ExecutionState.RUNNING] * 8

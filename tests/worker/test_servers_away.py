@@ -12,7 +12,7 @@ from tests.journal.test_sqlite import file_size_limit
 from weft.core.payload import encode
 from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState
-from weft.embedded import Engine
+from weft.embedded import Engine, new_id
 from weft.fleet import Fleet
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
@@ -21,10 +21,12 @@ from weft.settings import Settings
 from weft.testing.fault_proxy import FaultProxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from weft.core.row import ExecutionRow
+    from weft.testing.redis_server import RedisServer
+    from weft.worker.service import Worker
 
 PATIENCE_SECONDS = 30.0
 LEASE_SECONDS = 1.5
@@ -33,26 +35,39 @@ LARGE = "x" * 300_000
 
 
 class Members:
-    """An orchestrator, and a worker that reaches PostgreSQL and Redis through proxies."""
+    """An orchestrator and a worker behind proxies for Redis; the worker also has one for PostgreSQL."""
 
-    def __init__(self, orchestrator: Fleet, worker: Fleet, postgres: FaultProxy, redis: FaultProxy) -> None:
-        self.orchestrator = orchestrator
-        self.worker = worker
-        self.postgres = postgres
-        self.redis = redis
+    def __init__(self, fleets: Mapping[str, Fleet], proxies: Mapping[str, FaultProxy]) -> None:
+        self.fleets = fleets
+        self.orchestrator = fleets["orchestrator"]
+        # Before Redis, by role.
+        self.proxies = proxies
+        self.postgres = proxies["postgres"]
         # The nodes whose handler ``counted`` was called, in order.
         self.calls: list[str] = []
+        self.begun = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def gated(self, config: Any, context: HandlerContext) -> None:
+        self.begun.set()
+        await self.gate.wait()
 
     async def counted(self, config: Any, context: HandlerContext) -> str:
         """Return what is too large for a message."""
         self.calls.append(context.node_id)
         return LARGE
 
-    async def start(self, *nodes: dict[str, Any]) -> str:
+    @property
+    def worker(self) -> Worker:
+        worker = self.fleets["worker"].worker
+        assert worker is not None
+        return worker
+
+    async def start(self, *nodes: dict[str, Any], execution_id: str | None = None) -> str:
         document = {"name": "flow", "nodes": list(nodes)}
         source = Source(plan=compile_plan(document), document=encode(document, max_bytes=10**6))
         ports = self.orchestrator.ports
-        submission = make_submission(ports.new_id(), source, b"{}", Manner())
+        submission = make_submission(execution_id or ports.new_id(), source, b"{}", Manner())
         (row,) = await submit([submission], ports)
         return row.id
 
@@ -85,36 +100,31 @@ async def members(redis_url: str, journal_url: str) -> AsyncIterator[Members]:
 
 @asynccontextmanager
 async def having(redis_url: str, journal_url: str, **settings: Any) -> AsyncIterator[Members]:
+    given = {
+        "worker_heartbeat_interval_seconds": 0.2,
+        "worker_heartbeat_timeout_seconds": LEASE_SECONDS,
+        "orchestrator_sweep_interval_seconds": 0.2,
+        "worker_grace_seconds": 0.1,
+        **settings,
+    }
+    urls = {"postgres": journal_url, "orchestrator": redis_url, "worker": redis_url}
     async with AsyncExitStack() as ends:
-        postgres = ends.enter_context(FaultProxy(journal_url))
-        redis = ends.enter_context(FaultProxy(redis_url))
-        # The proxies pass everything on before the members stop.
-        given = {
-            "worker_heartbeat_interval_seconds": 0.2,
-            "worker_heartbeat_timeout_seconds": LEASE_SECONDS,
-            "orchestrator_sweep_interval_seconds": 0.2,
-            "worker_grace_seconds": 0.1,
-            **settings,
-        }
-        fleets = []
+        proxies = {name: ends.enter_context(FaultProxy(url)) for name, url in urls.items()}
         registry = Registry()
-        for role, redis_at, postgres_at in (
-            ("orchestrator", redis_url, journal_url),
-            ("worker", redis.url, postgres.url),
-        ):
-            fleet = Fleet(
-                Settings(redis_url=redis_at, database_url=postgres_at, **given),
-                registry=registry,
-                roles={role},
-            )
-            fleets.append(await ends.enter_async_context(fleet))
-        ends.callback(postgres.heal)
-        ends.callback(redis.heal)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            for fleet in fleets:
-                await fleet.started()
-        members = Members(fleets[0], fleets[1], postgres, redis)
+        fleets = {}
+        for role, postgres_url in (("orchestrator", journal_url), ("worker", proxies["postgres"].url)):
+            member = Settings(redis_url=proxies[role].url, database_url=postgres_url, **given)
+            fleet = Fleet(member, registry=registry, roles={role})
+            fleets[role] = await ends.enter_async_context(fleet)
+        members = Members(fleets, proxies)
         registry.add(Handler("counted", HandlerKind.NATIVE, members.counted))
+        registry.add(Handler("gated", HandlerKind.NATIVE, members.gated))
+        for proxy in proxies.values():
+            # Before the members stop.
+            ends.callback(proxy.heal)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for fleet in fleets.values():
+                await fleet.started()
         yield members
 
 
@@ -152,6 +162,79 @@ class TestPostgresAway:
         assert members.calls == ["b"]
 
 
+# Redis is taken to be away when it has not answered for ten seconds: a stop does not wait for that.
+GRACE_SECONDS, STOP_SECONDS = 1.0, 8.0
+GATED = {"id": "a", "handler": "gated"}
+
+
+class TestStopWithoutRedis:
+    @pytest.fixture
+    async def members(self, private_redis: RedisServer, journal_url: str) -> AsyncIterator[Members]:
+        long = {"worker_heartbeat_timeout_seconds": 20.0, "worker_grace_seconds": GRACE_SECONDS}
+        async with having(private_redis.url, journal_url, **long) as members:
+            yield members
+
+    @pytest.mark.parametrize("role", ["orchestrator", "worker"])
+    async def test_a_member_whose_redis_is_silent_ends_within_the_grace_time(
+        self, members: Members, role: str
+    ) -> None:
+        await members.start(GATED)
+        await members.begun.wait()
+        members.proxies[role].blackhole()
+        assert await ends_in_time(members.fleets[role])
+
+    async def test_a_worker_whose_start_is_refused_ends_within_the_grace_time(
+        self, members: Members, private_redis: RedisServer
+    ) -> None:
+        """The worker asks for a start until there is an answer, but not beyond its own end."""
+        execution_id = new_id()
+        asked = members.proxies["worker"].reset_on(execution_id.encode(), delivered=False)
+        await members.start(GATED, execution_id=execution_id)
+        await until(asked.is_set)
+        refuse_writes(private_redis)
+        assert await ends_in_time(members.fleets["worker"])
+        assert not members.begun.is_set()
+
+    async def test_an_orchestrator_whose_writes_are_refused_ends_within_the_grace_time(
+        self, members: Members, private_redis: RedisServer
+    ) -> None:
+        await members.start(GATED)
+        await members.begun.wait()
+        refuse_writes(private_redis)
+        assert await ends_in_time(members.orchestrator)
+
+
+async def test_a_result_is_reported_by_a_worker_that_stops_once_redis_takes_writes_again(
+    private_redis: RedisServer, journal_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The grace time is for this too: the attempt has ended, and only its report is refused."""
+    long = {"worker_heartbeat_timeout_seconds": 20.0, "worker_grace_seconds": 20.0}
+    async with having(private_redis.url, journal_url, **long) as members:
+        execution = await members.start(GATED)
+        await members.begun.wait()
+        stopping = asyncio.create_task(members.fleets["worker"].drain())
+        await until(lambda: members.worker.fault() is not None)
+        refuse_writes(private_redis)
+        members.gate.set()
+        await until(lambda: any(one.name == "weft.worker" for one in caplog.records))
+        private_redis.execute("CONFIG", "SET", "maxmemory", "0")
+        await stopping
+        assert (await members.ended(execution)).state is ExecutionState.COMPLETED
+        assert await members.attempts(execution) == {"a": 1}
+
+
+async def ends_in_time(fleet: Fleet) -> bool:
+    """True if a member that is told to stop has stopped long before Redis is taken to be away."""
+    # A timeout would not do: whoever stops swallows the cancellation of what it waits for.
+    done, _ = await asyncio.wait([asyncio.create_task(fleet.drain())], timeout=STOP_SECONDS)
+    return bool(done)
+
+
+def refuse_writes(server: RedisServer) -> None:
+    """Have Redis answer every write that needs memory with an error, as it does when it is full."""
+    server.execute("CONFIG", "SET", "maxmemory", "1")
+
+
 async def test_an_engine_whose_disk_is_full_holds_its_leases_and_goes_on_with_the_rest(
     tmp_path: Path,
 ) -> None:
@@ -167,7 +250,7 @@ async def test_an_engine_whose_disk_is_full_holds_its_leases_and_goes_on_with_th
         "name": "flow",
         "nodes": [
             {"id": "gate", "handler": "wait"},
-            {"id": "large", "handler": "echo", "dependencies": ["gate"], "config": ["{{ input.text }}"] * 7},
+            {"id": "large", "handler": "echo", "dependencies": ["gate"], "config": ["{{ input.text }}"] * 10},
             {"id": "small", "handler": "echo", "dependencies": ["gate"]},
             {"id": "after", "handler": "echo", "dependencies": ["small"]},
         ],
@@ -183,10 +266,10 @@ async def test_an_engine_whose_disk_is_full_holds_its_leases_and_goes_on_with_th
         Engine(registry=registry, settings=settings, data=tmp_path) as engine,
     ):
         execution = await engine.submit(
-            compile_plan(document), document=document, input={"text": "x" * 100_000}
+            compile_plan(document), document=document, input={"text": "x" * 600_000}
         )
-        # No file has room for an output of 700,000 bytes; the log has room for small rows.
-        with file_size_limit(600_000):
+        # No file has room for an output of 6 MB; the log has room for small rows.
+        with file_size_limit(4_000_000):
             filled.set()
             settled: set[str] = set()
             while "after" not in settled:

@@ -125,20 +125,25 @@ class Orchestrator:
                 await loop
         self._loops = []
 
-    async def finish(self) -> None:
-        """Stop beside peers that go on: what was read is taken all the way, and nothing more is read."""
+    async def finish(self, *, within_seconds: float) -> None:
+        """Stop beside peers that go on: what was read is taken all the way, and nothing more is read.
+
+        A port that does not answer within ``within_seconds`` is given up. What was not acknowledged then goes
+        to a peer.
+        """
+        given_up_at = asyncio.get_running_loop().time() + within_seconds
         self._finishing = True
         for reading in self._readings:
             reading.cancel()
         for loop in self._loops[COLLECTORS:]:
             loop.cancel()
-        for loop in self._loops:
-            with suppress(asyncio.CancelledError):
-                await loop
-        self._loops = []
-        with suppress(JournalError, StoreError):
-            await finish(self, limit=BATCH)
-            await self.ports.transport.leave(self.name)
+        if self._loops:
+            await asyncio.wait(self._loops, timeout=within_seconds)
+        await self.stop()
+        with suppress(JournalError, StoreError, TimeoutError):
+            async with asyncio.timeout_at(given_up_at):
+                await finish(self, limit=BATCH)
+                await self.ports.transport.leave(self.name)
 
     async def drain(self) -> None:
         """After stop: record what workers have reported since, so that it is not done again."""

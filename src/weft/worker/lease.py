@@ -48,6 +48,9 @@ class Heart:
         self._ended = False
         self._asked = threading.Event()
         self._thread = threading.Thread(target=self._beating, name="weft-heart", daemon=True)
+        # Of the thread: its loop, and the heartbeat under way.
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._under_way: asyncio.Task[list[Held]] | None = None
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,9 +65,23 @@ class Heart:
         return self._thread.is_alive()
 
     def end(self) -> None:
+        """End the thread, without waiting for a store that does not answer a heartbeat."""
         self._ended = True
         self._asked.set()
+        if self._own_loop is not None:
+            # The thread may have ended, and closed its loop.
+            with suppress(RuntimeError):
+                self._own_loop.call_soon_threadsafe(self._give_up)
         self._thread.join()
+
+    def _give_up(self) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
+
+    async def _beat_here(self) -> list[Held]:
+        self._under_way = asyncio.current_task()
+        # After the line above: an end that comes now cancels this, and one that came before is seen here.
+        return [] if self._ended else await self._beat()
 
     async def _beat(self) -> list[Held]:
         # The leases first: nothing but a page of the console waits for the rest.
@@ -74,13 +91,16 @@ class Heart:
 
     def _beating(self) -> None:
         with asyncio.Runner() as runner:
+            self._own_loop = runner.get_loop()
             while True:
                 self._asked.wait(self._interval_seconds)
                 self._asked.clear()
                 if self._ended:
                     return
                 try:
-                    lost = runner.run(self._beat())
+                    lost = runner.run(self._beat_here())
+                except asyncio.CancelledError:
+                    return
                 except StoreError as error:
                     log.warning("heartbeat.failed", extra={"error": str(error)})
                     continue

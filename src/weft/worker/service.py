@@ -30,6 +30,8 @@ log = logging.getLogger("weft.worker")
 
 _FETCH_SECONDS = 60.0
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
+# At a stop the store has at least this long to answer, however short the grace time is.
+_STORE_SECONDS = 2.0
 
 
 def worker_name(new_id: Callable[[], str]) -> str:
@@ -131,19 +133,36 @@ class Worker:
         self._loops = [asyncio.create_task(self._fetching()), asyncio.create_task(self._reporting())]
 
     async def stop(self) -> None:
-        """Take nothing more; let what runs end within the grace time, and hand back the rest at once."""
+        """Take no more tasks; let what runs end within the grace time, and hand back the rest at once.
+
+        A store that refuses writes or does not answer is given up at the end of the grace time. The leases of
+        what it was not told then run out by themselves.
+        """
+        loop = asyncio.get_running_loop()
+        grace_ends_at = loop.time() + self._grace_seconds
+        # What is left of the grace time then is for the last report.
+        given_up_at = max(grace_ends_at - _STORE_SECONDS, loop.time() + _STORE_SECONDS)
         fetching, reporting = self._loops
         self._state = WorkerState.DRAINING
         self._slot_freed.set()
         if self._is_fetching:
             fetching.cancel()
-        await fetching
-        with suppress(StoreError):
-            await self._ports.transport.leave(self.name)
-            if self._about is not None:
-                await self.announce()
-        if self._running:
-            await asyncio.wait(list(self._running.values()), timeout=self._grace_seconds)
+        await asyncio.wait((fetching,), timeout=given_up_at - loop.time())
+        # A second cancel does not wait for what the store may just have handed out, nor for a start.
+        fetching.cancel()
+        with suppress(asyncio.CancelledError):
+            await fetching
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout_at(given_up_at):
+                await self._ports.transport.leave(self.name)
+                if self._about is not None:
+                    await self.announce()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(grace_ends_at):
+                # Until all of it has ended and is reported: a store that was away may be back in time.
+                while self._held:
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
         left = [self._held[nonce] for nonce in self._running]
         for task in list(self._running.values()):
             task.cancel()
@@ -153,12 +172,12 @@ class Worker:
         with suppress(asyncio.CancelledError):
             await reporting
         try:
-            await self._report()
-            await self._ports.store.hand_back(left)
-            await self._ports.store.remove_worker(self.name)
-        except StoreError as error:
-            # The leases run out by themselves.
-            log.warning("store.unavailable", extra={"error": str(error)})
+            async with asyncio.timeout_at(max(grace_ends_at, loop.time() + _STORE_SECONDS)):
+                await self._report()
+                await self._ports.store.hand_back(left)
+                await self._ports.store.remove_worker(self.name)
+        except (StoreError, TimeoutError) as error:
+            log.warning("store.unavailable", extra={"error": str(error) or "no answer in time"})
         self._heart.end()
 
     def beat(self) -> None:

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.core.plan import compile_plan
-from weft.core.state import ExecutionState
-from weft.core.task import Wake
+from weft.core.state import ExecutionState, NodeState
+from weft.core.task import Result, Wake
 from weft.journal.contract import Submission
 from weft.orchestrator.collect import collect, next_batch
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import submit
-from weft.testing.walk import workflow
+from weft.store.memory import MemoryStore
+from weft.testing.walk import node, workflow
+from weft.worker.service import begin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.clock import VirtualClock
+    from weft.core.plan import Plan
     from weft.ports import Ports
+    from weft.transport.contract import MessageDelivery
 
 PLAN = compile_plan(workflow("a"))
 
@@ -72,3 +77,96 @@ async def test_who_leaves_takes_all_the_way_what_it_has_read(orchestrator: Orche
     assert [row and row.state for row in states] == [ExecutionState.RUNNING] * 8
     (left, _) = await orchestrator.ports.transport.claim("peer", idle_seconds=0, limit=100)
     assert left == []
+
+
+class TestTheStart:
+    """An orchestrator reads what waits for it before it recovers, and only then starts its loops."""
+
+    async def reported(self, ports: Ports, clock: VirtualClock, plan: Plan) -> None:
+        """Let an attempt of node a be reported while no orchestrator is there."""
+        first = Orchestrator(ports, name="first")
+        await submit([Submission(id="x", plan=plan, document=b"{}", input=b"{}")], ports)
+        await collect(first, limit=64, wait_seconds=0)
+        ((task, held, *_),) = await begin(
+            await ports.transport.fetch("w", queues=None, limit=9, wait_seconds=0), ports, worker="w"
+        )
+        now = clock.now()
+        result = Result(
+            execution_id="x",
+            generation=1,
+            node_id=task.node_id,
+            attempt=1,
+            digest=plan.digest,
+            failures=0,
+            losses=0,
+            worker="w",
+            queued_at=now,
+            started_at=now,
+            finished_at=now,
+            output=b"1",
+            output_bytes=1,
+        )
+        await ports.store.report([result], [held.nonce])
+
+    async def test_what_has_finished_is_not_sent_again_though_its_hot_state_is_gone(
+        self, ports: Ports, clock: VirtualClock
+    ) -> None:
+        await self.reported(ports, clock, PLAN)
+        assert isinstance(ports.store, MemoryStore)
+        ports.store.flush()
+        clock.advance(1000)
+        orchestrator = Orchestrator(ports, name="next")
+        await orchestrator.start()
+        # Nothing has had a turn since: the start itself has recorded the result, and had nothing to rebuild.
+        row = await ports.journal.execution("x")
+        await orchestrator.stop()
+        assert row is not None
+        assert (row.state, row.epoch) == (ExecutionState.COMPLETED, 1)
+        assert not await ports.transport.fetch("w", queues=None, limit=9, wait_seconds=0)
+
+    async def test_what_has_finished_is_not_taken_for_lost_after_a_long_absence(
+        self, ports: Ports, clock: VirtualClock
+    ) -> None:
+        await self.reported(ports, clock, compile_plan(workflow("a", node("b", "a"))))
+        clock.advance(100_000)
+        orchestrator = Orchestrator(ports, name="next")
+        await orchestrator.start()
+        rows = await ports.journal.nodes("x")
+        await orchestrator.stop()
+        assert (rows["a"].attempt, rows["a"].state) == (1, NodeState.COMPLETED)
+        sent = await ports.transport.fetch("w", queues=None, limit=9, wait_seconds=0)
+        assert [(delivery.task.node_id, delivery.task.attempt) for delivery in sent] == [("b", 1)]
+
+    async def test_a_stream_that_never_runs_empty_does_not_hold_the_start_up(
+        self, ports: Ports, clock: VirtualClock
+    ) -> None:
+        """Each read finds one more result, of an execution that nobody knows, that has just finished."""
+        orchestrator = Orchestrator(ports, name="next")
+        read, count = ports.transport.read, 0
+
+        async def endless(consumer: str, *, limit: int, wait_seconds: float) -> Sequence[MessageDelivery]:
+            nonlocal count
+            count += 1
+            clock.advance(0.001)
+            now = clock.now()
+            result = Result(
+                execution_id=f"y{count}",
+                generation=1,
+                node_id="a",
+                attempt=1,
+                digest=PLAN.digest,
+                failures=0,
+                losses=0,
+                worker="w",
+                queued_at=now,
+                started_at=now,
+                finished_at=now,
+                output=b"1",
+                output_bytes=1,
+            )
+            await ports.transport.publish([result])
+            return await read(consumer, limit=limit, wait_seconds=wait_seconds)
+
+        ports.transport.read = endless  # type: ignore[method-assign]
+        await orchestrator.take_over()
+        assert count == 1

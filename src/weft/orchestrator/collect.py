@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # So many times a batch may be in hand: what came behind a wide execution's messages is seen among them.
 _READ_AHEAD = 4
+# At most so many batches are taken before an orchestrator recovers and starts its loops.
+_MOST_WAITING_BATCHES = 1000
 
 
 async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float) -> None:
@@ -62,6 +64,23 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
         return
     await advance(await _judge([delivery.message for delivery in deliveries], orchestrator), orchestrator)
     await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
+
+
+async def take_waiting(orchestrator: Orchestrator, *, limit: int) -> None:
+    """Take the messages all the way that were in the stream before this call.
+
+    Peers and workers may never let the stream run empty, so this ends with the first batch whose results are
+    all younger than the call. A wake has no time: a stream of wakes alone is followed for a bounded while.
+    """
+    began_at = orchestrator.ports.clock.now()
+    for _ in range(_MOST_WAITING_BATCHES):
+        deliveries = await next_batch(orchestrator, limit=limit, wait_seconds=0)
+        if not deliveries:
+            return
+        await take_or_keep(deliveries, orchestrator)
+        messages = [delivery.message for delivery in deliveries]
+        if not any(isinstance(message, Wake) or message.finished_at <= began_at for message in messages):
+            return
 
 
 async def drain(orchestrator: Orchestrator, *, limit: int) -> None:

@@ -11,7 +11,7 @@ from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.ahead import Known
 from weft.orchestrator.cascades import Cascades
-from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep
+from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
 from weft.orchestrator.inbox import Inbox
 from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
@@ -108,13 +108,22 @@ class Orchestrator:
         """Recover what an earlier process left, then start all loops. Where this raises, none was started."""
         assert not self._loops, "an orchestrator is started once"
         if self._recovers:
-            await recover(self.ports, grace_seconds=self._grace_seconds)
+            await self.take_over()
         self._swept_at = self.ports.clock.now()
         loops = [self._collecting() for _ in range(COLLECTORS)]
         loops += [self._sweeping(), self._reclaiming(), self._looking_back(), self._sweeping_blobs()]
         if self._retention_seconds is not None:
             loops.append(self._purging(self._retention_seconds))
         self._loops = [asyncio.create_task(loop) for loop in loops]
+
+    async def take_over(self) -> None:
+        """Take up what earlier processes left. Repeating it after an error is harmless.
+
+        The waiting results go first: what has finished is recorded before anything is rebuilt or swept. So no
+        lease expires, and no attempt is made again, while its result waits in the stream.
+        """
+        await take_waiting(self, limit=BATCH)
+        await recover(self.ports, grace_seconds=self._grace_seconds)
 
     async def stop(self) -> None:
         """Stop between two batches; what was read and not acknowledged comes again."""

@@ -31,8 +31,15 @@ async def collects(world: World, actor: Actor) -> None:
     """Run one collector of an orchestrator; the other collectors of its process share the orchestrator."""
     process = actor.process
     if process.memory is None:
-        process.memory = Orchestrator(world.ports(actor), name=actor.name)
+        process.memory = Orchestrator(world.ports(actor), name=actor.name, grace_seconds=pace.GRACE_SECONDS)
     orchestrator: Orchestrator = process.memory
+    takes_over = world.profile.takes_over
+    while takes_over:
+        try:
+            await orchestrator.take_over()
+            takes_over = False
+        except (JournalError, PortError):
+            await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
     while True:
         if orchestrator.reading.locked():
             # The lock would wait on an event loop, and there is none.

@@ -79,6 +79,8 @@ class Profile:
     sends_ahead: bool = False
     # How many batches an orchestrator takes at once: its collectors share its memory.
     collectors: int = 1
+    # Whether an orchestrator begins as a service does: it takes what waits, recovers, then collects.
+    takes_over: bool = False
 
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
@@ -143,6 +145,9 @@ PROFILES: dict[str, Profile] = {
     "flush": Profile(kinds=("flush",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
     "flush_control": Profile(kinds=("flush", "freeze.api"), controls=4, rebuilds=True),
     "flush_crash": Profile(kinds=("flush", "crash.orchestrator", "crash.sweeper"), rebuilds=True),
+    "restart": Profile(
+        kinds=("crash.orchestrator", "crash.sweeper", "flush", "rollback"), rebuilds=True, takes_over=True
+    ),
     "flush_timers": Profile(kinds=("flush",), rebuilds=True, more=frozenset({"timers"})),
     "rollback": Profile(kinds=("rollback",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
     "rollback_control": Profile(kinds=("rollback", "freeze.orchestrator"), controls=4, rebuilds=True),

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.event import CancelRequested, PauseRequested, ResumeRequested
+from weft.core.event import (
+    CancelRequested,
+    ExecutionStarted,
+    NodeCompleted,
+    NodeFailed,
+    PauseRequested,
+    ResumeRequested,
+    RetryRequested,
+)
+from weft.core.ledger import Verdict
 from weft.core.plan import compile_plan
 from weft.core.task import Wake
 from weft.journal.contract import Submission
@@ -12,6 +21,7 @@ from weft.orchestrator.control import pause
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.submit import submit
 from weft.store.contract import Answer
+from weft.testing.walk import an_error
 
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
@@ -70,6 +80,27 @@ async def test_a_resume_that_died_after_its_commit_reaches_the_store_and_is_anno
     assert await ports.store.epochs(["x"]) == [1]
     (wake,) = await ports.transport.read("after", limit=10, wait_seconds=0)
     assert wake.message == Wake("x", 1, PLAN.digest)
+
+
+async def test_results_that_are_discarded_do_not_hide_a_retry_that_died_after_its_commit(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    await submit([submission("x")], ports)
+    await ports.journal.record(
+        [
+            ExecutionStarted(execution_id="x", generation=1),
+            NodeFailed(execution_id="x", generation=1, node_id="a", attempt=1, error=an_error()),
+        ]
+    )
+    await ports.store.close("x", generation=1, epoch=1)
+    await ports.journal.record([RetryRequested(execution_id="x", generation=0)])
+    # A result of the generation before that is delivered again and again: its acknowledgement is lost.
+    late = NodeCompleted(execution_id="x", generation=1, node_id="a", attempt=1, output=b"1", output_bytes=1)
+    for _ in range(7):
+        clock.advance(1)
+        (standing,) = await ports.journal.record([late])
+        assert standing.verdict is Verdict.STALE
+    assert await recover(ports, grace_seconds=5) == 1
 
 
 async def is_paused_in_store(ports: Ports) -> bool:

@@ -239,20 +239,23 @@ async def test_an_engine_whose_disk_is_full_holds_its_leases_and_goes_on_with_th
     tmp_path: Path,
 ) -> None:
     """The output of an instant handler that is too large for a row waits beside the fetch loop, not in it."""
-    filled = asyncio.Event()
+    filled, begun = asyncio.Event(), asyncio.Event()
 
     async def wait(config: Any, context: Any) -> None:
         await filled.wait()
 
+    async def begin(config: Any, context: Any) -> None:
+        begun.set()
+
     registry = Registry()
     registry.add(Handler("wait", HandlerKind.NATIVE, wait))
+    registry.add(Handler("begin", HandlerKind.NATIVE, begin))
     document: dict[str, Any] = {
         "name": "flow",
         "nodes": [
             {"id": "gate", "handler": "wait"},
             {"id": "large", "handler": "echo", "dependencies": ["gate"], "config": ["{{ input.text }}"] * 10},
-            {"id": "small", "handler": "echo", "dependencies": ["gate"]},
-            {"id": "after", "handler": "echo", "dependencies": ["small"]},
+            {"id": "small", "handler": "begin", "dependencies": ["gate"]},
         ],
     }
     settings = Settings(
@@ -271,10 +274,7 @@ async def test_an_engine_whose_disk_is_full_holds_its_leases_and_goes_on_with_th
         # No file has room for an output of 6 MB; the log has room for small rows.
         with file_size_limit(4_000_000):
             filled.set()
-            settled: set[str] = set()
-            while "after" not in settled:
-                await asyncio.sleep(0.01)
-                settled = set(await engine.ports.journal.nodes(execution))
+            await begun.wait()
             # Three leases: the sweep has looked for what is lost.
             await asyncio.sleep(1.5)
             assert "large" not in await engine.ports.journal.nodes(execution)

@@ -274,8 +274,8 @@ MUTANTS = (
     Mutant(
         "retry_time_in_memory_only",
         f"{_LEDGER}._failed_once",
-        "self._put(execution, again)",
-        "self._put(execution, replace(again, retry_at=None))",
+        "self._put(execution, row, again)",
+        "self._put(execution, row, replace(again, retry_at=None))",
         "flush_timers",
         1500,
         "the store waits for a retry, and forgets the time when it is rebuilt",

@@ -176,6 +176,10 @@ class StoreError(WeftError):
     """The store or the transport cannot be reached. What was asked of it may have happened or not."""
 
 
+class StoreKeyError(StoreError):
+    """A key in Redis that weft needs holds another type; the message names it and says what to do."""
+
+
 class NoServerError(WeftError):
     """No Redis or PostgreSQL server was found on this machine, or it did not start."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from weft.core.snapshot import Settlement
-from weft.redis.connection import Redis, ReplyError
+from weft.errors import StoreKeyError
 from weft.store.contract import Answer, StartRequest
 from weft.testing.walk import WORKER, node, nonce
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from weft.core.task import Task
+    from weft.redis.connection import Redis
     from weft.store.redis import RedisStore
     from weft.testing.walk import Walk
 
@@ -226,7 +227,41 @@ async def test_a_key_that_all_share_costs_no_execution_its_hash(
 ) -> None:
     await begin(several)
     await redis.call("SET", redis.partitions[0].leases, "garbage")
-    with pytest.raises(ReplyError):
+    with pytest.raises(StoreKeyError, match="leases"):
         await store.beat([walk.held("a") for walk in several])
     ids = [walk.execution_id for walk in several]
     assert list(await store.epochs(ids)) == [1] * COUNT
+
+
+async def test_a_lane_that_is_no_stream_refuses_its_own_tasks_alone(
+    several: list[Walk], store: RedisStore, redis: Redis, new_walk: Callable[..., Walk]
+) -> None:
+    walk = new_walk(node("n", queue="spoiled"), execution_id="spoiled")
+    tasks = await install([*several, walk])
+    lane = redis.partitions[0].lane("spoiled", "echo", 1)
+    await redis.call("SET", lane, "garbage")
+    assert list(await store.queue(tasks)) == [Answer.YES] * COUNT + [Answer.REFUSED]
+    with pytest.raises(StoreKeyError, match=r"spoiled\|echo\|1 in Redis is a string.*redis-cli DEL"):
+        await store.check()
+    # The node stays free, and goes out once the key is deleted.
+    await redis.call("DEL", lane)
+    await store.check()
+    walk.clock.advance(10)
+    assert ("spoiled", 1) in (await store.due(idle_seconds=5)).woken
+    assert list(await store.queue(tasks[-1:])) == [Answer.YES]
+    assert await redis.call("XLEN", lane) == 1
+
+
+@pytest.mark.parametrize("name", ["leases", "timers", "free", "active", "results", "lanes", "token", "swept"])
+async def test_a_key_of_another_type_is_named_with_what_to_do(
+    several: list[Walk], store: RedisStore, redis: Redis, name: str
+) -> None:
+    await begin(several)
+    await store.check()
+    key = getattr(redis.partitions[0], name)
+    await redis.call("DEL", key)
+    await redis.call("HSET", key, "a", "hash")
+    with pytest.raises(StoreKeyError, match=f"{key}' *.*makes it anew".replace("{", r"\{").replace("'", "")):
+        await store.check()
+    await redis.call("DEL", key)
+    await store.check()

@@ -449,8 +449,24 @@ async def test_lanes_that_are_none_are_passed_over(transport: RedisStreams, redi
 
 async def test_a_result_stream_that_is_none_is_said(transport: RedisStreams, redis: Redis) -> None:
     await redis.call("SET", RESULTS, "a string")
-    with pytest.raises(ReplyError):
+    with pytest.raises(StoreError, match="WRONGTYPE"):
         await transport.read("o", limit=1, wait_seconds=0)
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await transport.publish([a_result(0)])
+    await redis.call("DEL", RESULTS)
+    await transport.publish([a_result(0)])
+    assert len(await transport.read("o", limit=1, wait_seconds=1)) == 1
+
+
+async def test_a_lane_whose_key_was_no_stream_is_served_again_once_the_key_is_deleted(
+    transport: RedisStreams, redis: Redis
+) -> None:
+    await redis.call("SET", LANE, "a string")
+    await redis.call("SADD", "weft:{p0}:lanes", "q|echo|1")
+    assert await fetch(transport, wait_seconds=0.05) == []
+    await redis.call("DEL", LANE)
+    await transport.send([a_task(0)])
+    assert numbers(await fetch(transport, wait_seconds=PATIENCE_SECONDS)) == [0]
 
 
 # -- lanes, limits and turns -----------------------------------------------------------------------

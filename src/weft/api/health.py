@@ -16,7 +16,7 @@ from weft.api.schema import Readiness, answers
 from weft.api.service import service_of
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import MICROSECONDS
-from weft.errors import WeftError
+from weft.errors import StoreKeyError, WeftError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -112,6 +112,9 @@ async def _store_fault(service: Service) -> str | None:
             await service.ports.store.check()
     except TimeoutError:
         return f"it did not answer within {LONGEST_SECONDS:g} s"
+    except StoreKeyError as error:
+        log.warning("store.unavailable", extra={"error": str(error)})
+        return str(error)
     except WeftError as error:
         log.warning("store.unavailable", extra={"error": str(error)})
         return "it cannot be read or written now, and work waits for it; the log says why"

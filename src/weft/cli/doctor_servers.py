@@ -74,7 +74,7 @@ async def _postgres_now(connection: Any) -> int:
 
 async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[Finding]:
     from weft.redis.connection import Redis
-    from weft.redis.health import OLDEST_VERSION, SAFE_POLICY, look_at_server
+    from weft.redis.health import OLDEST_VERSION, SAFE_POLICY, look_at_server, wrong_keys
 
     redis = Redis(url, partitions=settings.partitions)
     try:
@@ -84,6 +84,7 @@ async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[
             return (await look_at_server(redis)).now
 
         skews["Redis"] = await _skew(now)
+        wrong = [one for keys in redis.partitions for one in await wrong_keys(redis, keys)]
     except StoreError as error:
         return [Finding("redis", Health.FAIL, str(error), "start it, or correct WEFT_REDIS_URL")]
     finally:
@@ -96,6 +97,7 @@ async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[
         message = f"it evicts keys when its memory is full: maxmemory-policy is {sight.policy}"
         advice = f"CONFIG SET maxmemory-policy {SAFE_POLICY}, and the same in its configuration"
         found.append(Finding("redis", Health.FAIL, message, advice))
+    found += [Finding("redis", Health.FAIL, one.fault, one.advice) for one in wrong]
     if not sight.appendonly:
         message = "it keeps nothing on disk (appendonly is off): a restart loses what was on its way"
         advice = "set appendonly yes; without it all of that is made again from PostgreSQL, and runs again"

@@ -60,12 +60,16 @@ class WrongKey(msgspec.Struct, frozen=True):
     found: str
 
     @property
-    def message(self) -> str:
-        return f"the key {self.name} is a {self.found}, and weft keeps a {self.expected} there"
+    def fault(self) -> str:
+        return f"the key {self.name} in Redis is a {self.found}, and weft keeps a {self.expected} there"
 
     @property
     def advice(self) -> str:
-        return f"delete it (redis-cli DEL '{self.name}'): weft makes it anew"
+        return f"delete the key (redis-cli DEL '{self.name}'), and weft makes it anew"
+
+    @property
+    def message(self) -> str:
+        return f"{self.fault}; {self.advice}"
 
 
 async def wrong_keys(redis: Redis, keys: Keys) -> list[WrongKey]:

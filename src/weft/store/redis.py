@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from weft.core.envelope import pack
 from weft.core.time import micros
-from weft.errors import StoreError
+from weft.errors import StoreError, StoreKeyError
+from weft.redis.health import wrong_keys
 from weft.redis.script import Script, load_script
 from weft.redis.waiting import all_of, all_that_answer
 from weft.store.contract import (
@@ -153,9 +154,14 @@ class RedisStore:
 
     async def check(self) -> None:
         # One server of a cluster that is away is no reason to say that nothing works.
-        await all_that_answer([self._check(keys) for keys in self._redis.partitions])
+        answers = await all_that_answer([self._check(keys) for keys in self._redis.partitions])
+        for answer in answers:
+            if isinstance(answer, StoreKeyError):
+                raise answer
 
     async def _check(self, keys: Keys) -> None:
+        for wrong in await wrong_keys(self._redis, keys):
+            raise StoreKeyError(wrong.message)
         # A write that changes nothing, and that a server without memory or disk refuses as any other.
         await self._redis.call("APPEND", keys.swept, "", partition=keys.partition)
 

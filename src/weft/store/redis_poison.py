@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from weft.errors import StoreError
+from weft.errors import StoreError, StoreKeyError
 from weft.redis.health import wrong_keys
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ async def contained(
                 await contained(redis, keys, half, execution_of, run)
             return
         # A key that all executions share says nothing about this one.
-        if not names or await wrong_keys(redis, keys):
+        if wrong := await wrong_keys(redis, keys):
+            raise StoreKeyError(wrong[0].message) from error
+        if not names:
             raise
         log.warning("execution.dropped", extra={"execution": names[0], "error": str(error)})
         await redis.call("UNLINK", keys.execution(names[0]), partition=keys.partition)

@@ -125,8 +125,9 @@ class Served:
         return bool(fresh)
 
     def drop(self, lane: Lane) -> None:
-        """Be served no more from a lane that cannot be read."""
+        """Be served from a lane that cannot be read no more, until the set of lanes is read again."""
         self._lanes[lane.partition][lane.queue].remove(lane)
+        del self._known[lane]
 
     @property
     def partitions(self) -> Sequence[int]:

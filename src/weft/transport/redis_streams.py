@@ -87,6 +87,8 @@ class RedisStreams:
         self._refused_at = -LOOK_SECONDS
         # (group, consumer, partition): who need not ask for what is its own before it asks for more.
         self._sure: set[tuple[str, str, int]] = set()
+        # Lanes whose key is no stream, as far as that was said.
+        self._unreadable: set[Lane] = set()
         # What was handed out here and is not acknowledged: it is among what is one's own, and did come.
         self._held: dict[int | str, None] = {}
 
@@ -358,10 +360,14 @@ class RedisStreams:
         for number, entries in came:
             lane = lanes[number - 1]
             counts[lane.queue] += len(entries)
+            self._unreadable.discard(lane)
             taken += await self._deliver(lane, entries)
         for number in bad:
-            log.warning("lane.unreadable", extra={"stream": lanes[number - 1].stream})
-            served.drop(lanes[number - 1])
+            lane = lanes[number - 1]
+            if lane not in self._unreadable:
+                log.warning("lane.unreadable", extra={"stream": lane.stream})
+            self._unreadable.add(lane)
+            served.drop(lane)
         served.count(counts)
         served.note(partition, lane_count)
         return counts.total(), taken
@@ -567,7 +573,7 @@ class RedisStreams:
     async def _make_groups(self, sources: Sequence[Source[Any]], refusal: ReplyError) -> None:
         """Make the groups that a flush or a deletion has taken; raises any other refusal."""
         if not str(refusal).startswith(("NOGROUP", "UNBLOCKED")):
-            raise refusal
+            raise _unusable(refusal) from refusal
         making: list[Command] = [
             ("XGROUP", "CREATE", source.stream, source.group, "0", "MKSTREAM") for source in sources
         ]
@@ -580,7 +586,12 @@ class RedisStreams:
         )
         for reply in (reply for some in replies for reply in some):
             if isinstance(reply, ReplyError):
-                raise reply
+                raise _unusable(reply) from reply
+
+
+def _unusable(refusal: ReplyError) -> StoreError:
+    """Make an outage of a refusal: a key of another type is in the place of a stream until it is deleted."""
+    return StoreError(f"a stream cannot be used now: {refusal}")
 
 
 class _Asking:

@@ -15,7 +15,7 @@ local function queue_ahead()
       ex.queued[#ex.queued + 1] = name
     end
   end
-  send_queued()
+  note_lanes()
 end
 
 -- Append to a flat reply how many were queued, and their names.

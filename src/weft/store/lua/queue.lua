@@ -11,6 +11,6 @@ for at = cursor + 1, last, 3 do
   local answer = move_to_queued(executions[index], ARGV[at + 1], generation, attempt, epoch, lane, ARGV[at + 2])
   reply[#reply + 1] = answer
 end
-send_queued()
+note_lanes()
 flush()
 return reply

@@ -4,8 +4,6 @@
 --   lanes.
 local queued_for, is_sent, lanes_from
 local used = {}
--- Tasks, the lane of each, and the node whose record is to name its entry.
-local sent, sent_to, sent_for = {}, {}, {}
 
 local function read_lanes()
   queued_for, is_sent = number(), number() == 1
@@ -28,8 +26,22 @@ local function move_to_queued(ex, name, generation, attempt, epoch, lane, task)
     end
     return NO_PLACE
   end
+  used[lane] = true
+  local sent = ''
+  if is_sent then
+    -- Before the move: if this fails nothing was moved, and a task too many is refused at its start. A lane whose key is no
+    -- stream refuses its own tasks alone: their nodes stay free until somebody has deleted the key.
+    local entry = redis.pcall('XADD', KEYS[7 + lane], '*', 'm', task, 'q', now_text)
+    if type(entry) == 'table' and find(entry.err, 'WRONGTYPE', 1, true) then
+      return REFUSED
+    elseif type(entry) == 'table' then
+      entry = call('XADD', KEYS[7 + lane], '*', 'm', task, 'q', now_text) -- refused again, and loudly
+    end
+    -- So that the sweep can tell a task that waits from one that is lost.
+    sent = entry .. ' ' .. ARGV[lanes_from + lane - 1]
+  end
   leave_phase(ex, name, node)
-  node[PHASE], node[REST] = 'q', now_packed
+  node[PHASE], node[REST] = 'q', now_packed .. sent
   take_place(ex, name, node)
   put(ex, name, node)
   if queued_for > 0 then
@@ -38,24 +50,12 @@ local function move_to_queued(ex, name, generation, attempt, epoch, lane, task)
   if ex[FREE] == 0 then
     with_free[ex.id] = nil -- it was set free here, too: there is nothing to mark
   end
-  used[lane] = true
-  if is_sent then
-    sent[#sent + 1] = task
-    sent_to[#sent] = lane
-    sent_for[#sent] = node
-  end
   return YES
 end
 
--- Before the moves are written: if this fails nothing was moved, and a task too many is refused at its start.
-local function send_queued()
+-- Have the lanes known that tasks were queued on, also one whose key has to be deleted.
+local function note_lanes()
   for lane in pairs(used) do
     call('SADD', KEYS[7], ARGV[lanes_from + lane - 1])
-  end
-  for index = 1, #sent do
-    local lane, node = sent_to[index], sent_for[index]
-    local entry = call('XADD', KEYS[7 + lane], '*', 'm', sent[index], 'q', now_text)
-    -- So that the sweep can tell a task that waits from one that is lost.
-    node[REST] = node[REST] .. entry .. ' ' .. ARGV[lanes_from + lane - 1]
   end
 end

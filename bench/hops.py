@@ -1,0 +1,124 @@
+"""What one hop costs in source files and Python calls, in the embedded engine and in a fleet.
+
+A hop is all that happens for one node in the middle of a chain of ``echo`` nodes: the result of its parent is
+read and committed, the node's task is made and dispatched, the worker takes it, runs it and reports. It is
+traced with a profile function on every thread, as the difference between a chain of 120 nodes and one of 20,
+divided by 100: what happens once for an execution falls out. A call is an entry of a function of ``weft``,
+and each time that a coroutine of it is resumed. A file counts where at least one call in two hops is in it:
+sweeps and heartbeats are left out. In the fleet, orchestrator and worker run in this process on a real Redis
+and PostgreSQL, and their calls are summed; the API has no part in a hop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import weft
+from bench import graphs
+from bench.figure import Figure, at_most
+from bench.run import run_loop
+from weft.core.payload import encode
+from weft.core.plan import compile_plan
+from weft.embedded import Engine
+from weft.fleet import Fleet
+from weft.handlers.registry import Registry
+from weft.journal.postgres_schema import migrate
+from weft.orchestrator.submit import Manner, Source, make_submission, submit
+from weft.settings import Settings
+from weft.testing.postgres_server import PostgresServer
+from weft.testing.redis_server import RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from types import FrameType
+
+_SHORT, _LONG = 20, 120
+_PACKAGE = str(Path(weft.__file__).parent)
+
+
+def hops() -> Iterator[Figure]:
+    """Files and calls of one hop, embedded and in a fleet."""
+    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=Path(__file__).parent))
+    try:
+        yield from _figures("embedded", _traced(lambda calls: _embedded(folder, calls)), files=22, calls=160)
+    finally:
+        shutil.rmtree(folder)
+    with RedisServer() as redis, PostgresServer() as postgres:
+        settings = Settings(redis_url=redis.url, database_url=postgres.create_database("weft"))
+        yield from _figures("fleet", _traced(lambda calls: _fleet(settings, calls)), files=30, calls=320)
+
+
+def _figures(where: str, found: tuple[int, float], *, files: int, calls: int) -> Iterator[Figure]:
+    yield Figure(workload="hops", what=f"{where}: files", value=found[0], unit="a hop", target=at_most(files))
+    yield Figure(workload="hops", what=f"{where}: calls", value=found[1], unit="a hop", target=at_most(calls))
+
+
+def _traced(work: Callable[[Counter[str]], Awaitable[list[Counter[str]]]]) -> tuple[int, float]:
+    """Return how many files a hop touches, and how many calls it makes."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
+            calls[frame.f_code.co_filename] += 1
+
+    async def main() -> list[Counter[str]]:
+        return await work(calls)
+
+    # Threads that are started from now on, and this one.
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        short, long = run_loop(main())
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    nodes = _LONG - _SHORT
+    more = {name: long[name] - short[name] for name in long}
+    touched = {name: count for name, count in more.items() if count * 2 >= nodes}
+    return len(touched), sum(touched.values()) / nodes
+
+
+async def _embedded(folder: Path, calls: Counter[str]) -> list[Counter[str]]:
+    counts = []
+    async with Engine(registry=Registry(), settings=Settings(), data=folder) as engine:
+        for length in (_SHORT, _SHORT, _LONG):  # the first loads what is loaded once
+            document = graphs.chain(length)
+            plan = compile_plan(document)
+            before = Counter(calls)
+            await engine.wait(await engine.submit(plan, document=document))
+            counts.append(calls - before)
+    return counts[1:]
+
+
+async def _fleet(settings: Settings, calls: Counter[str]) -> list[Counter[str]]:
+    assert settings.database_url is not None
+    await migrate(settings.database_url)
+    counts = []
+    roles = {"orchestrator", "worker"}
+    async with Fleet(settings, registry=Registry(), roles=roles) as fleet:
+        await fleet.started()
+        for length in (_SHORT, _SHORT, _LONG):
+            document = graphs.chain(length)
+            source = Source(plan=compile_plan(document), document=encode(document, max_bytes=10**7))
+            submission = make_submission(fleet.ports.new_id(), source, b"{}", Manner())
+            before = Counter(calls)
+            await submit([submission], fleet.ports)
+            await _end(fleet, submission.id)
+            counts.append(calls - before)
+    return counts[1:]
+
+
+async def _end(fleet: Fleet, execution_id: str) -> None:
+    """Return once an execution is terminal. The look is rare, and costs the same for a long chain."""
+    while True:
+        row = await fleet.ports.journal.execution(execution_id)
+        if row is not None and row.is_terminal:
+            return
+        await asyncio.sleep(0.1)

@@ -261,7 +261,7 @@ class Engine:
             await asyncio.wait((stopping,), timeout=_DRAIN_SECONDS)
         await stopping
         await self.orchestrator.drain()
-        await self.orchestrator.withdraw()
+        await self.orchestrator.observe_stop()
         await self._caller.close()
         await self._outbound.close()
 

@@ -192,6 +192,13 @@ class Stage:
 
         await self.until(is_there)
 
+    async def until_attempt(self, execution_id: str, node_id: str, attempt: int) -> None:
+        async def is_there() -> bool:
+            row = (await self.rows(execution_id)).get(node_id)
+            return row is not None and row.attempt == attempt
+
+        await self.until(is_there)
+
     async def until_reason(self, execution_id: str, node_id: str, code: str) -> None:
         async def is_there() -> bool:
             return code in await self.reasons(execution_id, node_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,6 +92,70 @@ class TestTheNextEngine:
             await engine.resume(execution_id)
             (await stage.call("b")).complete()
             assert (await stage.ended(execution_id))["state"] == "COMPLETED"
+
+    async def test_what_was_never_started_of_a_paused_execution_keeps_its_attempt(self, stage: Stage) -> None:
+        """However often it is restarted in good order; one is queued and marked as handed out."""
+        async with stage.open(worker_concurrency=1) as engine:
+            execution_id = await stage.submit(
+                workflow(node("a"), node("b", "a"), node("once", delivery="at_most_once"))
+            )
+            call = await stage.call("a")
+            await stage.until_state(execution_id, "once", "QUEUED")
+            await engine.pause(execution_id)
+            call.complete()
+            await stage.until_state(execution_id, "a", "COMPLETED")
+        for _ in range(4):
+            async with stage.open():
+                await stage.until_idle()
+                assert "node.lost" not in await stage.event_types(execution_id)
+        async with stage.open() as engine:
+            await engine.resume(execution_id)
+            for call in await stage.calls_of(["b", "once"]):
+                call.complete()
+            assert (await stage.ended(execution_id))["state"] == "COMPLETED"
+        assert sorted(stage.started()) == [("a", 1), ("b", 1), ("once", 1)]
+
+    async def test_what_was_never_started_keeps_its_attempt_after_an_orderly_stop(self, stage: Stage) -> None:
+        async with stage.open(worker_concurrency=1):
+            execution_id = await stage.submit(
+                workflow(node("a"), node("b"), node("once", delivery="at_most_once"))
+            )
+            await stage.call("a")
+            await stage.until_state(execution_id, "once", "QUEUED")
+        async with stage.open():
+            for call in await stage.calls_of(["a", "b", "once"]):
+                call.complete()
+            assert (await stage.ended(execution_id))["state"] == "COMPLETED"
+            assert (await stage.event_types(execution_id)).count("node.lost") == 1
+        assert sorted(stage.started()) == [("a", 1), ("a", 2), ("b", 1), ("once", 1)]
+
+    async def test_a_killed_engine_has_lost_what_a_paused_execution_had_in_hand(
+        self, stage: Stage, data: Path, tmp_path: Path
+    ) -> None:
+        """What it had not is known from the pause on; what became ready since then is not in hand either."""
+        async with stage.open(worker_concurrency=2) as engine:
+            execution_id = await stage.submit(
+                workflow(node("a"), node("held"), node("b", "a"), node("once", delivery="at_most_once"))
+            )
+            call, _ = await stage.calls_of(["a", "held"])
+            await stage.until_state(execution_id, "once", "QUEUED")
+            await engine.pause(execution_id)
+            call.complete()
+            await stage.until_state(execution_id, "a", "COMPLETED")
+            # The folder as a kill -9 leaves it: nothing of the stop is in it.
+            for number in range(3):
+                shutil.copytree(data, tmp_path / f"killed-{number}")
+        for number in range(3):
+            stage.data = tmp_path / f"killed-{number}"
+            async with stage.open() as engine:
+                await stage.until_attempt(execution_id, "held", 2)
+                assert (await stage.event_types(execution_id)).count("node.lost") == 1
+                if number == 2:
+                    await engine.resume(execution_id)
+                    for call in await stage.calls_of(["held", "b", "once"]):
+                        call.complete()
+                    assert (await stage.ended(execution_id))["state"] == "COMPLETED"
+        assert sorted(stage.started()) == [("a", 1), ("b", 1), ("held", 1), ("held", 2), ("once", 1)]
 
     async def test_a_retry_that_is_not_due_yet_still_waits(self, stage: Stage) -> None:
         later = {"base_delay_seconds": LATER_SECONDS, "jitter": 0}
@@ -231,8 +296,9 @@ class TestTheNextEngine:
                 await stage.call("a", execution_id)
 
         async with stage.open(worker_concurrency=10):
-            for execution_id in ids:
-                (await stage.call("a", execution_id)).complete()
+            # In any order: those that were never started have no attempt to lose first.
+            for _ in ids:
+                (await stage.call("a")).complete()
             for execution_id in ids:
                 assert (await stage.ended(execution_id))["state"] == "COMPLETED"
 

@@ -114,6 +114,18 @@ class ResumeRequested(_Event, frozen=True, kw_only=True, gc=False):
     actor: str | None = None
 
 
+class HaltObserved(_Event, frozen=True, kw_only=True, gc=False):
+    """While no attempt could start, the store of this epoch was asked which ones are in somebody's hand.
+
+    ``paused_seq``: the number of the pause's event; 0: the engine stops, and its worker has ended.
+    """
+
+    epoch: int
+    paused_seq: int
+    # The attempt by node.
+    in_hand: dict[str, int]
+
+
 class RetryRequested(_Event, frozen=True, kw_only=True, gc=False):
     """``nodes``: to run again besides those that did not complete, with everything behind them."""
 
@@ -134,5 +146,6 @@ Event: TypeAlias = (
     | CancelRequested
     | PauseRequested
     | ResumeRequested
+    | HaltObserved
     | RetryRequested
 )

@@ -30,6 +30,7 @@ from weft.core.event import (
     DeadlinePassed,
     Event,
     ExecutionStarted,
+    HaltObserved,
     NodeCached,
     NodeCompleted,
     NodeFailed,
@@ -43,7 +44,7 @@ from weft.core.event import (
 from weft.core.generation import may_have_started, plan_retry
 from weft.core.output import LoadBlob, execution_output
 from weft.core.readiness import has_failed
-from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow
 from weft.core.state import (
     EXECUTION_MOVES,
     ROW_MOVES,
@@ -199,6 +200,8 @@ class Ledger:
                 verdict = self._pause(event, execution)
             case ResumeRequested():
                 verdict = self._resume(event, execution)
+            case HaltObserved():
+                verdict = self._halt_observed(event, execution)
             case _:
                 assert_never(event)
         return Standing(event, verdict, execution, plan, (), tuple(self.changes.events[start:]))
@@ -563,7 +566,22 @@ class Ledger:
         if execution.state is ExecutionState.PAUSED:
             return Verdict.KNOWN
         _move(execution, ExecutionState.PAUSED)
-        self._note(execution, "execution.paused", state=ExecutionState.PAUSED, actor=event.actor)
+        seq = self._note(execution, "execution.paused", state=ExecutionState.PAUSED, actor=event.actor)
+        execution.halt = Halt(execution.epoch, seq)
+        return Verdict.ACCEPTED
+
+    def _halt_observed(self, event: HaltObserved, execution: ExecutionRow) -> Verdict:
+        """Keep what the store said of the attempts in hand; it adds nothing to the history."""
+        halt = execution.halt
+        if execution.is_terminal or event.epoch != execution.epoch:
+            return Verdict.STALE
+        # Another pause since then: between the two, attempts may have started.
+        if event.paused_seq and (halt is None or halt.paused_seq != event.paused_seq):
+            return Verdict.STALE
+        if execution.started_at is None:
+            return Verdict.KNOWN
+        paused_seq = 0 if halt is None else halt.paused_seq
+        execution.halt = Halt(event.epoch, paused_seq, event.in_hand)
         return Verdict.ACCEPTED
 
     def _resume(self, event: ResumeRequested, execution: ExecutionRow) -> Verdict:
@@ -574,6 +592,7 @@ class Ledger:
         # Paused before it was taken up: an orchestrator still has to start it.
         never_started = execution.started_at is None
         _move(execution, ExecutionState.PENDING if never_started else ExecutionState.RUNNING)
+        execution.halt = None
         self._note(execution, "execution.resumed", state=execution.state, actor=event.actor)
         return Verdict.ACCEPTED
 
@@ -588,6 +607,7 @@ class Ledger:
         again = plan_retry(plan, rows, event.nodes).run
         execution.generation += 1
         execution.epoch += 1
+        execution.halt = None
         _move(execution, ExecutionState.RUNNING)
         execution.unsettled = len(again)
         execution.output = execution.error = None

@@ -9,6 +9,16 @@ import msgspec
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 
 
+class Halt(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A time in which no attempt of an execution starts: it is paused, or its engine has stopped."""
+
+    # The epoch of the store that was asked, and the number of the pause's event; 0: no pause, a stop.
+    epoch: int
+    paused_seq: int
+    # The attempts that were in somebody's hand, by node: all of them. None: the store was not asked yet.
+    in_hand: dict[str, int] | None = None
+
+
 class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     """One execution. Whoever changes anything of an execution holds this row."""
 
@@ -42,6 +52,8 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     finished_at: int | None = None
     deadline_at: int | None = None
     updated_at: int = 0
+    # What a rebuild may know of attempts that were never handed out; None: nothing.
+    halt: Halt | None = None
 
     @property
     def is_terminal(self) -> bool:

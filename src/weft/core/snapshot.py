@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft.core.state import ExecutionState
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,6 +21,19 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
     execution: ExecutionRow
     plan: Plan
     rows: Sequence[NodeRow]
+
+    def may_be_in_hand(self, node_id: str, attempt: int) -> bool:
+        """True if the attempt of a ready node may be in somebody's hand, handed out by an earlier store.
+
+        Not if the store was asked while no attempt could start, and none could since: the execution is still
+        paused, or its engine stopped then and this is the first store after it.
+        """
+        row, halt = self.execution, self.execution.halt
+        if halt is None or halt.in_hand is None:
+            return True
+        if row.state is not ExecutionState.PAUSED and halt.epoch != row.epoch - 1:
+            return True
+        return halt.in_hand.get(node_id) == attempt
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

@@ -252,7 +252,12 @@ def _progress_values(
     for execution_id, row in changes.executions.items():
         old = before[execution_id]
         number = numbers[execution_id]
-        if row.state is not old.state or row.generation != old.generation or row.epoch != old.epoch:
+        if (
+            row.state is not old.state
+            or row.generation != old.generation
+            or row.epoch != old.epoch
+            or row.halt != old.halt
+        ):
             moved.append(rows.progress_values(number, row))
         elif row.seq != old.seq:
             # Within one state of one generation, events move the counters alone.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow
 from weft.core.state import ExecutionState, NodeState
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_decode_halt = msgspec.json.Decoder(Halt).decode
 _pack = msgspec.msgpack.Encoder().encode
 
 _STATES = {str(state): state for state in ExecutionState}
@@ -151,6 +152,7 @@ PROGRESS = Columns(
     deadline_at="bigint",
     updated_at="bigint",
     output="bytea",
+    halt="bytea",
 )
 PLAIN_NODE = Columns(
     execution="bigint",
@@ -272,6 +274,7 @@ def progress_values(number: int, row: ExecutionRow) -> Values:
         row.deadline_at,
         row.updated_at,
         row.output,
+        None if row.halt is None else _encode(row.halt),
     )
 
 
@@ -421,7 +424,7 @@ def read_facts(values: Any) -> ExecutionRow:
 
 def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
     """Read PROGRESS_COLUMNS back, which begin at ``start``, onto what never changes."""
-    error = values[start + 8]
+    error, halt = values[start + 8], values[start + 14]
     return replace(
         facts,
         state=_STATES[values[start]],
@@ -438,6 +441,7 @@ def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
         deadline_at=values[start + 11],
         updated_at=values[start + 12],
         output=values[start + 13],
+        halt=None if halt is None else _decode_halt(halt),
     )
 
 

@@ -126,7 +126,10 @@ def _write_progress(connection: Connection, held: Held, changes: Changes) -> Non
         if before is None:
             new.append(rows.new_progress_values(number, row))
         elif (
-            row.state is not before.state or row.generation != before.generation or row.epoch != before.epoch
+            row.state is not before.state
+            or row.generation != before.generation
+            or row.epoch != before.epoch
+            or row.halt != before.halt
         ):
             moved.append(rows.progress_values(number, row))
         elif row.seq != before.seq:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow
 from weft.core.state import ExecutionState, NodeState
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _MAX_ROWS = 256
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_decode_halt = msgspec.json.Decoder(Halt).decode
 _decode_events = msgspec.json.Decoder(list[History]).decode
 
 
@@ -53,14 +54,14 @@ class RowsStatement:
 # SQLite itself prepares to undo half a statement, and copies every page it touches.
 INSERT_EXECUTIONS = RowsStatement("INSERT OR FAIL INTO executions VALUES {rows}", width=14)
 INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=6)
-INSERT_PROGRESS = RowsStatement("INSERT OR FAIL INTO progress VALUES {rows}", width=18)
+INSERT_PROGRESS = RowsStatement("INSERT OR FAIL INTO progress VALUES {rows}", width=19)
 UPDATE_PROGRESS = RowsStatement(
     "UPDATE OR FAIL progress SET state = new.column2, generation = new.column3, epoch = new.column4,"
     " unsettled = new.column5, failed = new.column6, skipped = new.column7, cancelled = new.column8,"
     " seq = new.column9, error = new.column10, started_at = new.column11, finished_at = new.column12,"
-    " deadline_at = new.column13, updated_at = new.column14, output = new.column15"
-    " FROM (VALUES {rows}) AS new WHERE execution = new.column1",
-    width=15,
+    " deadline_at = new.column13, updated_at = new.column14, output = new.column15,"
+    " halt = new.column16 FROM (VALUES {rows}) AS new WHERE execution = new.column1",
+    width=16,
 )
 UPDATE_COUNTERS = RowsStatement(
     "UPDATE OR FAIL progress SET unsettled = new.column2, failed = new.column3, skipped = new.column4,"
@@ -82,18 +83,20 @@ REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
 _EXECUTION_COLUMNS = (
     "number, executions.id, executions.namespace, workflow, version, digest, {input}, labels, priority,"
     " batch, partition, executions.created_at, state, generation, epoch, total, unsettled, failed, skipped,"
-    " cancelled, seq, {output}, error, started_at, finished_at, deadline_at, updated_at"
+    " cancelled, seq, {output}, error, started_at, finished_at, deadline_at, updated_at,"
+    " {halt}"
 )
-EXECUTION_COLUMNS = _EXECUTION_COLUMNS.format(input="input", output="output")
+EXECUTION_COLUMNS = _EXECUTION_COLUMNS.format(input="input", output="output", halt="halt")
 # The same width, without reading what may be large.
-LISTED_COLUMNS = _EXECUTION_COLUMNS.format(input="NULL", output="NULL")
+LISTED_COLUMNS = _EXECUTION_COLUMNS.format(input="NULL", output="NULL", halt="NULL")
 # A larger output is read by itself: joined with others it would be in memory several times.
 _JOINED_OUTPUT_BYTES = 4096
 # An output is JSON text, so it is the same bytes again when it has been part of a longer one.
 _JOINED_OUTPUT = f"CASE WHEN length(output) <= {_JOINED_OUTPUT_BYTES} THEN CAST(output AS TEXT) END"
 _IS_LARGE = f"length(output) > {_JOINED_OUTPUT_BYTES}"
 RESULT_COLUMNS = (
-    _EXECUTION_COLUMNS.format(input="NULL", output=_JOINED_OUTPUT) + f", batch_index, {_IS_LARGE}"
+    _EXECUTION_COLUMNS.format(input="NULL", output=_JOINED_OUTPUT, halt="NULL")
+    + f", batch_index, {_IS_LARGE}"
 )
 NODE_COLUMNS = (
     f"node_id, attempt, ended, answered, state, generation, {_JOINED_OUTPUT}, blob, output_bytes, worker,"
@@ -153,6 +156,7 @@ def progress_values(number: int, row: ExecutionRow) -> Values:
         row.deadline_at,
         row.updated_at,
         row.output,
+        None if row.halt is None else write_json(row.halt),
     )
 
 
@@ -273,6 +277,7 @@ def read_execution(values: Values) -> ExecutionRow:
         finished_at=values[24],
         deadline_at=values[25],
         updated_at=values[26],
+        halt=None if values[27] is None else _decode_halt(values[27]),
     )
 
 

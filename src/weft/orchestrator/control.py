@@ -16,6 +16,7 @@ from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
+from weft.orchestrator.halt import observe_pause
 from weft.orchestrator.inhand import running_now
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
@@ -61,7 +62,8 @@ async def pause(execution_id: str, ports: Ports, *, actor: str | None = None) ->
     request = PauseRequested(execution_id=execution_id, generation=0, actor=actor)
     standing = await _record(request, ports)
     execution = _allowed(standing, "paused")
-    await _tell(standing, ports)
+    if await _tell(standing, ports) is Answer.YES:
+        await observe_pause(execution, ports)
     return execution
 
 
@@ -127,13 +129,14 @@ async def _record(
     return standings[0]
 
 
-async def _tell(standing: Standing, ports: Ports) -> None:
+async def _tell(standing: Standing, ports: Ports) -> Answer:
     assert standing.execution is not None
     assert standing.plan is not None
     settlement = Settlement(standing.execution, standing.plan, ())
     (applied,) = await ports.store.apply([settlement])
     if applied.answer is Answer.UNKNOWN:
         await rebuild(standing.execution.id, ports)
+    return applied.answer
 
 
 async def _wake(execution: ExecutionRow, ports: Ports) -> None:

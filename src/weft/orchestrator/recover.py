@@ -33,7 +33,8 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
             # Never taken up: nothing of it was handed out, and the hint that it is there may be lost.
             never_started = row.started_at is None
             (answer,) = await ports.store.install([snapshot], token=token, fresh=never_started)
-            if never_started:
+            if never_started or row.halt is not None:
+                # What is free at once is taken up at once.
                 await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
             ports.timers_changed()
             return answer

@@ -12,12 +12,12 @@ from weft.errors import JournalError, StoreError
 from weft.orchestrator.ahead import Known
 from weft.orchestrator.cascades import Cascades
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
+from weft.orchestrator.halt import observe_stop
 from weft.orchestrator.inbox import Inbox
 from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
 from weft.orchestrator.upkeep import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
-from weft.orchestrator.withdraw import withdraw
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -158,9 +158,9 @@ class Orchestrator:
         """After stop: record what workers have reported since, so that it is not done again."""
         await self._guarded(lambda: drain(self, limit=BATCH))
 
-    async def withdraw(self) -> None:
-        """When no worker is left: take back what was marked as handed out and never started."""
-        await self._guarded(lambda: withdraw(self))
+    async def observe_stop(self) -> None:
+        """When no worker is left: record what is in hand, so that a restart takes nothing else for lost."""
+        await self._guarded(lambda: observe_stop(self.ports))
 
     async def _collecting(self) -> None:
         while not self._finishing:

@@ -228,7 +228,8 @@ class MemoryStore:
             self._merge(execution, node_row, now)
         if not fresh:
             for node_id in list(execution.free):
-                self._enter_limbo(execution, node_id, now)
+                if snapshot.may_be_in_hand(node_id, execution.nodes[node_id].attempt):
+                    self._enter_limbo(execution, node_id, now)
         return Answer.YES
 
     def _enter_limbo(self, execution: _Execution, node_id: str, now: int) -> None:

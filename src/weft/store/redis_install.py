@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 # What the script is told of an execution, and of a ready node: attempt, not before, failures, losses, issued,
-# whether it has a view.
-_HEAD, _READY = struct.Struct("<IdddcddddI"), struct.Struct("<dddddB")
+# whether it has a view, whether somebody may have it in hand.
+_HEAD, _READY = struct.Struct("<IdddcddddI"), struct.Struct("<dddddBB")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -120,8 +120,9 @@ def lay_out(snapshot: Snapshot, shape: Shape) -> Layout:
             view += ",".join([f".{other}" for other in others if other in outcomes]).encode()
             layout.fields.append((f"v.{name}", view))
         row = _row_of(unsettled, name)
-        numbers = (row.attempt, row.retry_at or 0, row.failures, row.losses, row.issued, view is not None)
-        layout.ready.append((f".{name}", _READY.pack(*numbers)))
+        numbers = (row.attempt, row.retry_at or 0, row.failures, row.losses, row.issued)
+        marks = (view is not None, snapshot.may_be_in_hand(name, row.attempt))
+        layout.ready.append((f".{name}", _READY.pack(*numbers, *marks)))
     return layout
 
 

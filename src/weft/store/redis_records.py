@@ -57,8 +57,8 @@ _unpack = msgspec.msgpack.Decoder().decode
 _NODE_FIELDS = NodeRow.__struct_fields__[1:]  # without its name
 _node_values = attrgetter(*_NODE_FIELDS)
 _STATE, _OUTPUT = _NODE_FIELDS.index("state"), _NODE_FIELDS.index("output")
-# What is not in an execution's row: its name, and what has a field of its own.
-_APART = ("id", "digest", "input")
+# What is not in an execution's row: its name, what has a field of its own, what only a rebuild asks for.
+_APART = ("id", "digest", "input", "halt")
 _EXECUTION_FIELDS = tuple([name for name in ExecutionRow.__struct_fields__ if name not in _APART])
 _execution_values = attrgetter(*_EXECUTION_FIELDS)
 _EXECUTION_STATE = _EXECUTION_FIELDS.index("state")

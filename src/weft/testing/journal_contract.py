@@ -27,6 +27,7 @@ from weft.clock import VirtualClock
 from weft.core.definition import Delivery
 from weft.core.event import NodeCompleted, RetryRequested, Running
 from weft.core.ledger import Verdict
+from weft.core.row import Halt
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS, micros
 from weft.journal.contract import LetterQuery
@@ -617,6 +618,42 @@ class JournalContract(ClaimsContract, BatchesContract, ListsContract, WorkflowsC
         await run.pause()
         assert (await run.completed("a")).verdict is ACCEPTED
         assert (await run.row()).state is ExecutionState.COMPLETED
+
+    async def test_what_is_in_hand_of_a_paused_execution_is_kept_for_a_rebuild(
+        self, journal: Journal
+    ) -> None:
+        run = await Recording.start(journal, node("a"), node("b"))
+        await run.pause()
+        seq = (await run.row()).seq
+        history = await run.events()
+        assert (await run.observe_halt({"a": 1}, epoch=2, paused_seq=seq)).verdict is STALE
+        assert (await run.observe_halt({"a": 1}, paused_seq=seq - 1)).verdict is STALE
+        assert (await run.row()).halt == Halt(1, seq)
+        assert (await run.observe_halt({"a": 1}, paused_seq=seq)).verdict is ACCEPTED
+        assert await run.events() == history
+        for epoch in (2, 3):
+            snapshot = await journal.rebuild(run.id, seen_epoch=epoch - 1)
+            assert snapshot is not None
+            assert snapshot.execution.halt == Halt(1, seq, {"a": 1})
+            assert [snapshot.may_be_in_hand(name, 1) for name in "ab"] == [True, False]
+            assert not snapshot.may_be_in_hand("a", 2)
+        await run.resume()
+        assert (await run.row()).halt is None
+        # Of the next pause nothing is known, whatever was seen of the one before.
+        await run.pause()
+        assert (await run.observe_halt({}, epoch=3, paused_seq=seq)).verdict is STALE
+        snapshot = await journal.rebuild(run.id, seen_epoch=3)
+        assert snapshot is not None
+        assert snapshot.may_be_in_hand("b", 1)
+
+    async def test_what_was_in_hand_at_a_stop_is_known_to_the_first_store_after_it(
+        self, journal: Journal
+    ) -> None:
+        run = await Recording.start(journal, node("a"), node("b"))
+        assert (await run.observe_halt({"a": 1})).verdict is ACCEPTED
+        snapshots = [await journal.rebuild(run.id, seen_epoch=epoch) for epoch in (1, 2)]
+        assert [one is not None and one.may_be_in_hand("a", 1) for one in snapshots] == [True, True]
+        assert [one is not None and one.may_be_in_hand("b", 1) for one in snapshots] == [False, True]
 
     async def test_what_was_paused_before_it_was_taken_up_is_pending_again(self, journal: Journal) -> None:
         run = await Recording.submit(journal, node("a"))

@@ -15,6 +15,7 @@ from weft.core.event import (
     DeadlinePassed,
     Event,
     ExecutionStarted,
+    HaltObserved,
     NodeCached,
     NodeCompleted,
     NodeFailed,
@@ -169,6 +170,19 @@ class Recording:
 
     async def pause(self) -> Standing:
         return await self.record(PauseRequested(execution_id=self.id, generation=0, actor="ann"))
+
+    async def observe_halt(
+        self, in_hand: Mapping[str, int], *, epoch: int = 1, paused_seq: int = 0
+    ) -> Standing:
+        return await self.record(
+            HaltObserved(
+                execution_id=self.id,
+                generation=self.generation,
+                epoch=epoch,
+                paused_seq=paused_seq,
+                in_hand=dict(in_hand),
+            )
+        )
 
     async def resume(self) -> Standing:
         return await self.record(ResumeRequested(execution_id=self.id, generation=0, actor="ann"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.clock import VirtualClock
-from weft.core.event import AttemptIssued, DeadlinePassed, Event
+from weft.core.event import AttemptIssued, DeadlinePassed, Event, ExecutionStarted, HaltObserved
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.time import micros
@@ -106,6 +106,35 @@ class StoreContract:
         sight = await walk.store.look("x1")
         assert sight is not None
         assert sight.places_taken == 2
+
+    async def test_only_what_a_paused_execution_had_in_hand_is_in_limbo_after_a_rebuild(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        """What is queued was not started: it is free again, as the same attempt, and starts once."""
+        walk = new_walk("running", "queued", "done", node("behind", "done"))
+        await installed(walk)
+        await walk.apply(await walk.record(ExecutionStarted(execution_id="x1", generation=1)))
+        nodes = {one.node_id: one for one in await free_nodes(walk)}
+        for name in ("running", "done", "queued"):
+            assert await queue(walk, nodes[name]) is Answer.YES
+        for name in ("running", "done"):
+            assert await start(walk, name) is Answer.YES
+        paused = await walk.record(walk.paused())
+        await walk.apply(paused)
+        assert paused.execution is not None
+        in_hand = {"running": 1, "done": 1}
+        await walk.record(
+            HaltObserved(
+                execution_id="x1", generation=1, epoch=1, paused_seq=paused.execution.seq, in_hand=in_hand
+            )
+        )
+        await walk.apply(await walk.record(await walk.completed("done")))
+        assert await walk.rebuild() is Answer.YES
+        free = ["behind", "queued"]
+        assert await phases(walk) == {"running": "limbo", **dict.fromkeys(free, "free")}
+        assert await start(walk, "queued") is Answer.REFUSED
+        await walk.apply(await walk.record(walk.resumed()))
+        assert sorted(one.node_id for one in await free_nodes(walk)) == free
 
     async def test_nobody_starts_what_is_in_limbo(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")

@@ -3,8 +3,9 @@
 -- ARGV: whether this is the first call, whether it is the last; token; what to do with ready nodes: for how long to hold
 --   them in limbo, in microseconds (0: they are free); for how many microseconds the first epoch may be installed. For each
 --   execution: how many arguments follow, generation, epoch, seq, state, window, unsettled, deadline (0 none), updated at,
---   number of fields; each field with its value; the ready nodes, each with its name and: attempt, not before, failures, losses, issued, whether what
---   it sees was written down.
+--   number of fields; each field with its value; the ready nodes, each with its name and: attempt, not before, failures,
+--   losses, issued, whether what it sees was written down, whether somebody may have it in hand: only then it is held in
+--   limbo.
 -- Reply: an answer for each.
 local is_first, is_last, given = argument() == '1', argument() == '1', argument()
 local limbo_for, first_for = number(), number()
@@ -45,10 +46,10 @@ local function install(ex, generation, epoch, seq, state, window, unsettled, dea
 end
 
 local function put_ready(ex, name, numbers)
-  local attempt, not_before, failures, losses, issued, has_seen = unpacked('<dddddB', numbers)
+  local attempt, not_before, failures, losses, issued, has_seen, in_hand = unpacked('<dddddBB', numbers)
   local node = {'w', 2 * has_seen, attempt, failures, losses, issued, 0, ''}
   -- Compared with the server's time now, not with that of the snapshot.
-  if limbo_for == 0 or not_before > now then
+  if limbo_for == 0 or in_hand == 0 or not_before > now then
     free_in_time(ex, name, node, not_before)
   else
     node[PHASE] = 'l'

@@ -292,6 +292,7 @@ class Invariants:
                 self._check_delay(event, plan)
                 replay.attempts[node_id] = current + 1
             case "node.lost":
+                self._check_lost(event)
                 # One that fails the node is not followed by another attempt: its row says so.
                 row = self._rows(event.execution)[node_id]
                 if row.attempt > current:
@@ -349,6 +350,17 @@ class Invariants:
                     )
             case "node.cancelled":
                 self._world.hits[f"cancelled: {event.reason}"] += 1
+
+    def _check_lost(self, event: History) -> None:
+        """Check that a paused execution loses nothing that it did not have in hand when it was paused."""
+        execution = self._execution(event.execution)
+        halt = execution.halt
+        if execution.state is not ExecutionState.PAUSED or halt is None or halt.in_hand is None:
+            return
+        self._world.hits["lost while it is paused"] += 1
+        assert event.node is not None
+        if halt.in_hand.get(event.node) != event.attempt:
+            raise Violation(f"I15 attempt {event.attempt} of {event.node} was lost, and never handed out")
 
     def _check_failure(self, event: History) -> None:
         """Check that a failure has a cause: a handler's error, an attempt that was started and lost."""

@@ -18,6 +18,7 @@ from weft.feed.redis import RedisFeed
 from weft.handlers.outbound import Outbound
 from weft.handlers.usercode import UserCode
 from weft.journal.postgres import PostgresJournal
+from weft.journal.postgres_incarnation import Watch
 from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
 from weft.orchestrator.service import Orchestrator
@@ -79,11 +80,13 @@ class Fleet:
         self._redis = Redis(settings.redis_url, partitions=settings.partitions, name=f"weft-{name}")
         self._feed = RedisFeed(self._redis)
         self._outbound = Outbound(settings, self._clock)
+        self._watch = Watch(self._redis, new_id=new_id, changed=self._forget)
         self._journal = PostgresJournal(
             settings.database_url,
             new_id=new_id,
             bounds=settings.bounds(),
             relaxed=settings.durability == "relaxed",
+            watch=self._watch,
         )
         self._transport = self._make_transport(settings)
         self.ports = self._make_ports(settings)
@@ -168,6 +171,8 @@ class Fleet:
             feed=self._feed,
             outbound=self._outbound,
             announce=self._hear,
+            incarnation=lambda: None if self._watch.current is None else self._watch.current.id,
+            incarnation_began=lambda: self._redis.began_at,
         )
         ports.inline_config_bytes = ports.inline_bytes
         return ports
@@ -245,10 +250,23 @@ class Fleet:
             await self._reach(self.worker.start)
             await self._announce(self.worker)
         self._opened.set()
+        if self.orchestrator is not None:
+            self._tasks.append(asyncio.create_task(self._note_position(), name="note_position"))
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
             with suppress(StoreError):
                 await self._follow()
+
+    async def _note_position(self) -> None:
+        """Keep how far the database's log has come: a copy restored later is known by an earlier position."""
+        while True:
+            await asyncio.sleep(self.settings.orchestrator_sweep_interval_seconds)
+            with suppress(JournalError, StoreError):
+                await self._journal.note_position()
+
+    def _forget(self) -> None:
+        if self.orchestrator is not None:
+            self.orchestrator.forget()
 
     async def _reach(self, step: Callable[[], Awaitable[None]], *names: str) -> None:
         """Do a step of the opening as often as it takes; meanwhile it is said which server is in its way."""

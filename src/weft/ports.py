@@ -29,6 +29,11 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+def _never() -> int:
+    """Return the beginning of time."""
+    return 0
+
+
 def _uncounted(events: int, microseconds: int) -> None:
     """Count nothing."""
 
@@ -64,6 +69,10 @@ class Ports:
     # Tasks that are sure to follow on a row go to the store with it; where that is a call in this process, it
     # would save nothing.
     sends_ahead: bool = False
+    # The incarnation of the database (``core.incarnation``), and when it began on the store's clock: whatever
+    # was started before that may rest on results that the journal has lost.
+    incarnation: Callable[[], str | None] = field(default=_nothing)
+    incarnation_began: Callable[[], int] = field(default=_never)
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
     announce: Callable[[Sequence[Standing]], None] = field(default=_nobody)
     timers_changed: Callable[[], None] = field(default=_nothing)

@@ -59,7 +59,9 @@ CRASHING = (sys.executable, "-m", "tests.fleet.crashing")
 CLOCK_OFFSET = "WEFT_TEST_CLOCK_OFFSET"
 
 # What may stay in Redis when nothing runs: who is there, and what says which life of the state this is.
-_STAYS = re.compile(r"weft:\{p\d+\}:(server|token|swept|workers|beats|lanes|consumers)|weft:\{[tw]:.*\}:.*")
+_STAYS = re.compile(
+    r"weft:\{p\d+\}:(server|token|incarnation|swept|workers|beats|lanes|consumers)|weft:\{[tw]:.*\}:.*"
+)
 _QUIET_SECONDS = 15.0
 _LOOK_SECONDS = 0.02
 

@@ -40,6 +40,7 @@ from weft.journal.plans import PlanCache
 from weft.journal.postgres_clock import DatabaseClock
 from weft.journal.postgres_connection import Door, Pool
 from weft.journal.postgres_facts import Facts
+from weft.journal.postgres_incarnation import read_position
 from weft.journal.postgres_record import Recorder
 from weft.journal.postgres_schema import migrate, missing, refuse
 from weft.journal.postgres_submit import Submit, Submitter
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.journal.postgres_connection import Connection
+    from weft.journal.postgres_incarnation import Watch
 
 T = TypeVar("T")
 
@@ -70,6 +72,7 @@ class PostgresJournal:
         now: Callable[[], int] | None = None,
         exclusive: bool = False,
         relaxed: bool = False,
+        watch: Watch | None = None,
         # Reads are short: few connections do many of them, and a server has not many to give.
         connections: int = 4,
         # A reader that would wait longer is told so instead.
@@ -80,8 +83,8 @@ class PostgresJournal:
         """Keep the journal in the database at ``url``.
 
         ``exclusive``: by this process alone, which brings the schema up to date itself. ``relaxed``: a
-        commit is answered before it is on the server's disk. ``now`` is for tests that have a time of their
-        own.
+        commit is answered before it is on the server's disk. ``watch`` checks of every connection whether
+        commits were lost. ``now`` is for tests that have a time of their own.
         """
         self._url = url
         self._now = now
@@ -89,12 +92,18 @@ class PostgresJournal:
         self._exclusive = exclusive
         self._plans = PlanCache()
         facts = Facts()
-        door = Door(url, relaxed=relaxed)
+        door = Door(url, relaxed=relaxed, watch=watch)
+        self._watch = watch
         self._pool = Pool(door, size=connections, wait_seconds=wait_seconds)
-        self._writer = Writer(door, max_size=max_group, exclusive=exclusive)
         clock = DatabaseClock(now)
         self._recorder = Recorder(clock=clock, new_id=new_id, bounds=bounds, plans=self._plans, facts=facts)
         self._submitter = Submitter(clock=clock, facts=facts, recorder=self._recorder)
+
+        def forget() -> None:
+            facts.clear()
+            self._recorder.forget()
+
+        self._writer = Writer(door, max_size=max_group, exclusive=exclusive, forget=forget)
         self._seal_key: bytes | None = None
 
     async def open(self) -> None:
@@ -200,6 +209,11 @@ class PostgresJournal:
         while some := await self._change(purging.sweep_blobs, older_than):
             swept += some
         return swept
+
+    async def note_position(self) -> None:
+        """Keep how far the log of the database has come, for the next comparison of incarnations."""
+        if self._watch is not None:
+            await self._watch.note(partial(self._read, read_position, nothing=0))
 
     async def check(self) -> None:
         await self._writer.run(_touch)

@@ -18,6 +18,8 @@ from weft.errors import JournalError, OutcomeUnknownError, UnstorableError, Weft
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from weft.journal.postgres_incarnation import Watch
+
 Url: TypeAlias = str
 Connection: TypeAlias = Any  # asyncpg has no types of its own
 
@@ -133,12 +135,20 @@ def _said(error: BaseException) -> str:
 class Door:
     """Opens connections, one at a time, and none for a moment after an attempt that failed."""
 
-    def __init__(self, url: Url, *, relaxed: bool = False) -> None:
+    def __init__(self, url: Url, *, relaxed: bool = False, watch: Watch | None = None) -> None:
+        """``watch`` compares the database of every new connection with what the fleet has seen of it."""
         self._url = url
         self._relaxed = relaxed
+        self._watch = watch
         self._one_at_a_time = asyncio.Lock()
         self._failed: JournalError | None = None
         self._closed_until = 0.0
+
+    @property
+    def incarnation(self) -> str | None:
+        """The incarnation of the database that connections lead to; None if nobody watches."""
+        current = None if self._watch is None else self._watch.current
+        return None if current is None else current.id
 
     async def connect(self) -> Connection:
         """Open a connection; raises JournalError."""
@@ -148,12 +158,22 @@ class Door:
                 raise JournalError(str(self._failed)) from self._failed
             try:
                 connection = await connect(self._url, relaxed=self._relaxed)
+                await self._check(connection)
             except JournalError as error:
                 self._failed = error
                 self._closed_until = loop.time() + _RETRY_SECONDS
                 raise
             self._failed = None
             return connection
+
+    async def _check(self, connection: Connection) -> None:
+        if self._watch is None:
+            return
+        try:
+            await self._watch.check(connection)
+        except BaseException as error:
+            connection.terminate()
+            raise explained(error) from error
 
 
 class Pool:
@@ -163,7 +183,8 @@ class Pool:
         self._door = door
         self._places = asyncio.Semaphore(size)
         self._wait_seconds = wait_seconds
-        self._idle: list[Connection] = []
+        # Each with the incarnation of the database that it leads to.
+        self._idle: list[tuple[str | None, Connection]] = []
         self._under_way: set[asyncio.Task[Any]] = set()
         self._is_open = False
 
@@ -175,7 +196,7 @@ class Pool:
         self._is_open = False
         await asyncio.gather(*self._under_way, return_exceptions=True)
         while self._idle:
-            await let_go(self._idle.pop())
+            await let_go(self._idle.pop()[1])
 
     async def read(self, work: Callable[[Connection], Awaitable[T]], nothing: T) -> T:
         """Read what is committed. What PostgreSQL cannot hold it does not have: then it is ``nothing``."""
@@ -221,23 +242,29 @@ class Pool:
             task.exception()  # seen, also where nobody waits any more
 
     async def _run_here(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        connection = None
-        while self._idle and (connection is None or connection.is_closed()):
-            connection = self._idle.pop()
-        if connection is None or connection.is_closed():
-            connection = await self._door.connect()
+        connection = self._take_idle() or await self._door.connect()
+        incarnation = self._door.incarnation
         try:
             result = await work(connection)
         except BaseException as error:
             if isinstance(error, asyncpg.PostgresError) and not (
                 connection.is_closed() or connection.is_in_transaction()
             ):
-                self._idle.append(connection)
+                self._idle.append((incarnation, connection))
             else:
                 connection.terminate()
             raise
-        self._idle.append(connection)
+        self._idle.append((incarnation, connection))
         return result
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            incarnation, connection = self._idle.pop()
+            if incarnation != self._door.incarnation:
+                connection.terminate()
+            if not connection.is_closed():
+                return connection
+        return None
 
 
 def _unread(error: BaseException) -> BaseException:

@@ -40,6 +40,11 @@ class Facts:
         while self._bytes > self._max_bytes and len(self._known) > 1:
             self.drop(next(iter(self._known)))
 
+    def clear(self) -> None:
+        """Let go of all executions: the database has lost commits, and may give their numbers again."""
+        self._known.clear()
+        self._bytes = 0
+
     def drop(self, execution_id: str) -> None:
         """Let go of an execution, if it is kept."""
         dropped = self._known.pop(execution_id, None)

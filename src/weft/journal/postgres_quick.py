@@ -67,6 +67,11 @@ class QuickRecorder:
         for execution_id in execution_ids:
             self._recent.drop(execution_id)
 
+    def clear(self) -> None:
+        """Let go of everything: the database has lost commits."""
+        self._recent = Recent()
+        self._unknown = {}
+
     async def record(
         self, connection: Connection, events: Mapping[str, Sequence[Event]]
     ) -> dict[str, list[Standing]]:

@@ -120,6 +120,10 @@ class Recorder:
             clock=clock, new_id=new_id, bounds=bounds, plans=plans, facts=facts, find_plan=self.plan_of
         )
 
+    def forget(self) -> None:
+        """Drop every row that is remembered: the database has lost commits."""
+        self._quick.clear()
+
     async def record(
         self, transaction: Transaction, batches: Sequence[Sequence[Event]]
     ) -> list[list[Standing]]:

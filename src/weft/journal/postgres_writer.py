@@ -43,6 +43,10 @@ _HELD = (
     "or choose another database"
 )
 
+_OTHER_INCARNATION = (
+    "nothing was written: the database has lost commits since this was decided; it is decided anew"
+)
+
 _LOCK = "weft_lock"
 _PREPARE = (
     f"PREPARE {_LOCK} (bigint[]) AS"  # noqa: S608
@@ -63,6 +67,7 @@ class Transaction:
         self.has_begun = False
         # Whether a part was committed before it began.
         self.has_written = False
+        self.incarnation: str | None = None
 
     async def begin(self, locked: Sequence[int] = ()) -> None:
         """Begin, and lock these executions in the order of their numbers, in one round trip."""
@@ -89,13 +94,21 @@ class _Call(msgspec.Struct, eq=False):
     request: Any
     # None: it is done by itself.
     size: int | None
+    # The incarnation of the database that the request was made for.
+    incarnation: str | None
     future: asyncio.Future[Any]
 
 
 class Writer:
-    def __init__(self, door: Door, *, max_size: int, exclusive: bool) -> None:
-        """``max_size``: how much the calls of one transaction may have together."""
+    def __init__(self, door: Door, *, max_size: int, exclusive: bool, forget: Callable[[], None]) -> None:
+        """``max_size``: how much the calls of one transaction may have together.
+
+        ``forget`` drops what is remembered of an earlier incarnation of the database.
+        """
         self._door = door
+        self._forget = forget
+        # The incarnation that the connection leads to.
+        self._incarnation: str | None = None
         self._max_size = max_size
         self._exclusive = exclusive
         self._connection: Connection | None = None
@@ -124,7 +137,7 @@ class Writer:
         if self._task is None:
             raise JournalError("the journal is not open")
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Call(work, request, size, future))
+        self._waiting.append(_Call(work, request, size, self._door.incarnation, future))
         self._awake.set()
         return await future
 
@@ -152,13 +165,16 @@ class Writer:
             behind = self._waiting[0]
             if behind.size is None or behind.work != calls[0].work or size + behind.size > self._max_size:
                 break
+            if behind.incarnation != calls[0].incarnation:
+                break
             size += behind.size
             calls.append(self._waiting.popleft())
         return calls
 
     async def _do(self, calls: Sequence[_Call]) -> None:
         try:
-            answers = await self._transact(calls[0].work, [call.request for call in calls])
+            requests = [call.request for call in calls]
+            answers = await self._transact(calls[0].work, requests, calls[0].incarnation)
         except UnstorableError as error:
             if len(calls) == 1:
                 _answer(calls[0], error)
@@ -173,14 +189,18 @@ class Writer:
         for call, answer in zip(calls, answers, strict=True):
             _answer(call, answer)
 
-    async def _transact(self, work: Work, requests: Sequence[Any]) -> Sequence[Any]:
+    async def _transact(self, work: Work, requests: Sequence[Any], incarnation: str | None) -> Sequence[Any]:
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
         attempt = 0
         while True:
             transaction: Transaction | None = None
             try:
-                transaction = Transaction(await self._connected())
+                connection = await self._connected()
+                if incarnation is not None and incarnation != self._incarnation:
+                    raise JournalError(_OTHER_INCARNATION)
+                transaction = Transaction(connection)
+                transaction.incarnation = self._incarnation
                 return await self._try(transaction, work, requests)
             except Exception as error:
                 if is_conflict(error):
@@ -198,7 +218,8 @@ class Writer:
                         said = OutcomeUnknownError(f"a part was written before this: {said}")
                     raise said from error
                 # Whoever works in it looks first for what a statement of its own may have written.
-                if loop.time() >= give_up_at:
+                is_gone = incarnation is not None and incarnation != self._door.incarnation
+                if loop.time() >= give_up_at or is_gone:
                     raise OutcomeUnknownError(f"the commit may be lost: {error}") from error
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
@@ -237,6 +258,8 @@ class Writer:
         while transaction.number is not None and loop.time() < give_up_at:
             try:
                 connection = await self._connected()
+                if self._incarnation != transaction.incarnation:
+                    break  # its numbers are of another history
                 state = await connection.fetchval("SELECT pg_xact_status($1::text::xid8)", transaction.number)
             except asyncpg.DataError:
                 break  # a number that this server has not given yet: it is another one, or an older copy
@@ -250,11 +273,16 @@ class Writer:
         raise OutcomeUnknownError(f"the commit may be lost: {error or type(error).__name__}") from error
 
     async def _connected(self) -> Connection:
+        if self._incarnation != self._door.incarnation and self._connection is not None:
+            self._connection.terminate()
         if self._connection is None or self._connection.is_closed():
             self._connection = None
             connection = await self._door.connect()
             if not await self._is_alone(connection):
                 raise JournalError(_HELD)
+            if self._incarnation != self._door.incarnation:
+                self._forget()
+                self._incarnation = self._door.incarnation
             self._connection = connection
         return self._connection
 

@@ -24,6 +24,7 @@ from weft.core.snapshot import Settlement
 from weft.errors import UnstorableError
 from weft.orchestrator.ahead import foresee
 from weft.orchestrator.dispatch import dispatch, send
+from weft.orchestrator.incarnation import check_step
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer, FreeNode
 
@@ -63,6 +64,7 @@ async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator)
 async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
     """Commit a batch, and tell those who listen."""
     ports = orchestrator.ports
+    check_step(ports)
     began_at = ports.clock.now()
     standings = await _commit(events, ports)
     ports.committed(len(events), ports.clock.now() - began_at)

@@ -10,6 +10,7 @@ from weft.core.seal import fits
 from weft.core.task import Wake
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, record
+from weft.orchestrator.incarnation import without_orphans
 from weft.orchestrator.inhand import with_running
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
     """Take messages all the way. Acknowledged last: until then a crash means that they come again."""
     if not deliveries:
         return
-    await advance(await _judge([delivery.message for delivery in deliveries], orchestrator), orchestrator)
+    current = await without_orphans(deliveries, orchestrator.ports)
+    await advance(await _judge([delivery.message for delivery in current], orchestrator), orchestrator)
     await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
 
 

@@ -14,6 +14,7 @@ from weft.orchestrator.cascades import Cascades
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
 from weft.orchestrator.halt import observe_stop
 from weft.orchestrator.inbox import Inbox
+from weft.orchestrator.incarnation import begin_step
 from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
@@ -83,6 +84,12 @@ class Orchestrator:
     def nudge(self) -> None:
         """Look at the timers now: one may be earlier than was known."""
         self._nudged.set()
+
+    def forget(self) -> None:
+        """Drop what is remembered of the journal's rows: the database has lost commits."""
+        self.known = Known()
+        self.cascades = Cascades()
+        self.nudge()
 
     def fault(self) -> str | None:
         """Say what keeps it from its work; None: nothing does."""
@@ -216,6 +223,7 @@ class Orchestrator:
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
         """Outlive a port that is away: nothing was acknowledged, so nothing is lost by waiting."""
+        begin_step(self.ports)
         try:
             return await step()
         except JournalError as error:

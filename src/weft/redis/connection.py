@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 
+from weft.core.incarnation import Incarnation
 from weft.errors import StoreError
 from weft.redis.keys import PREFIX, Keys
 from weft.redis.script import load_script
@@ -153,6 +154,7 @@ class Connection(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         # What the server calls it: by this a command that makes the server wait is called back.
         self.client_id = 0
+        self.run_id = b""
         # Of a cluster: which server it is to, and for which partitions the server's state was looked at.
         self.address: Address | None = None
         self.greeted: frozenset[int] = frozenset()
@@ -344,6 +346,11 @@ class Redis:
         self._seeds: deque[Address] = deque([self._target.address])
         # How often a server's state was found to be another's and dropped.
         self.wiped = 0
+        # The incarnation of the database that this process works on, and whether a server may not know it.
+        self._incarnation: Incarnation | None = None
+        self._is_untold = False
+        # When the incarnation began, on the server's clock; 0: before anything that is there.
+        self.began_at = 0
 
     async def open(self) -> None:
         """Reach the server once; raises StoreError where it cannot be."""
@@ -483,6 +490,51 @@ class Redis:
         # The first connection to a cluster brings the knowledge of where to go.
         await self._connection(self._slot(0, None))
         return await self._connect(self._address(self._slot(0, None)), kind)
+
+    # -- the incarnation of the database -------------------------------------------------------------
+
+    async def incarnation(self) -> Incarnation | None:
+        """Return the incarnation of the database that the fleet saw last; None if nothing is kept."""
+        names = ("id", "line", "started", "position")
+        values = await self.call("HMGET", self.partitions[0].incarnation, *names)
+        if None in values:
+            return None
+        id_, line, started, position = [bytes(value).decode() for value in values]
+        return Incarnation(id=id_, line=line, started=started, position=int(position))
+
+    async def enter(self, incarnation: Incarnation) -> None:
+        """Drop all hot state unless it belongs to this incarnation of the database.
+
+        A server that is away is told before anything else, by its next connection.
+        """
+        self._incarnation, self._is_untold = incarnation, True
+        try:
+            await self._tell()
+        except StoreError:
+            for connection in list(self._all):
+                connection.close()
+        else:
+            self._is_untold = False
+
+    async def note(self, incarnation: Incarnation) -> None:
+        """Keep a later position of the same incarnation."""
+        if self._is_untold:
+            await self.enter(incarnation)
+        else:
+            self._incarnation = incarnation
+            await self._tell()
+
+    def known_incarnation(self) -> tuple[str, str, str, int, int]:
+        """Return what a script is told of it: id, line, started, position, and when it began."""
+        now = self._incarnation
+        if now is None:
+            return "", "", "", 0, 0
+        return now.id, now.line, now.started, now.position, self.began_at
+
+    async def _tell(self) -> None:
+        for keys in self.partitions:
+            connection = await self._connection(self._slot(keys.partition, None))
+            await self._hello(connection, [keys], connection.run_id)
 
     # -- connections -------------------------------------------------------------------------------
 
@@ -689,7 +741,7 @@ class Redis:
                 said = str(reply).replace(target.password, "***") if target.password else str(reply)
                 raise StoreError(f"the store does not let weft in ({command[0]!s}): {said}")
         connection.client_id = replies[-4]
-        run_id = _field(replies[-3], b"run_id")
+        connection.run_id = _field(replies[-3], b"run_id")
         if _field(replies[-2], b"cluster_enabled") == b"1":
             (slots,) = await connection.run([("CLUSTER", "SLOTS")])
             if isinstance(slots, ReplyError):
@@ -706,16 +758,19 @@ class Redis:
                 raise StoreError(
                     "the store cannot be used now: READONLY it is a replica, and takes no writes"
                 )
-            await self._hello(connection, ours, run_id)
+            await self._hello(connection, ours, connection.run_id)
             connection.greeted |= {keys.partition for keys in ours}
 
     async def _hello(self, connection: Connection, ours: Sequence[Keys], run_id: bytes) -> None:
-        """Have the state of partitions dropped that was written to another server than this."""
+        """Have the state of partitions dropped that was written to another server than this.
+
+        And that of another incarnation of the database, where this process has found it gone.
+        """
         hellos: list[Command] = [
             (
                 "EVAL",
                 _HELLO.source,
-                7,
+                9,
                 keys.server,
                 keys.token,
                 keys.active,
@@ -723,15 +778,22 @@ class Redis:
                 keys.timers,
                 keys.free,
                 keys.unsettled,
+                keys.incarnation,
+                keys.lanes,
                 run_id,
                 keys.execution(""),
+                keys.lane_of(""),
+                *self.known_incarnation()[:4],
+                int(self._is_untold),
             )
             for keys in ours
         ]
         for keys, reply in zip(ours, await connection.run(hellos), strict=True):
             if isinstance(reply, ReplyError):
                 raise StoreError(f"the store cannot be used now: {reply}")
-            if reply:
+            dropped, began_at = reply
+            self.began_at = max(self.began_at, int(began_at))
+            if dropped:
                 self.wiped += 1
                 address = connection.address
                 assert address is not None

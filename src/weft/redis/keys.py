@@ -21,6 +21,7 @@ class Keys:
         "beats",
         "consumers",
         "free",
+        "incarnation",
         "lanes",
         "leases",
         "partition",
@@ -42,6 +43,8 @@ class Keys:
         # Which server the state was written to, and which life of the state this is.
         self.server = base + "server"
         self.token = base + "token"
+        # Which incarnation of the database the state follows.
+        self.incarnation = base + "incarnation"
         # Sorted sets: executions by the time of their last change, leases, timers and executions with free
         # nodes by their time.
         self.active = base + "active"

@@ -174,7 +174,9 @@ class RedisStore:
     async def _begin(self, keys: Keys) -> str:
         """Give the word for this life of a partition, and begin one where none has begun."""
         word = await self._redis.script(
-            _TOKEN, [*partition_keys(keys), keys.server], [self._new_id()], partition=keys.partition
+            *(_TOKEN, [*partition_keys(keys), keys.server, keys.incarnation]),
+            [self._new_id(), *self._redis.known_incarnation()],
+            partition=keys.partition,
         )
         return bytes(word).decode()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import threading
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,7 +20,6 @@ from weft.testing.server_process import PrivateServer, ServerProcess, make_folde
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 # A commit is still handed to the system before it is answered: once answered, it survives any end of the
 # server. Only the end of the machine would lose it.
@@ -102,6 +103,37 @@ class PostgresServer(PrivateServer):
             self._made = True
         super().start()
 
+    def copy(self) -> Path:
+        """Copy the data folder of the server, which is stopped."""
+        copy = make_folder("postgres-copy", unprivileged())
+        _copy(self.controlled.folder, copy)
+        return copy
+
+    def snapshot(self) -> Path:
+        """Copy the data folder of the running server, as a snapshot of the file system has it."""
+        pids = _family(self.controlled.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            return self.copy()
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
+
+    def restore(self, copy: Path, *, promoted: bool = False) -> None:
+        """Put a copy in the place of the data folder of the server, which is stopped.
+
+        ``promoted``: it comes up as a standby does that is made the primary, on a timeline of its own.
+        """
+        folder = self.controlled.folder
+        _run(["find", folder, "-mindepth", "1", "-delete"])
+        _copy(copy, folder)
+        # The process that it names is another one by now.
+        _run(["rm", "-f", folder / "postmaster.pid"])
+        if promoted:
+            _run(["touch", folder / "recovery.signal"])
+            self._options["restore_command"] = "false"
+
     def _command(self, port: int, folder: Path) -> Sequence[str | Path]:
         options = [part for name, value in self._options.items() for part in ("-c", f"{name}={value}")]
         return [self._binary.path, "-D", folder, "-p", str(port), *options]
@@ -123,6 +155,12 @@ def _pristine(binary: Binary) -> Path:
     flags = ["--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust", "--username=weft"]
     _run([binary.path.with_name("initdb"), *flags, "-D", folder])
     return folder
+
+
+def _family(pid: int) -> list[int]:
+    """List a process and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
 
 
 def _copy(source: Path, target: Path) -> None:

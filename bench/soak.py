@@ -45,7 +45,7 @@ _TOLERANCE = 1.1
 # How much is there when a wave ends depends on how long that wave took, and on when was last looked.
 _LOOSE_TOLERANCE = 1.5
 # Tables that hold what runs and ran; the others hold definitions.
-_HISTORY = ("executions", "progress", "nodes", "events", "purging", "batches")
+_HISTORY = ("executions", "progress", "nodes", "recorded_events", "purging", "batches")
 _HEAD = (
     "  wave  seconds  nodes/s  Redis MB    keys  longest  left  connections  kept rows  tables MB  process MB"
 )

@@ -19,7 +19,7 @@
     ├── DataFolderError          a data folder that is held by another process, or newer than this weft
     ├── JournalError             the journal cannot be reached or did not commit
     │   ├── OutcomeUnknownError  a commit was sent and its answer was lost
-    │   ├── SchemaError          the database has not had every migration; names `weft migrate`
+    │   ├── SchemaError          the schema of the database is behind this weft, or too new for it
     │   └── UnstorableError      something in the batch can never be stored; nothing of it was
     ├── StoreError               the store or the transport cannot be reached, or lost the call
     ├── NoServerError            no Redis or PostgreSQL was found to test with; says what would give one
@@ -165,7 +165,7 @@ class OutcomeUnknownError(JournalError):
 
 
 class SchemaError(JournalError):
-    """The schema of the database is behind this weft: it is for ``weft migrate`` to bring it up to date."""
+    """The schema of the database is behind this weft, which ``weft migrate`` mends; or too new for it."""
 
 
 class UnstorableError(JournalError):

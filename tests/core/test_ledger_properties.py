@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.workflows import verdict, workflows
 
 from weft.core.definition import TriggerRule
-from weft.core.event import CancelRequested, RetryRequested
+from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
 from weft.core.generation import plan_retry
 from weft.core.ledger import Verdict
 from weft.core.readiness import READY, readiness
-from weft.core.row import NodeRow
+from weft.core.row import History, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import EXECUTION_MOVES, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS
@@ -24,10 +25,13 @@ from weft.store.memory import MemoryStore
 from weft.testing.walk import Walk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from weft.core.event import Event
+    from weft.core.ledger import Standing
     from weft.core.payload import Json
+    from weft.journal.memory import MemoryJournal
     from weft.store.contract import Sight
 
 SETTLING = {"node.completed", "node.failed", "node.skipped", "node.cancelled"}
@@ -42,6 +46,41 @@ class Story:
         self.data = data
         self.recorded: list[Event] = []
         self.in_hand: list[str] = []
+        # The full history as each commit told it.
+        self.told: list[History] = []
+        self.keep_in(self.walk.journal)
+
+    def keep_in(self, journal: MemoryJournal) -> None:
+        """Use this journal, and hear what its commits add to the history."""
+        self.walk.journal = journal
+        self._commit = journal.record
+        journal.record = self.record  # type: ignore[method-assign]
+
+    async def record(self, events: Sequence[Event], **kwargs: Any) -> Sequence[Standing]:
+        """Record events, and keep what the commit added to the history."""
+        standings = await self._commit(events, **kwargs)
+        for standing in standings:
+            self.told += standing.history
+            event = standing.event
+            if isinstance(event, NodeCompleted) and standing.verdict is Verdict.ACCEPTED:
+                (completed, *_) = standing.history
+                assert event.output is not None
+                assert completed == History(
+                    seq=completed.seq,
+                    at=self.walk.clock.now(),
+                    type="node.completed",
+                    execution=event.execution_id,
+                    generation=event.generation,
+                    node=event.node_id,
+                    attempt=event.attempt,
+                    state="COMPLETED",
+                    worker=event.worker,
+                    queued_at=completed.queued_at,
+                    started_at=completed.started_at,
+                    finished_at=completed.finished_at,
+                    output_digest=hashlib.sha256(event.output).hexdigest(),
+                )
+        return standings
 
     async def tell(self) -> None:
         """Take the execution to its end."""
@@ -107,6 +146,7 @@ class Story:
 
         history = await self.walk.journal.events(execution.id, limit=10_000)
         assert [event.seq for event in history] == list(range(1, execution.seq + 1))
+        assert history[1:] == self.told, "what is derived from rows is what was told"
         passed = ["PENDING", *(e.state for e in history if e.type.startswith("execution.") and e.state)]
         assert all(after in EXECUTION_MOVES[ExecutionState(one)] for one, after in pairwise(passed))
         assert passed[-1] == execution.state

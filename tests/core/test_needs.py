@@ -13,8 +13,9 @@ from tests.core.workflows import workflows
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
 from weft.core.ledger import Ledger
-from weft.core.needs import further_rows, named_rows
+from weft.core.needs import further_rows, named_rows, overwritten_rows
 from weft.core.output import output_nodes
+from weft.core.row import digest_of
 from weft.core.state import ExecutionState
 from weft.journal.memory import MemoryJournal, accepted_claim
 from weft.testing.journal_contract import JournalContract
@@ -50,10 +51,13 @@ class FrugalJournal(MemoryJournal):
         super().__init__(**fields)
         # How many rows the last batch was given, of all executions.
         self.given = 0
+        # Execution and node: digests that the last batch was given instead of outputs.
+        self._digests: dict[tuple[str, str], str] = {}
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
         self._refuse_taken(claim)
         rows = {}
+        self._digests.clear()
         for execution_id in {event.execution_id for event in events} & self._executions.keys():
             rows[execution_id] = self._needed(
                 execution_id, [event for event in events if event.execution_id == execution_id]
@@ -67,6 +71,7 @@ class FrugalJournal(MemoryJournal):
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=self._now(),
+            load_digest=lambda execution_id, node_id: self._digests[execution_id, node_id],
         )
         standings = [ledger.record(event) for event in events]
         self._commit(ledger.changes, accepted_claim(claim, standings))
@@ -85,6 +90,11 @@ class FrugalJournal(MemoryJournal):
         if further.every_state:
             only.has_all = True
             only.update({name: replace(row, output=None) for name, row in stored.items() if name not in only})
+            known = {name: row for name, row in only.items() if row is not None}
+            for name in overwritten_rows(events, plan, known):
+                digest = digest_of(stored[name].output)
+                assert digest is not None
+                self._digests[execution_id, name] = digest
         return only
 
 
@@ -96,7 +106,7 @@ class TestFrugalJournal(JournalContract):
 
 def frugal(document: Json, data: st.DataObject) -> Story:
     story = Story(document, data)
-    story.walk.journal = FrugalJournal(now=story.walk.clock.now, new_id=story.walk._new_id)
+    story.keep_in(FrugalJournal(now=story.walk.clock.now, new_id=story.walk._new_id))
     return story
 
 

@@ -172,7 +172,7 @@ async def test_transactions_that_are_undone_at_random_are_made_again(
     sqlstate: str, fleet: RunningFleet, server: PostgresServer
 ) -> None:
     """F33: at every place where rows are written, and no part of one that was undone is left."""
-    tables = ("executions", "progress", "nodes", "events")
+    tables = ("executions", "progress", "nodes", "recorded_events")
     refused = refusing(server, fleet, "random() < 0.1", sqlstate, tables, each="STATEMENT")
     with refused:
         executions = [await fleet.api.start(definition(fleet, MIXED)) for _ in range(20)]

@@ -25,6 +25,7 @@ from weft.errors import (
 from weft.journal import postgres_changes, postgres_queries
 from weft.journal.contract import Claim, LetterQuery
 from weft.journal.postgres import PostgresJournal
+from weft.journal.postgres_connection import connected
 from weft.journal.postgres_schema import migrate
 from weft.orchestrator.advance import _commit
 from weft.testing.fault_proxy import FaultProxy
@@ -140,7 +141,7 @@ async def test_one_who_waits_for_the_lock_sees_what_its_holder_wrote(
     )
     await direct.execute("UPDATE progress SET unsettled = 1, seq = 3")
     await direct.execute(
-        "INSERT INTO events SELECT execution, 3, 'a',"
+        "INSERT INTO recorded_events SELECT execution, 3, 'a',"
         """ '{"seq":3,"at":1,"type":"node.completed","execution":"execution-1","generation":1}'"""
         " FROM progress"
     )
@@ -658,7 +659,7 @@ async def test_a_write_whose_answer_is_lost_is_looked_for_and_found(journal_url:
     with FaultProxy(journal_url) as proxy:
         async with opened(proxy.url) as journal:
             run = await Recording.start(journal, node("a"), node("b"))
-            lost = proxy.reset_on(b"node.completed", delivered=True)
+            lost = proxy.reset_on(b"COMPLETED", delivered=True)
             assert (await run.completed("a")).verdict is Verdict.ACCEPTED
             assert lost.is_set()
             assert (await run.completed("a")).verdict is Verdict.KNOWN
@@ -669,7 +670,7 @@ async def test_a_write_that_never_arrived_is_written_again(journal_url: str) -> 
     with FaultProxy(journal_url) as proxy:
         async with opened(proxy.url) as journal:
             run = await Recording.start(journal, node("a"), node("b"))
-            lost = proxy.reset_on(b"node.completed", delivered=False)
+            lost = proxy.reset_on(b"COMPLETED", delivered=False)
             assert (await run.completed("a")).verdict is Verdict.ACCEPTED
             assert lost.is_set()
             assert (await run.types()).count("node.completed") == 1
@@ -680,7 +681,7 @@ async def test_a_write_that_cannot_be_looked_for_is_of_unknown_outcome(journal_u
         async with opened(proxy.url) as journal:
             run = await Recording.start(journal, node("a"), node("b"))
             proxy.refuse()
-            proxy.reset_on(b"node.completed", delivered=True)
+            proxy.reset_on(b"COMPLETED", delivered=True)
             with pytest.raises(OutcomeUnknownError):
                 await run.completed("a")
             proxy.heal()
@@ -753,7 +754,15 @@ async def test_tens_of_thousands_of_nodes_are_cancelled_and_retried_in_one_commi
     await assert_consistent(journal, run.id)
 
 
-async def test_a_node_takes_less_than_a_kilobyte(journal: PostgresJournal, direct: Any) -> None:
+async def test_a_page_of_the_history_of_a_wide_execution_is_found_by_an_index(journal_url: str) -> None:
+    async with connected(journal_url) as connection:
+        plan = await connection.fetch(f"EXPLAIN {postgres_queries._EVENTS}", "e", 4_000, 4_200)
+    lines = "\n".join(line for (line,) in plan)
+    assert "Index Scan using nodes_page on nodes" in lines
+    assert "Seq Scan" not in lines
+
+
+async def test_a_node_takes_less_than_half_a_kilobyte(journal: PostgresJournal, direct: Any) -> None:
     names = [f"node-{number}" for number in range(5_000)]
     run = await Recording.start(journal, *(node(name) for name in names))
     output = b'{"value": 12345, "text": "as long as outputs often are"}'
@@ -767,9 +776,9 @@ async def test_a_node_takes_less_than_a_kilobyte(journal: PostgresJournal, direc
         )
     used = await direct.fetchval(
         "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
-        " WHERE relname IN ('nodes', 'events', 'progress')"
+        " WHERE relname IN ('nodes', 'recorded_events', 'progress')"
     )
-    assert used / 5_000 < 1_000
+    assert used / 5_000 < 500
 
 
 async def test_a_journal_that_is_opened_once_more_has_one_writer_still(journal: PostgresJournal) -> None:

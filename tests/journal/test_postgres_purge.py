@@ -47,7 +47,7 @@ async def rows_left(connection: Any) -> dict[str, int]:
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'weft'::regnamespace"
     )
     counts = {name: await connection.fetchval(f"SELECT count(*) FROM {name}") for (name,) in tables}
-    return {name: number for name, number in counts.items() if number and name != "schema_migrations"}
+    return {name: number for name, number in counts.items() if number and name != "migrations"}
 
 
 async def make_history(journal: PostgresJournal) -> None:
@@ -71,7 +71,16 @@ async def test_a_purge_leaves_no_row_behind(
 ) -> None:
     await make_history(journal)
     assert set(await rows_left(direct)) == {
-        *("executions", "progress", "labels", "nodes", "events", "dead_letters", "definitions", "batches"),
+        *(
+            "executions",
+            "progress",
+            "labels",
+            "nodes",
+            "recorded_events",
+            "dead_letters",
+            "definitions",
+            "batches",
+        ),
         *("idempotency_keys", "cache", "blobs"),
     }
     clock.advance(1)
@@ -91,14 +100,20 @@ async def test_a_purge_that_was_cut_short_is_finished_by_the_next(
     assert await journal.executions() == []
     assert await journal.dead_letters() == []
     assert (await journal.census()).open_letters == 0
-    assert {"purging", "nodes", "events", "dead_letters"} <= set(await rows_left(direct))
+    assert {"purging", "nodes", "recorded_events", "dead_letters"} <= set(await rows_left(direct))
     run = await Recording.start(journal, node("a"), node("b"), execution_id="e0")
     await run.completed("a")
     assert len(await journal.nodes("e0")) == 1
     assert await journal.purge(finished_before=clock.now(), limit=100) == 0
     await journal.sweep_blobs(older_than=clock.now())
     await assert_consistent(journal, "e0")
-    assert set(await rows_left(direct)) == {"definitions", "executions", "progress", "nodes", "events"}
+    assert set(await rows_left(direct)) == {
+        "definitions",
+        "executions",
+        "progress",
+        "nodes",
+        "recorded_events",
+    }
 
 
 async def test_two_purge_at_once(journal: PostgresJournal, journal_url: str, direct: Any) -> None:

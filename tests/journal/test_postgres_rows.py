@@ -44,7 +44,7 @@ JSON = st.recursive(
 def test_an_event_comes_back_as_it_was(event: History) -> None:
     number, seq, node, body = event_values(7, event)
     assert number == 7
-    assert read_event(event.execution, seq, node, body) == event
+    assert read_event(event.execution, (seq, node, body)) == event
 
 
 def test_what_has_a_column_is_not_written_twice() -> None:

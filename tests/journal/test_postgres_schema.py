@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import sys
-from typing import TYPE_CHECKING
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
+import msgspec
 import pytest
 
+from weft.clock import VirtualClock
+from weft.core.state import ExecutionState
 from weft.errors import JournalError, SchemaError
 from weft.journal.postgres import PostgresJournal
-from weft.journal.postgres_schema import migrate, migrations, pending
+from weft.journal.postgres_connection import connected
+from weft.journal.postgres_schema import migrate, migrations, pending, unfinished
+from weft.testing.recording import Recording, assert_consistent, node
 
 if TYPE_CHECKING:
+    from weft.core.row import History
     from weft.testing.postgres_server import PostgresServer
 
 
@@ -41,7 +51,7 @@ async def test_a_schema_that_is_behind_is_refused_by_name_of_the_remedy(postgres
 
 async def test_a_schema_that_is_newer_is_used(journal_url: str, postgres_server: PostgresServer) -> None:
     postgres_server.execute(
-        "INSERT INTO weft.schema_migrations (name) VALUES ('9999_of_the_future')", url=journal_url
+        "INSERT INTO weft.migrations (name) VALUES ('9999_of_the_future')", url=journal_url
     )
     journal = journal_at(journal_url)
     await journal.open()
@@ -99,3 +109,127 @@ async def test_a_server_that_is_not_there_is_named_and_no_password(postgres_url:
         with pytest.raises(JournalError, match="cannot be reached") as raised:
             await work
         assert "hunter2" not in str(raised.value)
+
+
+# -- a newer schema --------------------------------------------------------------------------------------
+
+
+async def test_a_newer_schema_that_is_marked_as_incompatible_is_refused(
+    journal_url: str, postgres_server: PostgresServer
+) -> None:
+    postgres_server.execute(
+        "INSERT INTO weft.migrations (name, incompatible) VALUES ('9999_of_the_future', true)",
+        url=journal_url,
+    )
+    for work in (pending(journal_url), migrate(journal_url), journal_at(journal_url).open()):
+        with pytest.raises(SchemaError, match=r"newer release of weft \(9999_of_the_future\).* stop it"):
+            await work
+
+
+# What a release from before the mark says when it starts, and with the events of every commit.
+OLD_STATEMENTS = (
+    "SELECT name FROM weft.schema_migrations",
+    "SELECT seq, node_id, body FROM events WHERE execution = 1 AND seq > 0 ORDER BY seq LIMIT 10",
+    "INSERT INTO events (execution, seq, node_id, body)"
+    " SELECT execution, seq, node_id, body FROM (VALUES (1, 3, 'a', ''::bytea))"
+    " AS new (execution, seq, node_id, body)",
+    "WITH counted AS (UPDATE progress SET seq = seq + 1 FROM (VALUES (1)) AS new (execution)"
+    " WHERE progress.execution = new.execution), told AS (INSERT INTO events (execution, seq, body)"
+    " SELECT 1, 9, ''::bytea) SELECT",
+    "DELETE FROM events WHERE execution = 1",
+)
+
+
+@pytest.mark.parametrize("statement", OLD_STATEMENTS)
+async def test_a_release_that_knows_no_mark_is_told_to_stop(journal_url: str, statement: str) -> None:
+    journal = journal_at(journal_url)
+    await journal.open()
+    run = await Recording.start(journal, node("a"), node("b"))
+    await run.completed("a")
+    before = await run.events()
+    with pytest.raises(JournalError, match="newer release of weft, which this process is too old for"):
+        async with connected(journal_url) as connection:
+            await connection.execute(statement)
+    assert await run.events() == before
+    await journal.close()
+
+
+# -- what the release before has left --------------------------------------------------------------------
+
+KEPT = Path(__file__).parent.parent / "history" / "0.1"
+
+
+@pytest.fixture
+async def left_behind(postgres_url: str) -> dict[str, Any]:
+    """The database as release 0.1 left it; returns the history of each execution, as it was shown."""
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(gzip.decompress((KEPT / "postgres.sql.gz").read_bytes()).decode())
+    await connection.close()
+    shown: dict[str, Any] = json.loads(gzip.decompress((KEPT / "postgres.json.gz").read_bytes()))
+    return shown
+
+
+async def test_executions_that_are_not_terminal_are_named_before_the_migration(
+    postgres_url: str, left_behind: dict[str, Any]
+) -> None:
+    total, named = await unfinished(postgres_url, limit=3)
+    assert (total, len(named)) == (5, 3)
+    assert named[:2] == [("running", "report", "RUNNING"), ("again", None, "RUNNING")]
+    assert await pending(postgres_url) == list(migrations())[2:]
+    await migrate(postgres_url)
+    assert await unfinished(postgres_url, limit=3) == (total, named)
+
+
+async def test_where_there_is_no_schema_nothing_is_unfinished(postgres_url: str) -> None:
+    assert await unfinished(postgres_url, limit=3) == (0, [])
+
+
+async def test_what_the_release_before_has_written_is_shown_as_it_was_and_goes_on(
+    postgres_url: str, left_behind: dict[str, Any]
+) -> None:
+    await migrate(postgres_url)
+    clock = VirtualClock()
+    clock.advance(1_000)
+    numbers = count()
+    journal = PostgresJournal(postgres_url, now=clock.now, new_id=lambda: f"later-{next(numbers):08d}")
+    await journal.open()
+    histories = {}
+    for name, was in left_behind.items():
+        histories[name] = events = await journal.events(name, limit=1_000)
+        assert [msgspec.to_builtins(event) for event in events] == was["events"], name
+        pages: list[History] = []
+        while page := await journal.events(name, after=len(pages), limit=7):
+            pages += page
+        assert pages == events
+        await assert_consistent(journal, name)
+        node_ids = [event.node for event in events if event.node is not None][:3]
+        assert await journal.events(name, nodes=node_ids) == [e for e in events if e.node in node_ids]
+
+    async def goes_on(name: str) -> Recording:
+        row = await journal.execution(name)
+        assert row is not None
+        plan = await journal.plan(row.digest)
+        assert plan is not None
+        run = Recording(journal, name, plan)
+        run.generation = row.generation
+        return run
+
+    running = await goes_on("running")
+    for node_id, attempt in (("a", 2), ("c", 1), ("e", 1)):
+        await running.completed(node_id, attempt=attempt)
+    assert (await running.row()).state is ExecutionState.COMPLETED
+    # Rows that are overwritten: of the release before, with event rows, and of this one, without.
+    again = await goes_on("again")
+    await again.failed("c", attempt=3)
+    for attempt in (3, 4):
+        await again.retry("a")
+        for node_id in "ab":
+            await again.completed(node_id, attempt=attempt, output=b'"%d"' % attempt)
+        await again.failed("c", attempt=attempt + 1)
+    wide = await goes_on("wide")
+    await journal.record([wide.completion(f"n{n}") for n in range(140, 150)])
+    assert (await wide.row()).state is ExecutionState.COMPLETED
+    for name, before in histories.items():
+        assert (await journal.events(name, limit=1_000))[: len(before)] == before
+        await assert_consistent(journal, name)
+    await journal.close()

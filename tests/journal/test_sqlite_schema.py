@@ -8,17 +8,22 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from weft.clock import VirtualClock
 from weft.core.state import ExecutionState
 from weft.errors import DataFolderError
 from weft.journal.contract import ExecutionQuery, LetterQuery
 from weft.journal.sqlite import SqliteJournal
-from weft.journal.sqlite_schema import APPLICATION_ID, migrations, pending
+from weft.journal.sqlite_rows import event_values
+from weft.journal.sqlite_schema import APPLICATION_ID, migrations, pending, unfinished
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from weft.core.row import History
 
 # Every table of the first schema, with the columns it had.
 FIRST_SCHEMA = {
@@ -27,7 +32,9 @@ FIRST_SCHEMA = {
     " partition, created_at",
     "progress": "execution, state, generation, epoch, unsettled, failed, seq, output, error, started_at,"
     " finished_at, deadline_at, updated_at",
-    "nodes": "*",
+    "nodes": "execution, node_id, attempt, ended, answered, state, generation, output, blob, output_bytes,"
+    " worker, queued_at, started_at, finished_at, seq, reason, cause, error, failures, losses,"
+    " retry_at, issued, cached",
     "events": "*",
     "dead_letters": "id, execution, namespace, workflow, node_id, generation, attempt, handler, queue, error,"
     " state, created_at",
@@ -71,14 +78,20 @@ async def tell_stories(journal: SqliteJournal) -> dict[str, Recording]:
     return runs
 
 
-def write_back(new: Path, old: Path) -> None:
-    """Write the journal of ``new`` to ``old`` as the first release would have written it."""
+def write_back(new: Path, old: Path, histories: Mapping[str, Sequence[History]]) -> None:
+    """Write the journal of ``new`` to ``old`` as the first release would have written it.
+
+    In that release every event had a row of its own.
+    """
     old.mkdir()
     with closing(sqlite3.connect(old / "weft.db", isolation_level=None)) as connection:
         connection.executescript(next(iter(migrations().values())))
         connection.execute("ATTACH ? AS new", (str(new / "weft.db"),))
         for table, columns in FIRST_SCHEMA.items():
             connection.execute(f"INSERT INTO main.{table} SELECT {columns} FROM new.{table}")
+        numbers = dict(connection.execute("SELECT id, number FROM main.executions").fetchall())
+        events = [event_values(numbers[name], event) for name, told in histories.items() for event in told]
+        connection.executemany("INSERT OR IGNORE INTO main.events VALUES (?, ?, ?, ?, ?)", events)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 1")
 
@@ -94,12 +107,19 @@ async def test_a_folder_of_the_first_release_is_brought_up_to_date(tmp_path: Pat
     await journal.close()
     assert {(row.skipped, row.cancelled) for row in rows.values()} == {(0, 0), (1, 0), (3, 0), (2, 2)}
 
-    write_back(tmp_path / "new", tmp_path / "old")
+    write_back(tmp_path / "new", tmp_path / "old", events)
+    named = [("new", None, "PENDING"), ("running", "w", "RUNNING"), ("again", None, "RUNNING")]
+    assert unfinished(tmp_path / "old" / "weft.db", limit=5) == (3, named)
+    assert unfinished(tmp_path / "new" / "weft.db", limit=2) == (3, named[:2])
     journal = make(tmp_path / "old")
     await journal.open()
     for name, run in runs.items():
         assert await journal.execution(name) == rows[name]
-        assert (await journal.nodes(name), await journal.events(name)) == (nodes[name], events[name])
+        # With its event in a row of its own, no row of a node stands for one.
+        assert await journal.nodes(name) == {
+            node_id: replace(row, recorded_at=None) for node_id, row in nodes[name].items()
+        }
+        assert await journal.events(name) == events[name]
         await assert_consistent(journal, name)
         run.journal = journal
     assert await journal.dead_letters() == letters
@@ -135,10 +155,11 @@ async def test_pending_names_what_a_file_has_not_had_and_changes_nothing(tmp_pat
     assert pending(file) == [], "also beside the process that has it open"
     await journal.close()
     assert pending(file) == []
-    write_back(tmp_path / "new", tmp_path / "old")
+    write_back(tmp_path / "new", tmp_path / "old", {})
     file = tmp_path / "old" / "weft.db"
     before = file.read_bytes()
     assert pending(file) == list(migrations())[1:]
+    assert unfinished(file, limit=5) == (0, [])
     assert file.read_bytes() == before
     assert [path.name for path in file.parent.iterdir()] == ["weft.db"]
 

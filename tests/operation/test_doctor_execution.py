@@ -91,9 +91,10 @@ async def test_an_execution_that_runs_and_one_that_was_cancelled_are_in_order(tm
 
 FORGERIES = {
     "UPDATE nodes SET state = 'COMPLETED' WHERE node_id = 'bad'": "I18 stored: bad: its state is stored as",
-    "UPDATE nodes SET output = '{}' WHERE node_id = 'a'": "I7 stored: a: its output is stored as",
+    "UPDATE nodes SET attempt = 2 WHERE node_id = 'a'": "I5 event 3: a: attempt 2 ended, and 1 was",
     "UPDATE progress SET skipped = 1": "I11 stored: 1 nodes are counted as SKIPPED, its history has 2",
-    "DELETE FROM events WHERE seq = 4": "I18 event 5: it follows event 3",
+    "UPDATE nodes SET recorded_at = NULL WHERE node_id = 'a'": "I18 event 4: it follows event 2",
+    "DELETE FROM events WHERE seq = 5": "I18 event 6: it follows event 4",
     "DELETE FROM dead_letters": "I23 stored: bad: its failure in generation 1 left no dead letter",
 }
 

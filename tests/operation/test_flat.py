@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # What is removed with its execution.
 HISTORY = (
-    *("executions", "progress", "nodes", "events", "labels", "dead_letters", "purging", "batches"),
+    *("executions", "progress", "nodes", "recorded_events", "labels", "dead_letters", "purging", "batches"),
     "idempotency_keys",
 )
 # Of an execution that has ended a mark stays for a minute.

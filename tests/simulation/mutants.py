@@ -254,6 +254,15 @@ MUTANTS = (
         "a retry keeps the outcome of a node that ran because of a failure which is taken back",
     ),
     Mutant(
+        "overwritten_completion_is_forgotten",
+        f"{_LEDGER}._put",
+        "self._keep_completion(execution, old)",
+        "pass",
+        "calm_control",
+        60,
+        "a retry overwrites the row that stands for a completion, and stores no event for it",
+    ),
+    Mutant(
         "failures_are_not_counted",
         f"{_LEDGER}._failed_once",
         "failures=row.failures + 1",

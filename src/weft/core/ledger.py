@@ -8,11 +8,13 @@ does not commit leaves nothing: the ledger never touches the rows it was given, 
 An event counts only if its generation is the execution's, the execution is not terminal, and (node,
 attempt) is the current, unsettled attempt. What leaves nothing unsettled also writes verdict, output
 and terminal state: there is no later step that a crash could lose or double.
+
+A completion is one row, the node's: its event is derived from the row when the history is read. Only a retry
+of the execution overwrites such a row, and its commit stores the event that the row stood for.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
@@ -44,7 +46,7 @@ from weft.core.event import (
 from weft.core.generation import may_have_started, plan_retry
 from weft.core.output import LoadBlob, execution_output
 from weft.core.readiness import has_failed
-from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow
+from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow, completion_event, digest_of
 from weft.core.state import (
     EXECUTION_MOVES,
     ROW_MOVES,
@@ -96,6 +98,7 @@ class Changes:
     def __init__(self) -> None:
         self.executions: dict[str, ExecutionRow] = {}
         self.nodes: dict[str, dict[str, NodeRow]] = {}
+        # Events that get a row of their own; for a plain completion the node's row stands.
         self.events: list[History] = []
         self.letters: list[DeadLetter] = []
         # (execution, node or all, new state) for letters that were open before these
@@ -108,6 +111,9 @@ NodeEvent: TypeAlias = (
     NodeCompleted | NodeCached | AttemptFailed | AttemptLost | NodeFailed | NodeSkipped | AttemptIssued
 )
 
+# Returns the digest of the output of an execution's node.
+LoadDigest: TypeAlias = Callable[[str, str], str]
+
 _NO_ROWS: dict[str, NodeRow] = {}
 
 
@@ -115,7 +121,8 @@ class Ledger:
     """Records events against the rows at hand and gathers the changes.
 
     ``executions`` and ``nodes`` are what the adapter has loaded (every row of an execution, or at
-    least those the events name); they are read, never written.
+    least those the events name); they are read, never written. An adapter that loads rows without their
+    outputs gives ``load_digest``, for the event that is kept of an overwritten row.
     """
 
     def __init__(
@@ -128,15 +135,19 @@ class Ledger:
         new_id: Callable[[], str],
         max_payload_bytes: int,
         now: int,
+        load_digest: LoadDigest | None = None,
     ) -> None:
         self.changes = Changes()
         self._executions = executions
         self._nodes = nodes
         self._plan_of = plan_of
         self._load_blob = load_blob
+        self._load_digest = load_digest
         self._new_id = new_id
         self._max_payload_bytes = max_payload_bytes
         self._now = now
+        # Every event of this batch, with and without a row of its own, in the order of commit.
+        self._history: list[History] = []
 
     # -- admission ---------------------------------------------------------------------------------
 
@@ -171,7 +182,7 @@ class Ledger:
         if execution is None:
             return Standing(event, Verdict.UNKNOWN)
         plan = self._plan_of(execution.digest)
-        start = len(self.changes.events)
+        start = len(self._history)
         match event:
             case (
                 NodeCompleted()
@@ -204,7 +215,7 @@ class Ledger:
                 verdict = self._halt_observed(event, execution)
             case _:
                 assert_never(event)
-        return Standing(event, verdict, execution, plan, (), tuple(self.changes.events[start:]))
+        return Standing(event, verdict, execution, plan, (), tuple(self._history[start:]))
 
     def _node_event(
         self,
@@ -214,13 +225,13 @@ class Ledger:
     ) -> Standing:
         if event.node_id not in plan.nodes:
             return Standing(event, Verdict.UNKNOWN, execution, plan)
-        start = len(self.changes.events)
+        start = len(self._history)
         row = self._row(execution, event.node_id)
         verdict = self._fence(event, execution, row)
         if verdict is not Verdict.ACCEPTED:
             if verdict is Verdict.STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
                 self._discard(event, execution)
-            return Standing(event, verdict, execution, plan, (row,), tuple(self.changes.events[start:]))
+            return Standing(event, verdict, execution, plan, (row,), tuple(self._history[start:]))
         if execution.state is ExecutionState.PENDING:
             # Something of it has run or was decided, so it was taken up: that record is lost, or on its way.
             self._begin(execution, plan)
@@ -243,7 +254,7 @@ class Ledger:
             case _:
                 assert_never(event)
         self._finish_if_settled(execution, plan)
-        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, tuple(self.changes.events[start:]))
+        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, tuple(self._history[start:]))
 
     def _fence(
         self,
@@ -270,27 +281,12 @@ class Ledger:
         self, event: NodeCompleted, execution: ExecutionRow, row: NodeRow, plan: Plan
     ) -> tuple[NodeRow, ...]:
         queued_at, started_at, finished_at = self._times(event)
-        # This is most of all events: it is written down here, without a detour over keywords in a dict.
         execution.seq = seq = execution.seq + 1
         execution.updated_at = self._now
-        self.changes.events.append(
-            History(
-                seq=seq,
-                at=self._now,
-                type="node.completed",
-                execution=execution.id,
-                generation=execution.generation,
-                node=event.node_id,
-                attempt=event.attempt,
-                state=NodeState.COMPLETED,
-                worker=event.worker,
-                queued_at=queued_at,
-                started_at=started_at,
-                finished_at=finished_at,
-                output_digest=None if event.output is None else hashlib.sha256(event.output).hexdigest(),
-            )
-        )
-        # Not NodeRow(…): Python packs more than 15 keywords into a dict, which takes longer than the rest.
+        if row.error is not None or row.retry_at is not None:
+            row = replace(row, error=None, retry_at=None)
+        # This is most of all events. Not NodeRow(…), and no more keywords: Python packs more than 14 beside
+        # an argument into a dict, which takes longer than the rest.
         done = replace(
             row,
             ended=event.attempt,
@@ -300,14 +296,14 @@ class Ledger:
             output=event.output,
             blob=event.blob,
             output_bytes=event.output_bytes,
-            error=None,
-            retry_at=None,
             worker=event.worker,
             queued_at=queued_at,
             started_at=started_at,
             finished_at=finished_at,
             seq=seq,
+            recorded_at=self._now,
         )
+        done = self._tell_completion(execution, done)
         self._put(execution, row, done)
         execution.unsettled -= 1
         if event.cache_key is not None:
@@ -327,17 +323,8 @@ class Ledger:
     def _cached(
         self, event: NodeCached, execution: ExecutionRow, row: NodeRow, plan: Plan
     ) -> tuple[NodeRow, ...]:
-        seq = self._note(
-            execution,
-            "node.completed",
-            node=event.node_id,
-            attempt=0,
-            state=NodeState.COMPLETED,
-            queued_at=self._now,
-            started_at=self._now,
-            finished_at=self._now,
-            output_digest=hashlib.sha256(event.output).hexdigest(),
-        )
+        execution.seq = seq = execution.seq + 1
+        execution.updated_at = self._now
         done = replace(
             row,
             state=NodeState.COMPLETED,
@@ -353,7 +340,9 @@ class Ledger:
             started_at=self._now,
             finished_at=self._now,
             seq=seq,
+            recorded_at=self._now,
         )
+        done = self._tell_completion(execution, done)
         self._put(execution, row, done)
         execution.unsettled -= 1
         self._mark_handled(event.node_id, execution, plan)
@@ -856,6 +845,8 @@ class Ledger:
             raise IllegalMoveError(
                 f"node {row.node_id}: {old.state or 'unsettled'} → {row.state or 'unsettled'}"
             )
+        if old.recorded_at is not None:
+            self._keep_completion(execution, old)
         changed = self.changes.nodes.get(execution.id)
         if changed is None:
             changed = self.changes.nodes[execution.id] = {}
@@ -890,17 +881,37 @@ class Ledger:
     ) -> int:
         execution.seq += 1
         execution.updated_at = self._now
-        self.changes.events.append(
-            History(
-                seq=execution.seq,
-                at=self._now,
-                type=type_,
-                execution=execution.id,
-                generation=execution.generation if generation is None else generation,
-                **facts,
-            )
+        event = History(
+            seq=execution.seq,
+            at=self._now,
+            type=type_,
+            execution=execution.id,
+            generation=execution.generation if generation is None else generation,
+            **facts,
         )
+        self._history.append(event)
+        self.changes.events.append(event)
         return execution.seq
+
+    def _tell_completion(self, execution: ExecutionRow, row: NodeRow) -> NodeRow:
+        """Add a completion to the history; return its row, which stands for the event if it can.
+
+        A column of text does not take every name of a worker. Then the event gets a row of its own.
+        """
+        event = completion_event(execution.id, row, digest_of(row.output))
+        self._history.append(event)
+        if row.worker is None or row.worker.isprintable():
+            return row
+        self.changes.events.append(event)
+        return replace(row, recorded_at=None)
+
+    def _keep_completion(self, execution: ExecutionRow, row: NodeRow) -> None:
+        """Store the event that a row stands for, in the commit that overwrites the row."""
+        digest = digest_of(row.output)
+        if row.output is None and row.blob is None:
+            assert self._load_digest is not None
+            digest = self._load_digest(execution.id, row.node_id)
+        self.changes.events.append(completion_event(execution.id, row, digest))
 
 
 def _move(execution: ExecutionRow, state: ExecutionState) -> None:

@@ -29,14 +29,16 @@ from weft.core.event import (
     NodeSkipped,
     RetryRequested,
 )
+from weft.core.generation import plan_retry
 from weft.core.output import output_nodes
+from weft.core.row import NodeRow
 from weft.core.state import ExecutionState, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.row import ExecutionRow
 
 _NODE_EVENTS = (
     NodeCompleted,
@@ -97,6 +99,25 @@ def further_rows(
         if not fails or plan.failure_handlers:
             whole = output_nodes(plan)
     return FurtherRows(whole=whole, every_state=every)
+
+
+def overwritten_rows(events: Sequence[Event], plan: Plan, rows: Mapping[str, NodeRow]) -> list[str]:
+    """Name rows read without their outputs that stand for an event, and that a retry may overwrite.
+
+    ``rows`` are all that the execution has. The names are exact where the retry is the only event.
+    """
+    retry = next((event for event in events if isinstance(event, RetryRequested)), None)
+    if retry is None:
+        return []
+    names: Iterable[str] = plan.graph.ids
+    if len(events) == 1 and all(name in plan.nodes for name in retry.nodes):
+        every = {name: rows.get(name) or NodeRow(node_id=name) for name in plan.graph.ids}
+        names = plan_retry(plan, every, retry.nodes).run
+    return [name for name in names if name in rows and _is_without_output(rows[name])]
+
+
+def _is_without_output(row: NodeRow) -> bool:
+    return row.recorded_at is not None and row.output is None and row.blob is None
 
 
 def _stops(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -95,6 +96,9 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finished_at: int | None = None
     # The event that made the row what it is.
     seq: int = 0
+    # Time of the commit that completed the node, where this row stands for the event too: the journal stores
+    # no event row for it (see ``completion_event``). None: every event of the node has an event row.
+    recorded_at: int | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -122,6 +126,32 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     due_at: int | None = None
     output_digest: str | None = None
     actor: str | None = None
+
+
+def completion_event(execution_id: str, row: NodeRow, output_digest: str | None) -> History:
+    """Return the ``node.completed`` event that a row with ``recorded_at`` stands for."""
+    assert row.recorded_at is not None
+    return History(
+        seq=row.seq,
+        at=row.recorded_at,
+        type="node.completed",
+        execution=execution_id,
+        generation=row.generation,
+        node=row.node_id,
+        # A completion from the cache belongs to no attempt.
+        attempt=0 if row.cached else row.attempt,
+        state=NodeState.COMPLETED,
+        worker=row.worker,
+        queued_at=row.queued_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        output_digest=output_digest,
+    )
+
+
+def digest_of(output: bytes | None) -> str | None:
+    """Return the digest that events carry of an output; None for an output that lies in a blob."""
+    return None if output is None else hashlib.sha256(output).hexdigest()
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.ledger import Changes, Ledger, Standing, Verdict, moved_letter
-from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import micros
@@ -57,7 +57,8 @@ class MemoryJournal(MemoryWorkflows):
         self._bounds = bounds
         self._executions: dict[str, ExecutionRow] = {}
         self._nodes: dict[str, dict[str, NodeRow]] = {}
-        self._events: dict[str, list[History]] = {}
+        # Event n of an execution is at n - 1: the event, or the id of the node whose row stands for it.
+        self._events: dict[str, list[History | str]] = {}
         self._letters: dict[str, list[DeadLetter]] = {}
         self._batches: dict[str, _Batch] = {}
         # (namespace, key) → what it stands for
@@ -130,10 +131,16 @@ class MemoryJournal(MemoryWorkflows):
         if claim is not None:
             self._claims[claim.namespace, claim.key] = claim
         self._executions.update(changes.executions)
+        for execution_id, execution in changes.executions.items():
+            events = self._events.setdefault(execution_id, [])
+            events.extend([""] * (execution.seq - len(events)))
         for execution_id, rows in changes.nodes.items():
             self._nodes.setdefault(execution_id, {}).update(rows)
+            for row in rows.values():
+                if row.recorded_at is not None:
+                    self._events[execution_id][row.seq - 1] = row.node_id
         for event in changes.events:
-            self._events.setdefault(event.execution, []).append(event)
+            self._events[event.execution][event.seq - 1] = event
         for execution_id, node_id, state in changes.letter_states:
             self._letters[execution_id] = [
                 moved_letter(letter, node_id, state) for letter in self._letters.get(execution_id, [])
@@ -222,10 +229,27 @@ class MemoryJournal(MemoryWorkflows):
         limit: int = 500,
         nodes: Collection[str] | None = None,
     ) -> Sequence[History]:
-        history = self._events.get(execution_id, [])
         if nodes is None:
-            return history[after : after + limit]
-        return list(islice((event for event in history[after:] if event.node in nodes), limit))
+            return self.history(execution_id, after, after + limit)
+        found = (
+            self._event(execution_id, stored)
+            for stored in self._events.get(execution_id, [])[after:]
+            if (stored if isinstance(stored, str) else stored.node) in nodes
+        )
+        return list(islice(found, limit))
+
+    def history(self, execution_id: str, after: int = 0, last: int | None = None) -> list[History]:
+        """Return the events behind number ``after``, up to number ``last`` or to the end."""
+        return [
+            self._event(execution_id, stored) for stored in self._events.get(execution_id, [])[after:last]
+        ]
+
+    def _event(self, execution_id: str, stored: History | str) -> History:
+        """Return an event; ``stored``: the event itself, or the id of the node whose row stands for it."""
+        if isinstance(stored, History):
+            return stored
+        row = self._nodes[execution_id][stored]
+        return completion_event(execution_id, row, digest_of(row.output))
 
     async def executions(
         self,

@@ -51,11 +51,12 @@ _PUT_COUNTERS = _update("progress", rows.COUNTERS)
 _PUT_PROGRESS = _update("progress", rows.PROGRESS)
 # What was read under the lock and is not there is simply added, most often with few columns.
 _ADD_PLAIN_NODES = _insert("nodes", rows.PLAIN_NODE)
+_ADD_WIDE_NODES = _insert("nodes", rows.WIDE_NODE)
 _ADD_NODES = _insert("nodes", rows.NODE)
 _PUT_NODES = _insert(
     "nodes", rows.NODE, f"ON CONFLICT (execution, node_id) DO UPDATE SET {rows.NODE.set(2, 'excluded')}"
 )
-_ADD_EVENTS = _insert("events", rows.EVENT)
+_ADD_EVENTS = _insert("recorded_events", rows.EVENT)
 _ADD_LETTERS = _insert("dead_letters", rows.LETTER)
 # The first move of a letter counts: behind it the letter is open no more.
 _MOVE_LETTERS = Piece(
@@ -86,7 +87,7 @@ _ADDED = f"""
             failed, skipped, cancelled, seq, updated_at)
         SELECT number, namespace, created_at, id, 'PENDING', 1, 1, total, 0, 0, 0, 1, created_at FROM added
     ), told AS (
-        INSERT INTO events (execution, seq, body)
+        INSERT INTO recorded_events (execution, seq, body)
         SELECT number, 1, body FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
     )
 """  # noqa: S608
@@ -159,17 +160,15 @@ async def write_if_current(
     """
     with storing():
         events = [rows.event_values(numbers[event.execution], event) for event in changes.events]
-        plain, new, changed = _node_values(changes, stored, numbers)
+        nodes = _node_values(changes, stored, numbers)
         counted, moved = _progress_values(changes, before, numbers)
-        if len(events) > MAX_ROWS or len(plain) + len(new) + len(changed) > MAX_ROWS:
+        if len(events) > MAX_ROWS or sum(map(len, nodes.values())) > MAX_ROWS:
             return None
         versions = sorted((numbers[id_], row.seq, row.epoch) for id_, row in before.items())
         pieces: dict[Piece, list[Values]] = {
             _PUT_COUNTERS: counted,
             _PUT_PROGRESS: moved,
-            _ADD_PLAIN_NODES: plain,
-            _ADD_NODES: new,
-            _PUT_NODES: changed,
+            **nodes,
             _ADD_EVENTS: events,
         }
         chosen = tuple(piece for piece, values in pieces.items() if values)
@@ -209,7 +208,7 @@ async def write(
     """Write what the ledger gathered. ``before`` and ``stored`` are the rows it judged by."""
     with storing():
         events = [rows.event_values(numbers[event.execution], event) for event in changes.events]
-        plain, new, changed = _node_values(changes, stored, numbers)
+        nodes = _node_values(changes, stored, numbers)
         counted, moved = _progress_values(changes, before, numbers)
         letters = [
             rows.letter_values(
@@ -221,22 +220,19 @@ async def write(
     # The last of a key counts, and a statement may not put a row twice.
     cache = {key: (key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache}
     if len(events) >= _COPIED_ROWS:
-        await _copy(connection, "events", rows.EVENT, events)
+        await _copy(connection, "recorded_events", rows.EVENT, events)
         events = []
-    if len(new) >= _COPIED_ROWS:
-        await _copy(connection, "nodes", rows.NODE, new)
-        new = []
-    while len(changed) > MAX_ROWS:
-        await run(connection, {_PUT_NODES: changed[:MAX_ROWS]})
-        changed = changed[MAX_ROWS:]
+    if len(nodes[_ADD_NODES]) >= _COPIED_ROWS:
+        await _copy(connection, "nodes", rows.NODE, nodes.pop(_ADD_NODES))
+    while len(nodes[_PUT_NODES]) > MAX_ROWS:
+        await run(connection, {_PUT_NODES: nodes[_PUT_NODES][:MAX_ROWS]})
+        del nodes[_PUT_NODES][:MAX_ROWS]
     await run(
         connection,
         {
             _PUT_COUNTERS: counted,
             _PUT_PROGRESS: moved,
-            _ADD_PLAIN_NODES: plain,
-            _ADD_NODES: new,
-            _PUT_NODES: changed,
+            **nodes,
             _ADD_EVENTS: events,
             _ADD_LETTERS: letters,
             _MOVE_LETTERS: moves,
@@ -267,20 +263,26 @@ def _progress_values(
 
 def _node_values(
     changes: Changes, stored: Mapping[str, Mapping[str, NodeRow | None]], numbers: Mapping[str, int]
-) -> tuple[list[Values], list[Values], list[Values]]:
-    """Give the values of new rows, plain ones apart, and of changed ones."""
-    plain, new, changed = [], [], []
+) -> dict[Piece, list[Values]]:
+    """Return the values of new rows, plain ones apart, and of changed ones."""
+    plain: list[Values] = []
+    wide: list[Values] = []
+    new: list[Values] = []
+    changed: list[Values] = []
     for execution_id, nodes in changes.nodes.items():
         number = numbers[execution_id]
         held = stored[execution_id]
+        is_wide = changes.executions[execution_id].total > rows.PAGE_EVENTS
         for node_id, row in nodes.items():
             if held.get(node_id) is not None:
-                changed.append(rows.node_values(number, row))
-            elif rows.is_plain(row):
-                plain.append(rows.plain_node_values(number, row))
+                changed.append(rows.node_values(number, row, is_wide=is_wide))
+            elif not rows.is_plain(row):
+                new.append(rows.node_values(number, row, is_wide=is_wide))
+            elif is_wide:
+                wide.append(rows.wide_node_values(number, row))
             else:
-                new.append(rows.node_values(number, row))
-    return plain, new, changed
+                plain.append(rows.plain_node_values(number, row))
+    return {_ADD_PLAIN_NODES: plain, _ADD_WIDE_NODES: wide, _ADD_NODES: new, _PUT_NODES: changed}
 
 
 async def _copy(connection: Connection, table: str, columns: Columns, new: Sequence[Values]) -> None:

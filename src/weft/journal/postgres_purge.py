@@ -82,7 +82,7 @@ async def remove_some(connection: Connection, numbers: Sequence[int]) -> bool:
                 " AND NOT EXISTS (SELECT 1 FROM cache WHERE blob = name)",
                 blobs,
             )
-        events = await connection.execute(_some("events"), numbers, _MAX_ROWS)
+        events = await connection.execute(_some("recorded_events"), numbers, _MAX_ROWS)
         letters = await connection.execute(_some("dead_letters"), numbers, _MAX_ROWS)
         if nodes or (events, letters) != ("DELETE 0", "DELETE 0"):
             return True

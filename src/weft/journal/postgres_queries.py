@@ -9,7 +9,7 @@ from weft.journal import postgres_rows as rows
 from weft.journal.contract import ActiveExecution, Batch, Census, Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
     from weft.journal.postgres_connection import Connection
@@ -21,6 +21,8 @@ _IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
 _NUMBER = "(SELECT number FROM executions WHERE id = $1)"
 # Rows in one answer: while they are read into Python, nothing else is done there.
 _PAGE_ROWS = 2_000
+# Outputs that are digested by one statement: each may be large.
+_DIGESTS = 200
 
 # One row for each row of a node that is wanted, found or not. ``at_most``: it is wanted if no more nodes than
 # that are unsettled. Every execution is wanted at least once, if only with the name of no node.
@@ -32,6 +34,26 @@ _WANTED = f"""
     JOIN progress ON progress.execution = wanted.execution
     LEFT JOIN nodes ON nodes.execution = wanted.execution AND nodes.node_id = wanted.node_id
         AND progress.unsettled <= wanted.at_most
+"""  # noqa: S608
+_EVENTS = f"""
+    SELECT {rows.EVENT_COLUMNS} FROM recorded_events
+    WHERE execution = {_NUMBER} AND seq > $2::bigint AND seq <= $3::bigint
+    UNION ALL
+    SELECT {rows.COMPLETION_COLUMNS} FROM nodes
+    WHERE execution = (SELECT number FROM executions WHERE id = $1 AND total <= {rows.PAGE_EVENTS})
+        AND seq > $2::bigint AND seq <= $3::bigint AND recorded_at IS NOT NULL
+    UNION ALL
+    SELECT {rows.COMPLETION_COLUMNS} FROM nodes
+    WHERE execution = (SELECT number FROM executions WHERE id = $1 AND total > {rows.PAGE_EVENTS})
+        AND page >= $2::bigint / {rows.PAGE_EVENTS} AND page <= $3::bigint / {rows.PAGE_EVENTS}
+        AND seq > $2::bigint AND seq <= $3::bigint
+"""  # noqa: S608
+_EVENTS_OF_NODES = f"""
+    (SELECT {rows.EVENT_COLUMNS} FROM recorded_events
+    WHERE execution = {_NUMBER} AND seq > $2::bigint AND node_id = ANY($4) ORDER BY seq LIMIT $3)
+    UNION ALL
+    SELECT {rows.COMPLETION_COLUMNS} FROM nodes
+    WHERE execution = {_NUMBER} AND node_id = ANY($4) AND seq > $2::bigint AND recorded_at IS NOT NULL
 """  # noqa: S608
 WANTED_CLOCK = 1 + rows.PROGRESS_WIDTH
 WANTED_NODE = WANTED_CLOCK + 2
@@ -138,34 +160,43 @@ async def nodes_of(
         return {} if number is None else await nodes(connection, number, names)
 
 
-async def events_at(
-    connection: Connection, places: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], bytes]:
-    """Read single events as they are stored, by the number of the execution and their own."""
-    found = await connection.fetch(
-        "SELECT events.execution, events.seq, body FROM events"
-        " JOIN unnest($1::bigint[], $2::integer[]) AS wanted (execution, seq)"
-        " ON events.execution = wanted.execution AND events.seq = wanted.seq",
-        [number for number, _ in places],
-        [seq for _, seq in places],
-    )
-    return {(number, seq): body for number, seq, body in found}
+async def event_at(connection: Connection, execution_id: str, seq: int) -> History | None:
+    """Read one event."""
+    found = await events(connection, execution_id, seq - 1, 1, None)
+    return found[0] if found else None
 
 
 async def events(
-    connection: Connection, execution_id: str, after: int, limit: int, nodes: Iterable[str] | None
+    connection: Connection, execution_id: str, after: int, limit: int, nodes: Collection[str] | None
 ) -> list[History]:
-    chosen = "" if nodes is None else " AND node_id = ANY($4)"
-    wanted = () if nodes is None else ([name for name in nodes if "\0" not in name],)
-    found = await connection.fetch(
-        "SELECT seq, node_id, body FROM events"  # noqa: S608
-        f" WHERE execution = {_NUMBER} AND seq > $2{chosen} ORDER BY seq LIMIT $3",
-        execution_id,
-        after,
-        limit,
-        *wanted,
-    )
-    return [rows.read_event(execution_id, *values) for values in found]
+    """Read a page of the history: event rows, and the rows of nodes that stand for an event.
+
+    One statement, so that all of it is as of one commit.
+    """
+    if nodes is None:
+        # Numbers have no gaps: these are the page.
+        found = await connection.fetch(_EVENTS, execution_id, after, after + limit)
+    else:
+        names = [name for name in nodes if "\0" not in name]
+        found = await connection.fetch(_EVENTS_OF_NODES, execution_id, after, limit, names)
+    history = [rows.read_event(execution_id, values) for values in found]
+    history.sort(key=lambda event: event.seq)
+    return history[:limit]
+
+
+async def output_digests(connection: Connection, number: int, names: Collection[str]) -> dict[str, str]:
+    """Read the digests of outputs, without the outputs."""
+    left = list(names)
+    digests: dict[str, str] = {}
+    while left:
+        found = await connection.fetch(
+            "SELECT node_id, sha256(output) FROM nodes WHERE execution = $1 AND node_id = ANY($2)",
+            number,
+            left[:_DIGESTS],
+        )
+        digests.update((node_id, digest.hex()) for node_id, digest in found)
+        del left[:_DIGESTS]
+    return digests
 
 
 async def dead_letter(connection: Connection, letter_id: str, namespace: str) -> DeadLetter | None:

@@ -16,7 +16,6 @@ from weft.core.ledger import Ledger, Standing
 from weft.errors import OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
-from weft.journal import postgres_rows as rows
 from weft.journal.postgres_connection import was_lost
 from weft.journal.postgres_recent import Recent, may_be_kept
 
@@ -59,8 +58,8 @@ class QuickRecorder:
         self._facts = facts
         self._find_plan = find_plan
         self._recent = Recent()
-        # What was written, perhaps: the answer was lost. Standings by execution, its number beside them.
-        self._unknown: dict[str, tuple[int, list[Standing]]] = {}
+        # What was written, perhaps: the answer was lost. Standings by execution.
+        self._unknown: dict[str, list[Standing]] = {}
 
     def forget(self, execution_ids: Iterable[str]) -> None:
         """Let go of executions that are changed in another way."""
@@ -96,17 +95,13 @@ class QuickRecorder:
         What others have written there instead differs at least in its time.
         """
         unknown, self._unknown = self._unknown, {}
-        lasts = {}
-        for id_, (number, standings) in unknown.items():
-            if [standing.event for standing in standings] == left.get(id_):
-                last = [told for standing in standings for told in standing.history][-1]
-                lasts[id_] = rows.event_values(number, last)
-        found = await queries.events_at(connection, [(number, seq) for number, seq, *_ in lasts.values()])
-        done = {
-            id_: unknown[id_][1]
-            for id_, (number, seq, _, body) in lasts.items()
-            if found.get((number, seq)) == body
-        }
+        done = {}
+        for id_, standings in unknown.items():
+            if [standing.event for standing in standings] != left.get(id_):
+                continue
+            last = [told for standing in standings for told in standing.history][-1]
+            if await queries.event_at(connection, id_, last.seq) == last:
+                done[id_] = standings
         for execution_id in done:
             del left[execution_id]
         return done
@@ -230,7 +225,7 @@ class QuickRecorder:
         except Exception as error:
             self.forget(kept)
             if was_lost(error) or connection.is_closed():
-                self._unknown = {id_: (seen.number, standings[id_]) for id_, seen in kept.items()}
+                self._unknown = {id_: standings[id_] for id_ in kept}
                 raise OutcomeUnknownError(f"the answer was lost: {error!r}") from error
             raise
         if written is None:

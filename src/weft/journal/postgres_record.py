@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.event import NodeCompleted
 from weft.core.ledger import Ledger, Standing
-from weft.core.needs import further_rows, named_rows, settled_by
+from weft.core.needs import further_rows, named_rows, overwritten_rows, settled_by
 from weft.core.output import output_nodes
 from weft.core.payload import decode
 from weft.core.plan import Plan, compile_plan
@@ -92,6 +92,8 @@ class Locked:
         self.plans: dict[str, Plan] = {}
         # Those that the output of an execution may be made from.
         self.blobs: dict[str, bytes] = {}
+        # By execution and node: digests of outputs that were not read.
+        self.digests: dict[tuple[str, str], str] = {}
         self.now = 0
 
     def blob(self, name: str) -> bytes:
@@ -306,8 +308,19 @@ class Recorder:
                 found = await queries.nodes(connection, number, states_only=True)
                 held.update({name: row for name, row in found.items() if name not in held})
                 held.has_all = True
+                await self._read_digests(connection, locked, execution, events[execution_id])
             if further.whole:
                 await self._read_blobs(connection, locked, held, further.whole, events[execution_id])
+
+    @staticmethod
+    async def _read_digests(
+        connection: Connection, locked: Locked, execution: ExecutionRow, events: Sequence[Event]
+    ) -> None:
+        """Read the digests of the outputs whose rows a retry may overwrite."""
+        held = locked.nodes[execution.id]
+        names = overwritten_rows(events, locked.plans[execution.digest], held.present())
+        digests = await queries.output_digests(connection, locked.numbers[execution.id], names)
+        locked.digests.update(((execution.id, name), digest) for name, digest in digests.items())
 
     async def _read_all(
         self, connection: Connection, locked: Locked, execution_id: str, events: Sequence[Event]
@@ -345,6 +358,7 @@ class Recorder:
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=locked.now,
+            load_digest=lambda execution_id, node_id: locked.digests[execution_id, node_id],
         )
 
     # -- plans -------------------------------------------------------------------------------------

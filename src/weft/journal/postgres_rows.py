@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow
+from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow, completion_event
 from weft.core.state import ExecutionState, NodeState
 
 if TYPE_CHECKING:
@@ -170,9 +170,15 @@ PLAIN_NODE = Columns(
     started_at="bigint",
     finished_at="bigint",
     seq="integer",
+    recorded_at="bigint",
 )
+# In an execution with more nodes than this, a row that stands for an event also has the page of its seq, for
+# an index: over all rows, the index would cost every completion 1.2 µs and 17 bytes. In a smaller execution
+# the history is found by reading all rows.
+PAGE_EVENTS = 128
+WIDE_NODE = Columns(**dict(zip(PLAIN_NODE.names, PLAIN_NODE.types, strict=True)), page="integer")
 NODE = Columns(
-    **dict(zip(PLAIN_NODE.names, PLAIN_NODE.types, strict=True)),
+    **dict(zip(WIDE_NODE.names, WIDE_NODE.types, strict=True)),
     reason="text",
     cause="text",
     error="bytea",
@@ -217,7 +223,7 @@ _FACTS_WIDTH = len(EXECUTION.names)
 PROGRESS_COLUMNS = ", ".join(f"progress.{name}" for name in PROGRESS.names[1:])
 PROGRESS_WIDTH = len(PROGRESS.names) - 1
 LISTED_PROGRESS = PROGRESS_COLUMNS.replace("progress.output", "NULL::bytea")
-NODE_COLUMNS = ", ".join(f"nodes.{name}" for name in NODE.names[1:])
+NODE_COLUMNS = ", ".join(f"nodes.{name}" for name in NODE.names[1:] if name != "page")
 NODE_STATES = NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
 LETTER_COLUMNS = ", ".join(
     f"dead_letters.{name}" for name in LETTER.names if name not in ("execution", "namespace", "code")
@@ -309,12 +315,18 @@ def plain_node_values(number: int, row: NodeRow) -> Values:
         row.started_at,
         row.finished_at,
         row.seq,
+        row.recorded_at,
     )
 
 
-def node_values(number: int, row: NodeRow) -> Values:
+def wide_node_values(number: int, row: NodeRow) -> Values:
+    """Return the values of a row of an execution with more nodes than a page has events."""
+    return *plain_node_values(number, row), None if row.recorded_at is None else row.seq // PAGE_EVENTS
+
+
+def node_values(number: int, row: NodeRow, *, is_wide: bool) -> Values:
     return (
-        *plain_node_values(number, row),
+        *(wide_node_values(number, row) if is_wide else (*plain_node_values(number, row), None)),
         None if row.reason is None else str(row.reason),
         row.cause,
         None if row.error is None else _encode(row.error),
@@ -452,7 +464,7 @@ def read_execution(values: Any) -> ExecutionRow:
 
 def read_node(values: Any) -> NodeRow:
     """Read NODE_COLUMNS back."""
-    error = values[16]
+    error = values[17]
     return NodeRow(
         node_id=values[0],
         attempt=values[1],
@@ -468,18 +480,31 @@ def read_node(values: Any) -> NodeRow:
         started_at=values[11],
         finished_at=values[12],
         seq=values[13],
-        reason=values[14],
-        cause=values[15],
+        recorded_at=values[14],
+        reason=values[15],
+        cause=values[16],
         error=None if error is None else _decode(error),
-        failures=values[17],
-        losses=values[18],
-        retry_at=values[19],
-        issued=values[20],
-        cached=values[21],
+        failures=values[18],
+        losses=values[19],
+        retry_at=values[20],
+        issued=values[21],
+        cached=values[22],
     )
 
 
-def read_event(execution_id: str, seq: int, node_id: str | None, body: bytes) -> History:
+# An event row, and a row of a node that stands for an event: selected with the same width.
+EVENT_COLUMNS = "recorded_events.seq, recorded_events.node_id, recorded_events.body" + ", NULL" * 9
+COMPLETION_COLUMNS = (
+    "nodes.seq, nodes.node_id, NULL, nodes.generation, nodes.attempt, nodes.cached, nodes.worker,"
+    " nodes.queued_at, nodes.started_at, nodes.finished_at, nodes.recorded_at, sha256(nodes.output)"
+)
+
+
+def read_event(execution_id: str, values: Any) -> History:
+    """Read EVENT_COLUMNS or COMPLETION_COLUMNS back."""
+    seq, node_id, body = values[:3]
+    if body is None:
+        return _completion(execution_id, values)
     said = _read_body(body)
     digest, error = said.output_digest, said.error
     return History(
@@ -502,6 +527,23 @@ def read_event(execution_id: str, seq: int, node_id: str | None, body: bytes) ->
         due_at=said.due_at,
         actor=said.actor,
     )
+
+
+def _completion(execution_id: str, values: Any) -> History:
+    digest = values[11]
+    row = NodeRow(
+        seq=values[0],
+        node_id=values[1],
+        generation=values[3],
+        attempt=values[4],
+        cached=values[5],
+        worker=values[6],
+        queued_at=values[7],
+        started_at=values[8],
+        finished_at=values[9],
+        recorded_at=values[10],
+    )
+    return completion_event(execution_id, row, None if digest is None else digest.hex())
 
 
 def read_letter(values: Any) -> DeadLetter:

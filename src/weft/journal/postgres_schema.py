@@ -1,17 +1,15 @@
 """The journal's schema in PostgreSQL, and the migrations that bring it up to date.
 
 All tables lie in a schema of their own, so that they share a database with others without a clash.
-Migrations go forward only, and the previous release runs on the new schema: one that is newer than this
-weft is accepted.
+Migrations go forward only. The previous release runs on the new schema, unless the migration is marked as
+incompatible: then this release refuses a schema that is newer than it is, and otherwise accepts it.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
-
-import asyncpg
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import SchemaError
 from weft.journal.postgres_connection import SCHEMA, Url, connected
@@ -20,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weft.journal.postgres_connection import Connection
+
+# Of an execution: its id, its workflow, its state.
+Unfinished: TypeAlias = tuple[str, str | None, str]
 
 # "weft": of the advisory locks that are taken in a database, this one is for whoever migrates.
 _MIGRATION_LOCK = 0x77656674_00000001
@@ -39,10 +40,30 @@ def migrations() -> Mapping[str, str]:
     return {entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8") for entry in found}
 
 
+def is_incompatible(name: str) -> bool:
+    """True if older releases must not run on the schema that the migration leaves: its file says so."""
+    return migrations()[name].startswith("-- incompatible")
+
+
 async def pending(url: Url) -> list[str]:
     """Name the migrations that the database has not had, and change nothing; raises JournalError."""
     async with connected(url) as connection:
         return await missing(connection)
+
+
+async def unfinished(url: Url, *, limit: int) -> tuple[int, list[Unfinished]]:
+    """Count the executions that are not terminal, whatever migrations the database has had; list some."""
+    async with connected(url) as connection:
+        if await connection.fetchval(f"SELECT to_regclass('{SCHEMA}.progress')") is None:
+            return 0, []
+        active = "progress WHERE state IN ('PENDING', 'RUNNING', 'PAUSED')"
+        total = await connection.fetchval(f"SELECT count(*) FROM {active}")  # noqa: S608
+        found = await connection.fetch(
+            "SELECT id, (SELECT workflow FROM executions WHERE number = execution), state"  # noqa: S608
+            f" FROM {active} ORDER BY execution LIMIT $1",
+            limit,
+        )
+        return total, [(id_, workflow, state) for id_, workflow, state in found]
 
 
 async def migrate(url: Url) -> list[str]:
@@ -58,7 +79,11 @@ async def migrate(url: Url) -> list[str]:
                 if name == next(iter(migrations())):
                     await connection.execute(_FIRST)
                 await connection.execute(migrations()[name])
-                await connection.execute("INSERT INTO schema_migrations (name) VALUES ($1)", name)
+                if await _has_marks(connection):
+                    sql = "INSERT INTO migrations (name, incompatible) VALUES ($1, $2)"
+                    await connection.execute(sql, name, is_incompatible(name))
+                else:
+                    await connection.execute("INSERT INTO schema_migrations (name) VALUES ($1)", name)
         return names
 
 
@@ -71,12 +96,27 @@ _FIRST = f"""
 """
 
 
+async def _has_marks(connection: Connection) -> bool:
+    """True if the database has had the migration from which on each is marked as compatible or not."""
+    return await connection.fetchval(f"SELECT to_regclass('{SCHEMA}.migrations')") is not None
+
+
 async def missing(connection: Connection) -> list[str]:
-    """Name the migrations that the database of this connection has not had."""
-    try:
-        made = {name for (name,) in await connection.fetch(f"SELECT name FROM {SCHEMA}.schema_migrations")}  # noqa: S608
-    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
-        made = set()
+    """Name the migrations that the database of this connection has not had.
+
+    Raises SchemaError where it has had one that this release does not know and must not run on.
+    """
+    made: dict[str, bool] = {}
+    if await _has_marks(connection):
+        made = dict(await connection.fetch(f"SELECT name, incompatible FROM {SCHEMA}.migrations"))  # noqa: S608
+    elif await connection.fetchval(f"SELECT to_regclass('{SCHEMA}.schema_migrations')") is not None:
+        made = dict(await connection.fetch(f"SELECT name, false FROM {SCHEMA}.schema_migrations"))  # noqa: S608
+    newer = [name for name, incompatible in made.items() if incompatible and name not in migrations()]
+    if newer:
+        raise SchemaError(
+            f"the database was migrated by a newer release of weft ({max(newer)}), which this process is too "
+            "old for: stop it and start the new release"
+        )
     return [name for name in migrations() if name not in made]
 
 

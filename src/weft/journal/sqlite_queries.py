@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from weft.core.row import completion_event, digest_of
 from weft.core.state import TERMINAL, ExecutionState
 from weft.errors import JournalError
 from weft.journal import sqlite_rows as rows
 from weft.journal.contract import ActiveExecution, Batch, Census, Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from sqlite3 import Connection
 
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
@@ -26,6 +27,24 @@ _ALL_NODES = _NODES.format("")
 _NAMED_NODES = _NODES.format(" AND node_id IN (SELECT value FROM json_each(?))")
 # So many are joined: it bounds what is in memory twice.
 _JOINED_NODES = 2000
+_JOINED_EVENTS = (
+    "SELECT CAST(group_concat(body, ',') AS BLOB) FROM"
+    " (SELECT body FROM events WHERE execution = ? AND seq > ? AND seq <= ?{} ORDER BY seq LIMIT ?)"
+)
+_EVENTS = _JOINED_EVENTS.format("")
+_EVENTS_OF_NODES = _JOINED_EVENTS.format(
+    " AND json_extract(CAST(body AS TEXT), '$.node') IN (SELECT value FROM json_each(?))"
+)
+# The rows of nodes that stand for an event.
+_JOINED_COMPLETED = (
+    "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
+    f" (SELECT json_array({rows.NODE_COLUMNS}) AS line FROM nodes{{}}"
+    " WHERE execution = ? AND seq > ? AND seq <= ?{} AND recorded_at IS NOT NULL ORDER BY seq LIMIT ?)"
+)
+_COMPLETED = _JOINED_COMPLETED.format(" INDEXED BY nodes_recorded", "")
+_COMPLETED_NODES = _JOINED_COMPLETED.format("", " AND node_id IN (SELECT value FROM json_each(?))")
+# No event has a larger number.
+_LAST_NUMBER = 2**63 - 1
 _LETTERS = f"SELECT {rows.LETTER_COLUMNS} FROM dead_letters JOIN executions ON number = execution"  # noqa: S608
 _NUMBERED = ("executions", "purging")
 _IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
@@ -60,13 +79,19 @@ def nodes(connection: Connection, number: int, names: Iterable[str] | None = Non
     last = ""
     while True:
         (joined,) = connection.execute(sql, (number, last, *named, _JOINED_NODES)).fetchone()
-        page = rows.read_joined(joined)
-        for values in page:
-            output = _output(connection, number, values[0]) if values[-1] else None
-            found[values[0]] = rows.read_node(values, output)
+        page = _read_nodes(connection, number, joined)
+        found.update((row.node_id, row) for row in page)
         if len(page) < _JOINED_NODES:
             return found
-        last = max(values[0] for values in page)
+        last = max(row.node_id for row in page)
+
+
+def _read_nodes(connection: Connection, number: int, joined: bytes | None) -> list[NodeRow]:
+    """Read rows of nodes that SQLite has joined; large outputs are read one by one."""
+    return [
+        rows.read_node(values, _output(connection, number, values[0]) if values[-1] else None)
+        for values in rows.read_joined(joined)
+    ]
 
 
 def _output(connection: Connection, number: int, node_id: str) -> bytes | None:
@@ -85,18 +110,30 @@ def nodes_of(connection: Connection, execution_id: str, names: Iterable[str] | N
 
 
 def events(
-    connection: Connection, execution_id: str, after: int, limit: int, nodes: Iterable[str] | None
+    connection: Connection, execution_id: str, after: int, limit: int, nodes: Collection[str] | None
 ) -> list[History]:
-    chosen, named = "", []
+    """Read a page of the history: event rows, and the rows of nodes that stand for an event."""
+    # Numbers have no gaps: without a choice of nodes, these are the page.
+    place: list[Any] = [after, after + limit if nodes is None else _LAST_NUMBER]
+    chosen, completed = _EVENTS, _COMPLETED
     if nodes is not None:
-        chosen = " AND json_extract(CAST(body AS TEXT), '$.node') IN (SELECT value FROM json_each(?))"
-        named = [rows.write_json(list(nodes))]
-    (joined,) = connection.execute(
-        "SELECT CAST(group_concat(body, ',') AS BLOB) FROM (SELECT body FROM events WHERE execution ="  # noqa: S608
-        f" (SELECT number FROM executions WHERE id = ?) AND seq > ?{chosen} ORDER BY seq LIMIT ?)",
-        (execution_id, after, *named, limit),
-    ).fetchone()
-    return rows.read_events(joined)
+        chosen, completed = _EVENTS_OF_NODES, _COMPLETED_NODES
+        place.append(rows.write_json(list(nodes)))
+    connection.execute("BEGIN")  # all of it as of one commit
+    try:
+        found = connection.execute("SELECT number FROM executions WHERE id = ?", (execution_id,)).fetchone()
+        if found is None:
+            return []
+        arguments = (*found, *place, limit)
+        (joined,) = connection.execute(chosen, arguments).fetchone()
+        history = rows.read_events(joined)
+        (joined,) = connection.execute(completed, arguments).fetchone()
+        for row in _read_nodes(connection, found[0], joined):
+            history.append(completion_event(execution_id, row, digest_of(row.output)))
+    finally:
+        connection.execute("ROLLBACK")
+    history.sort(key=lambda event: event.seq)
+    return history[:limit]
 
 
 def dead_letter(connection: Connection, letter_id: str, namespace: str) -> DeadLetter | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = tuple[Any, ...]
 
-# A row has at most 23 values, and SQLite takes 32,766 in one statement.
+# A row has at most 24 values, and SQLite takes 32,766 in one statement.
 _MAX_ROWS = 256
 
 _encode = msgspec.json.Encoder().encode
@@ -71,11 +71,11 @@ UPDATE_COUNTERS = RowsStatement(
 )
 INSERT_PLAIN_NODES = RowsStatement(
     "INSERT OR FAIL INTO nodes (execution, node_id, attempt, ended, answered, state, generation, output,"
-    " blob, output_bytes, worker, queued_at, started_at, finished_at, seq) VALUES {rows}",
-    width=15,
+    " blob, output_bytes, worker, queued_at, started_at, finished_at, seq, recorded_at) VALUES {rows}",
+    width=16,
 )
-INSERT_NODES = RowsStatement("INSERT OR FAIL INTO nodes VALUES {rows}", width=23)
-REPLACE_NODES = RowsStatement("REPLACE INTO nodes VALUES {rows}", width=23)
+INSERT_NODES = RowsStatement("INSERT OR FAIL INTO nodes VALUES {rows}", width=24)
+REPLACE_NODES = RowsStatement("REPLACE INTO nodes VALUES {rows}", width=24)
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
 INSERT_LETTERS = RowsStatement("INSERT OR FAIL INTO dead_letters VALUES {rows}", width=13)
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
@@ -101,7 +101,7 @@ RESULT_COLUMNS = (
 NODE_COLUMNS = (
     f"node_id, attempt, ended, answered, state, generation, {_JOINED_OUTPUT}, blob, output_bytes, worker,"
     " queued_at, started_at, finished_at, seq, reason, cause, error, failures, losses, retry_at, issued,"
-    f" cached, {_IS_LARGE}"
+    f" cached, recorded_at, {_IS_LARGE}"
 )
 LETTER_COLUMNS = (
     "dead_letters.id, executions.id, dead_letters.workflow, node_id, generation, attempt, handler, queue,"
@@ -195,6 +195,7 @@ def plain_node_values(number: int, row: NodeRow) -> Values:
         row.started_at,
         row.finished_at,
         row.seq,
+        row.recorded_at,
     )
 
 
@@ -223,6 +224,7 @@ def node_values(number: int, row: NodeRow) -> Values:
         row.retry_at,
         row.issued,
         int(row.cached),
+        row.recorded_at,
     )
 
 
@@ -308,6 +310,7 @@ def read_node(values: list[Any], output: bytes | None) -> NodeRow:
         retry_at=values[19],
         issued=values[20],
         cached=bool(values[21]),
+        recorded_at=values[22],
     )
 
 
@@ -329,10 +332,8 @@ def read_result(values: list[Any], output: bytes | None) -> ExecutionRow:
 
 
 def read_events(joined: bytes | None) -> list[History]:
-    """Read the bodies of events, joined by commas in whatever order."""
-    if joined is None:
-        return []
-    return sorted(_decode_events(b"[" + joined + b"]"), key=lambda event: event.seq)
+    """Read the bodies of events, joined by commas."""
+    return [] if joined is None else _decode_events(b"[" + joined + b"]")
 
 
 def read_letter(values: Values | list[Any]) -> DeadLetter:

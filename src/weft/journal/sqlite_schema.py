@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from os import SEEK_END, fsync
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import DataFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+# Of an execution: its id, its workflow, its state.
+Unfinished: TypeAlias = tuple[str, str | None, str]
 
 # "weft", as SQLite's mark of whose file it is.
 APPLICATION_ID = 0x77656674
@@ -102,15 +105,37 @@ def pending(path: Path) -> list[str]:
     """
     if not path.exists():
         return list(migrations())
+    with _reading(path) as connection:
+        return list(migrations())[_version(connection, path) :]
+
+
+def unfinished(path: Path, *, limit: int) -> tuple[int, list[Unfinished]]:
+    """Count the executions that are not terminal, whatever migrations the file has had; list some."""
+    if not path.exists():
+        return 0, []
+    with _reading(path) as connection:
+        if _version(connection, path) == 0:
+            return 0, []
+        active = (
+            "progress JOIN executions ON number = execution WHERE state IN ('PENDING', 'RUNNING', 'PAUSED')"
+        )
+        (total,) = connection.execute(f"SELECT count(*) FROM {active}").fetchone()  # noqa: S608
+        found = connection.execute(
+            f"SELECT executions.id, workflow, state FROM {active} ORDER BY number LIMIT ?",  # noqa: S608
+            (limit,),
+        )
+        return total, found.fetchall()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a file that may be in use, and change nothing; raises DataFolderError."""
     # Without a log the file alone is the journal; read in any other way, SQLite would leave a log beside it.
     how = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
-        try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as connection:
             _check_owner(connection, path)
-            return list(migrations())[_version(connection, path) :]
-        finally:
-            connection.close()
+            yield connection
     except sqlite3.Error as error:
         raise DataFolderError(f"the journal {path} cannot be read: {error}") from error
 

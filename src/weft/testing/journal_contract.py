@@ -31,6 +31,7 @@ from weft.core.row import Halt
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS, micros
 from weft.journal.contract import LetterQuery
+from weft.testing.journal_history_contract import HistoryContract
 from weft.testing.journal_lists_contract import BatchesContract, ClaimsContract, ListsContract
 from weft.testing.journal_purge_contract import PurgeContract
 from weft.testing.journal_workflows_contract import WorkflowsContract
@@ -91,7 +92,9 @@ class Reopened:
                 await journal.close()
 
 
-class JournalContract(ClaimsContract, BatchesContract, ListsContract, WorkflowsContract, PurgeContract):
+class JournalContract(
+    ClaimsContract, BatchesContract, ListsContract, WorkflowsContract, PurgeContract, HistoryContract
+):
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture

@@ -53,10 +53,12 @@ class Violation(AssertionError):  # noqa: N818 - it is what it is called
 class _Replay:
     """One execution as its history tells it."""
 
-    __slots__ = ("attempts", "generation", "in_hand", "seq", "state", "states")
+    __slots__ = ("attempts", "generation", "history", "in_hand", "seq", "state", "states")
 
     def __init__(self) -> None:
         self.seq = 0
+        # Every event as it was read first.
+        self.history: list[History] = []
         self.generation = 1
         self.state: ExecutionState = ExecutionState.PENDING
         self.states: dict[str, NodeState] = {}
@@ -254,12 +256,12 @@ class Invariants:
         """Replay what was added to an execution's history, and hold its row against the outcome."""
         replay = self._replay(execution_id)
         execution = self._execution(execution_id)
-        events = self._journal._events[execution_id]
-        if replay.seq == len(events):
+        if replay.seq == execution.seq:
             return
         plan = self._plan(execution)
-        for event in events[replay.seq :]:
+        for event in self._journal.history(execution_id, replay.seq):
             replay.seq += 1
+            replay.history.append(event)
             if event.seq != replay.seq:
                 raise Violation(f"I18 event {event.seq} follows {replay.seq - 1}")
             self._replay_event(event, replay, plan)
@@ -518,6 +520,10 @@ class Invariants:
     def _check_stored(self, execution: ExecutionRow) -> None:
         """Check that the replay of the history is what is stored, node by node."""
         replay, rows = self._replay(execution.id), self._rows(execution.id)
+        # An event that was derived from the row of its node stays what it was, whatever becomes of the row.
+        history = self._journal.history(execution.id)
+        if history != replay.history:
+            raise Violation(f"I18 the history of {execution.id} was rewritten")
         for node_id in self._plan(execution).nodes:
             row = rows.get(node_id)
             state, attempt = (None, 1) if row is None else (row.state, row.attempt)
@@ -527,9 +533,7 @@ class Invariants:
             return  # a task is marked as queued by the clock of whoever sent it
         # And once more by the checker that everybody may use: it shares no code with this.
         letters = self._journal._letters.get(execution.id, [])
-        wrong = trace.check(
-            self._plan(execution), self._journal._events[execution.id], stored_rows(execution, rows, letters)
-        )
+        wrong = trace.check(self._plan(execution), history, stored_rows(execution, rows, letters))
         if wrong:
             raise Violation(str(wrong[0]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import socket
@@ -11,10 +12,18 @@ import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
+from tests.history.record import FOLDER, restore
 from tests.operation.serving import PATIENCE_SECONDS, WEFT, serving
+
+from weft.journal.sqlite import FILE_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from weft.testing.postgres_server import PostgresServer
+
+HISTORY = FOLDER / "0.1"
 
 
 def weft(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -148,6 +157,55 @@ def test_a_check_changes_nothing_and_says_by_its_code_what_is_to_be_done(tmp_pat
     assert weft(tmp_path, "migrate", "--data", "data").returncode == 0
     again = weft(tmp_path, "migrate", "--check", "--data", "data")
     assert (again.returncode, again.stdout) == (0, "data: up to date\n")
+
+
+async def run_script(sql: bytes, url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(sql.decode())
+    await connection.close()
+
+
+def test_a_check_names_the_executions_that_are_not_terminal(tmp_path: Path, postgres_url: str) -> None:
+    asyncio.run(run_script(gzip.decompress((HISTORY / "postgres.sql.gz").read_bytes()), postgres_url))
+    checked = weft(tmp_path, "migrate", "--check", WEFT_DATABASE_URL=postgres_url)
+    assert checked.returncode == 1
+    first, *lines = checked.stdout.splitlines()
+    assert first.startswith("the database: still to be made; run `weft migrate`: 0003_")
+    assert lines == [
+        "stop every process of the fleet before you migrate: the older release cannot go on",
+        "not terminal: 5 executions; they go on after the migration",
+        "  running  RUNNING  report",
+        "  again  RUNNING  -",
+        "  wide  RUNNING  -",
+        "  new  PENDING  -",
+        "  paused  PAUSED   -",
+    ]
+    assert weft(tmp_path, "migrate", WEFT_DATABASE_URL=postgres_url).returncode == 0
+    again = weft(tmp_path, "migrate", "--check", WEFT_DATABASE_URL=postgres_url)
+    assert (again.returncode, again.stdout) == (0, "the database: up to date\n")
+
+
+def test_a_check_names_some_executions_and_counts_the_others(tmp_path: Path) -> None:
+    restore(gzip.decompress((HISTORY / "journal.sql.gz").read_bytes()), tmp_path / "data")
+    with closing(sqlite3.connect(tmp_path / "data" / FILE_NAME)) as connection, connection:
+        total = connection.execute("UPDATE progress SET state = 'RUNNING'").rowcount
+    checked = weft(tmp_path, "migrate", "--check", "--data", "data")
+    assert checked.returncode == 1
+    _, counted, *named, last = checked.stdout.splitlines()
+    assert counted == f"not terminal: {total} executions; they go on after the migration"
+    assert (len(named), last) == (20, f"  and {total - 20} more")
+
+
+def test_a_schema_that_is_too_new_is_refused(
+    tmp_path: Path, journal_url: str, postgres_server: PostgresServer
+) -> None:
+    postgres_server.execute(
+        "INSERT INTO weft.migrations (name, incompatible) VALUES ('9999_later', true)", url=journal_url
+    )
+    for flags in ((), ("--check",)):
+        ended = weft(tmp_path, "migrate", *flags, WEFT_DATABASE_URL=journal_url)
+        assert ended.returncode == 1
+        assert "migrated by a newer release of weft (9999_later)" in ended.stderr
 
 
 # -- bench -----------------------------------------------------------------------------------------------

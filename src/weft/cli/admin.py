@@ -13,6 +13,8 @@ from weft.cli.main import FAILED
 from weft.cli.printing import print_json, print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.cli.server import Server
     from weft.settings import Settings
 
@@ -115,17 +117,47 @@ def migrate(
         print_text(f"{where}: {did}: {', '.join(missing)}\n")
     else:
         print_text(f"{where}: up to date\n")
+    if missing and check:
+        print_text(_describe_unfinished(settings, missing))
     return FAILED if missing and check else 0
+
+
+# Executions that `weft migrate --check` names; the others it counts.
+_NAMED = 20
+
+
+def _describe_unfinished(settings: Settings, missing: Sequence[str]) -> str:
+    """Describe the executions that are not terminal: they are in flight while the schema changes."""
+    import asyncio
+
+    from weft.journal import postgres_schema, sqlite_schema
+    from weft.journal.sqlite import FILE_NAME
+
+    stop = ""
+    if settings.database_url is None:
+        total, some = sqlite_schema.unfinished(settings.data / FILE_NAME, limit=_NAMED)
+    else:
+        total, some = asyncio.run(postgres_schema.unfinished(settings.database_url, limit=_NAMED))
+        if any(map(postgres_schema.is_incompatible, missing)):
+            stop = "stop every process of the fleet before you migrate: the older release cannot go on\n"
+    if not total:
+        return stop
+    lines = [f"  {id_}  {state:<7}  {workflow or '-'}\n" for id_, workflow, state in some]
+    if total > len(some):
+        lines.append(f"  and {total - len(some):,} more\n")
+    return f"{stop}not terminal: {total:,} executions; they go on after the migration\n{''.join(lines)}"
 
 
 def _migrate_database(url: str, *, check: bool) -> list[str]:
     import asyncio
 
-    from weft.errors import JournalError, UnreachableError
+    from weft.errors import JournalError, SchemaError, UnreachableError
     from weft.journal import postgres_schema
 
     try:
         return asyncio.run(postgres_schema.pending(url) if check else postgres_schema.migrate(url))
+    except SchemaError:
+        raise
     except JournalError as error:
         raise UnreachableError(f"WEFT_DATABASE_URL: {error}") from error
 

@@ -233,6 +233,34 @@ async def test_an_end_that_a_retry_took_back_does_not_end_the_stream(play: Play)
         assert numbers(await stream.rest()) == [5, 6, 7]
 
 
+async def test_a_completion_stays_in_the_history_when_its_node_runs_again(play: Play) -> None:
+    await play.store(node("a"), node("b", "a", max_retries=0))
+    execution_id = await play.start()
+    path = events_of(execution_id)
+    (await play.stage.call("a")).complete({"run": 1})
+    (await play.stage.call("b")).fail()
+    await play.ended(execution_id)
+    before = (await play.get(path)).json["items"]
+    assert (await play.control(execution_id, "retry", json={"nodes": ["a"]})).status == 202
+    (await play.stage.call("a")).complete({"run": 2})
+    (await play.stage.call("b")).complete(1)
+    await play.ended(execution_id)
+    history = (await play.get(path)).json["items"]
+    assert history[: len(before)] == before
+    assert [event["seq"] for event in history] == list(range(1, len(before) + 5))
+    runs = [event for event in history if (event["type"], event.get("node")) == ("node.completed", "a")]
+    assert [(event["generation"], event["attempt"]) for event in runs] == [(1, 1), (2, 2)]
+    assert runs[0]["output_digest"] != runs[1]["output_digest"]
+    for seen in range(len(history)):
+        async with watch(play.server, path, last_event_id=str(seen)) as stream:
+            assert [one.data for one in await stream.rest()] == history[seen:]
+    shown = (await play.get(f"/v1/executions/{execution_id}/nodes/a")).json
+    assert [(one["number"], one["generation"], one["outcome"]) for one in shown["attempts"]] == [
+        (1, 1, "completed"),
+        (2, 2, "completed"),
+    ]
+
+
 async def test_what_is_recorded_behind_the_end_is_told_once_and_ends_the_stream_again(play: Play) -> None:
     await play.store(node("a"))
     execution_id = await play.start()

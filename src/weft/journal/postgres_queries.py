@@ -48,12 +48,16 @@ _EVENTS = f"""
         AND page >= $2::bigint / {rows.PAGE_EVENTS} AND page <= $3::bigint / {rows.PAGE_EVENTS}
         AND seq > $2::bigint AND seq <= $3::bigint
 """  # noqa: S608
+# Node by node (OFFSET 0 keeps it so): planned while the table is small, ``= ANY`` or a join would walk all
+# rows of the execution, and go on to do so when it has grown.
 _EVENTS_OF_NODES = f"""
     (SELECT {rows.EVENT_COLUMNS} FROM recorded_events
     WHERE execution = {_NUMBER} AND seq > $2::bigint AND node_id = ANY($4) ORDER BY seq LIMIT $3)
     UNION ALL
-    SELECT {rows.COMPLETION_COLUMNS} FROM nodes
-    WHERE execution = {_NUMBER} AND node_id = ANY($4) AND seq > $2::bigint AND recorded_at IS NOT NULL
+    SELECT {rows.COMPLETION_COLUMNS} FROM unnest($4::text[]) AS wanted (node_id), LATERAL (
+        SELECT * FROM nodes WHERE execution = {_NUMBER} AND nodes.node_id = wanted.node_id OFFSET 0
+    ) AS nodes
+    WHERE seq > $2::bigint AND recorded_at IS NOT NULL
 """  # noqa: S608
 WANTED_CLOCK = 1 + rows.PROGRESS_WIDTH
 WANTED_NODE = WANTED_CLOCK + 2
@@ -177,7 +181,7 @@ async def events(
         # Numbers have no gaps: these are the page.
         found = await connection.fetch(_EVENTS, execution_id, after, after + limit)
     else:
-        names = [name for name in nodes if "\0" not in name]
+        names = [name for name in set(nodes) if "\0" not in name]
         found = await connection.fetch(_EVENTS_OF_NODES, execution_id, after, limit, names)
     history = [rows.read_event(execution_id, values) for values in found]
     history.sort(key=lambda event: event.seq)

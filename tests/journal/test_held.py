@@ -7,13 +7,14 @@ from msgspec.structs import replace
 from weft.core.plan import compile_plan
 from weft.core.row import ExecutionRow, NodeRow
 from weft.journal.held import ActiveRows
-from weft.journal.memory import new_execution
+from weft.journal.memory import MemoryJournal, admit
 from weft.journal.plans import PlanCache
 from weft.testing.recording import node, submission
 
 
 def execution(execution_id: str) -> ExecutionRow:
-    return new_execution(submission(execution_id))
+    journal = MemoryJournal(now=lambda: 0, new_id=lambda: "")
+    return admit(submission(execution_id), journal._ledger())
 
 
 def nodes(*names: str) -> dict[str, NodeRow]:

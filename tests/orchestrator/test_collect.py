@@ -38,6 +38,27 @@ async def _submit(orchestrator: Orchestrator, ids: Sequence[str]) -> None:
     await submit(new, orchestrator.ports)
 
 
+async def _finish_tasks(ports: Ports) -> None:
+    """Publish a result for every task that waits."""
+    for delivery in await ports.transport.fetch("worker", queues=None, limit=100, wait_seconds=0):
+        task = delivery.task
+        result = Result(
+            execution_id=task.execution_id,
+            generation=task.generation,
+            node_id=task.node_id,
+            attempt=task.attempt,
+            digest=task.digest,
+            failures=0,
+            losses=0,
+            worker="worker",
+            queued_at=task.queued_at,
+            started_at=task.queued_at,
+            finished_at=task.queued_at,
+            output=task.config,
+        )
+        await ports.transport.publish([result])
+
+
 async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch(
     orchestrator: Orchestrator,
 ) -> None:
@@ -69,12 +90,14 @@ async def test_no_more_is_read_than_a_few_batches(orchestrator: Orchestrator) ->
 async def test_who_leaves_takes_all_the_way_what_it_has_read(orchestrator: Orchestrator) -> None:
     names = [f"x{number}" for number in range(8)]
     await _submit(orchestrator, names)
+    # Each waits for an orchestrator: to read its result is to end it.
+    await _finish_tasks(orchestrator.ports)
     await collect(orchestrator, limit=2, wait_seconds=0)
     assert len(orchestrator.inbox) == 6
     await orchestrator.finish(within_seconds=30)
     assert len(orchestrator.inbox) == 0
     states = [await orchestrator.ports.journal.execution(name) for name in names]
-    assert [row and row.state for row in states] == [ExecutionState.RUNNING] * 8
+    assert [row and row.state for row in states] == [ExecutionState.COMPLETED] * 8
     (left, _) = await orchestrator.ports.transport.claim("peer", idle_seconds=0, limit=100)
     assert left == []
 

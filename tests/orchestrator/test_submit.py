@@ -10,11 +10,13 @@ import pytest
 from weft.core.bounds import Bounds
 from weft.core.payload import encode
 from weft.core.plan import compile_plan
+from weft.core.state import ExecutionState
 from weft.embedded import Engine, new_id
-from weft.errors import ClaimedError, InputError, NotFoundError
+from weft.errors import ClaimedError, InputError, NotFoundError, StoreError
 from weft.handlers.registry import Registry
 from weft.journal.contract import Claim, NewBatch
 from weft.orchestrator.batch import make_batch
+from weft.orchestrator.recover import rebuild
 from weft.orchestrator.submit import (
     Manner,
     Source,
@@ -24,9 +26,12 @@ from weft.orchestrator.submit import (
     read_inputs,
     submit,
 )
+from weft.store.contract import Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from weft.ports import Ports
 
 DOCUMENT: dict[str, Any] = {
     "name": "flow",
@@ -129,9 +134,80 @@ async def test_those_who_look_on_are_told_of_a_new_execution(engine: Engine) -> 
     submission = make_submission(new_id(), SOURCE, b"{}", Manner())
     async with engine.ports.feed.subscribe(execution_id=submission.id) as subscription:
         (row,) = await submit([submission], engine.ports)
-        told, *_ = await subscription.hear(wait_seconds=10)
-    (recorded, *_) = await engine.ports.journal.events(row.id)
-    assert told == recorded
+        created, started, *_ = await subscription.hear(wait_seconds=10)
+    assert [created, started] == list(await engine.ports.journal.events(row.id))[:2]
+
+
+class TestTheStart:
+    """The commit that accepts an execution starts it, and its first tasks go out with it."""
+
+    @staticmethod
+    async def submitted(ports: Ports, *nodes: dict[str, Any], **fields: Any) -> tuple[list[str], list[str]]:
+        """Submit an execution; return the nodes whose tasks were sent, and the executions that were woken."""
+        document = {"nodes": list(nodes), **fields}
+        source = Source(plan=compile_plan(document), document=encode(document, max_bytes=100_000))
+        await submit([make_submission("x", source, b'{"n":7}', Manner())], ports)
+        tasks = await ports.transport.fetch("worker", queues=None, limit=5000, wait_seconds=0)
+        messages = await ports.transport.read("orchestrator", limit=100, wait_seconds=0)
+        return [each.task.node_id for each in tasks], [each.message.execution_id for each in messages]
+
+    async def test_roots_are_sent_with_the_submit_and_nobody_is_woken(self, ports: Ports) -> None:
+        sent = await self.submitted(
+            ports,
+            {"id": "a", "handler": "echo", "config": "{{ input.n }}"},
+            {"id": "b", "handler": "input"},
+            {"id": "c", "handler": "echo", "dependencies": ["a", "b"]},
+        )
+        assert sent == (["a", "b"], [])
+        row = await ports.journal.execution("x")
+        assert row is not None
+        assert (row.state, row.started_at) == (ExecutionState.RUNNING, row.created_at)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"delivery": "at_most_once"},
+            {"cache": {"ttl_seconds": 60}},
+            {"condition": "input.n == 8"},
+            {"config": "{{ input.missing }}"},
+        ],
+        ids=["at_most_once", "cache", "a skip", "a failure"],
+    )
+    async def test_a_root_that_takes_more_than_a_task_is_left_to_an_orchestrator(
+        self, ports: Ports, fields: dict[str, Any]
+    ) -> None:
+        root = {"id": "a", "handler": "echo", **fields}
+        assert await self.submitted(ports, root, {"id": "b", "handler": "echo"}) == (["b"], ["x"])
+
+    async def test_a_root_without_a_slot_is_left_to_an_orchestrator(self, ports: Ports) -> None:
+        roots = [{"id": name, "handler": "echo"} for name in "abc"]
+        assert await self.submitted(ports, *roots, max_concurrency=2) == (["a", "b"], ["x"])
+
+    async def test_a_deadline_wakes_the_orchestrator_that_keeps_it(self, ports: Ports) -> None:
+        assert await self.submitted(ports, {"id": "a", "handler": "echo"}, timeout_seconds=5) == (
+            ["a"],
+            ["x"],
+        )
+
+    async def test_of_a_wide_execution_the_first_roots_are_sent(self, ports: Ports) -> None:
+        sent, woken = await self.submitted(ports, *[{"id": f"n{n}", "handler": "echo"} for n in range(300)])
+        assert (sent, woken) == ([f"n{n}" for n in range(100)], ["x"])
+
+    async def test_without_the_store_an_execution_is_accepted_and_not_started(self, ports: Ports) -> None:
+        async def away() -> str:
+            raise StoreError("away")
+
+        token, ports.store.token = ports.store.token, away  # type: ignore[method-assign]
+        assert await self.submitted(ports, {"id": "a", "handler": "echo"}) == ([], [])
+        row = await ports.journal.execution("x")
+        assert row is not None
+        assert (row.state, row.started_at) == (ExecutionState.PENDING, None)
+        # No task of it can exist: once the store is back the first attempt is free at once, and not in limbo.
+        ports.store.token = token  # type: ignore[method-assign]
+        assert await rebuild("x", ports) is Answer.YES
+        sight = await ports.store.look("x")
+        assert sight is not None
+        assert (sight.nodes["a"].phase, sight.nodes["a"].attempt) == ("free", 1)
 
 
 async def test_a_key_that_is_taken_starts_nothing(engine: Engine) -> None:

@@ -64,7 +64,8 @@ def test_a_seed_is_shown_step_by_step(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["--profile", "calm", "--seed", "0"]) == 0
     shown = capsys.readouterr().out
     assert "journal.submit" in shown
-    assert "execution" in shown or "ExecutionStarted" in shown
+    assert "store.install" in shown
+    assert "NodeCompleted" in shown
     assert shown.rstrip().endswith("no violation")
 
 

@@ -6,10 +6,12 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from weft.core.task import Result
 from weft.core.validation import check
 from weft.embedded import Engine
-from weft.errors import NonRetryable
+from weft.errors import NonRetryable, StoreError
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
 from weft.journal.contract import LetterQuery
@@ -110,6 +112,16 @@ class Stage:
         checked = check(document, handlers=self.registry)
         assert checked.plan is not None, checked.problems
         return await self.engine.submit(checked.plan, document=document, **options)
+
+    async def submit_pending(self, document: Json, **options: Any) -> str:
+        """Submit while the store is away: the execution is accepted, and nobody has taken it up."""
+
+        async def away() -> str:
+            raise StoreError("the store is away")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.engine.ports.store, "token", away)
+            return await self.submit(document, **options)
 
     async def run(self, document: Json, **options: Any) -> dict[str, Any]:
         """Run a definition whose nodes need no help to its end."""

@@ -49,7 +49,7 @@ async def brought_to(state: str, stage: Stage) -> str:
     if state == "PENDING":
         # Nobody takes it up.
         await stage.engine.orchestrator.stop()
-        return await stage.submit(workflow(node("a")))
+        return await stage.submit_pending(workflow(node("a")))
     execution_id = await stage.submit(workflow(node("a")))
     call = await stage.call("a")
     match state:

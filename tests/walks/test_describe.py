@@ -389,9 +389,10 @@ class TestReasons:
                     node("retrying", max_retries=1, retry=later),
                     echo("token", resource_tag="api"),
                     echo("limited", "token", resource_tag="api"),
-                    node("running"),
-                    node("running_too"),
-                    node("queued"),
+                    # Behind the token's node: it would wait for a worker that they keep busy.
+                    node("running", "token"),
+                    node("running_too", "token"),
+                    node("queued", "token"),
                     node("waiting", "running", "queued"),
                 )
             )
@@ -439,12 +440,12 @@ class TestReasons:
 
     async def test_an_execution_that_was_not_taken_up_is_starting(self, engine: Engine, stage: Stage) -> None:
         await engine.orchestrator.stop()
-        execution_id = await stage.submit(workflow(node("a"), node("b", "a")))
+        execution_id = await stage.submit_pending(workflow(node("a"), node("b", "a")))
         assert await stage.reasons(execution_id, "a") == ["starting"]
         assert (await stage.reasons(execution_id, "b"))[0] == "starting"
         shown = await engine.describe(execution_id)
         check_shape(shown)
-        assert (shown["state"], shown["started_at"], shown["live"]) == ("PENDING", None, True)
+        assert (shown["state"], shown["started_at"], shown["live"]) == ("PENDING", None, False)
 
     async def test_one_that_the_store_has_lost_is_recovering(self, engine: Engine, stage: Stage) -> None:
         execution_id = await stage.submit(workflow(node("a"), node("b", "a")))

@@ -203,7 +203,7 @@ class TestTheNextEngine:
     async def test_one_that_was_accepted_and_never_taken_up_starts_properly(self, stage: Stage) -> None:
         async with stage.open() as engine:
             await engine.orchestrator.stop()
-            execution_id = await stage.submit(workflow(node("a"), timeout_seconds=LATER_SECONDS))
+            execution_id = await stage.submit_pending(workflow(node("a"), timeout_seconds=LATER_SECONDS))
             assert (await stage.execution(execution_id)).state == "PENDING"
 
         async with stage.open():

@@ -151,10 +151,11 @@ class Ledger:
 
     # -- admission ---------------------------------------------------------------------------------
 
-    def admit(self, execution: ExecutionRow) -> ExecutionRow:
+    def admit(self, execution: ExecutionRow, *, starts: Plan | None = None) -> ExecutionRow:
         """Take in a new execution: one row, whatever the size of its graph.
 
-        One that is here already stays as it is: the answer to its submit was lost, and it came again.
+        ``starts``: the plan of an execution that starts in the same commit. An execution that the journal has
+        already stays as it is: the answer to its submit was lost, and the submit came again.
         """
         known = self.changes.executions.get(execution.id) or self._executions.get(execution.id)
         if known is not None:
@@ -162,6 +163,8 @@ class Ledger:
         execution.created_at = execution.updated_at = self._now
         self.changes.executions[execution.id] = execution
         self._note(execution, "execution.created")
+        if starts is not None:
+            self._begin(execution, starts)
         return execution
 
     def rebuild(self, execution_id: str, *, seen_epoch: int) -> ExecutionRow | None:

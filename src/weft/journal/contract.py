@@ -47,6 +47,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     priority: str = "normal"
     batch: str | None = None
     partition: int = 0
+    # Whether the commit that accepts the execution also starts it. Not where the store cannot be told now: an
+    # execution that is PENDING has no task anywhere.
+    starts: bool = False
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,7 +89,7 @@ class MemoryJournal(MemoryWorkflows):
         rows = []
         for submission in submissions:
             self._put_definition(submission.plan, submission.document)
-            rows.append(ledger.admit(new_execution(submission, batch)))
+            rows.append(admit(submission, ledger, batch))
         if batch is not None:
             self._batches.setdefault(batch.id, _Batch(batch, tuple(row.id for row in rows), self._now()))
         self._commit(ledger.changes, claim)
@@ -386,9 +386,9 @@ def accepted_claim(claim: Claim | None, standings: Sequence[Standing]) -> Claim 
     return claim if standing.verdict is Verdict.ACCEPTED else None
 
 
-def new_execution(submission: Submission, batch: NewBatch | None = None) -> ExecutionRow:
-    """Make the row of a new execution; the ledger puts the times in."""
-    return ExecutionRow(
+def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None) -> ExecutionRow:
+    """Let a ledger take in the execution of a submission; return its row."""
+    execution = ExecutionRow(
         id=submission.id,
         namespace=submission.namespace,
         workflow=submission.workflow,
@@ -407,3 +407,4 @@ def new_execution(submission: Submission, batch: NewBatch | None = None) -> Exec
         partition=submission.partition,
         created_at=0,
     )
+    return ledger.admit(execution, starts=submission.plan if submission.starts else None)

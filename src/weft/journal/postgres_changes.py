@@ -81,14 +81,18 @@ _ADDED = f"""
         INSERT INTO executions (number, {rows.EXECUTION.listed}) OVERRIDING SYSTEM VALUE
         SELECT number, {rows.EXECUTION.listed} FROM numbered
         ON CONFLICT (id) DO NOTHING
-        RETURNING number, id, namespace, created_at, total
+        RETURNING number, id
     ), begun AS (
         INSERT INTO progress (execution, namespace, created_at, id, state, generation, epoch, unsettled,
-            failed, skipped, cancelled, seq, updated_at)
-        SELECT number, namespace, created_at, id, 'PENDING', 1, 1, total, 0, 0, 0, 1, created_at FROM added
+            failed, skipped, cancelled, seq, started_at, deadline_at, updated_at)
+        SELECT number, namespace, created_at, id, state, 1, 1, total, 0, 0, 0, seq, started_at, deadline_at,
+            created_at
+        FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
     ), told AS (
         INSERT INTO recorded_events (execution, seq, body)
-        SELECT number, 1, body FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
+        SELECT number, told.seq, told.body
+        FROM numbered, LATERAL (VALUES (1, created_body), (2, started_body)) AS told (seq, body)
+        WHERE told.body IS NOT NULL AND (number IN (SELECT number FROM added)) IS TRUE
     )
 """  # noqa: S608
 _SUBMIT = f"""
@@ -335,9 +339,18 @@ def _in_order(changes: Changes) -> list[ExecutionRow]:
 
 def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:
     with storing():
-        bodies = {event.execution: rows.event_values(0, event)[-1] for event in changes.events}
+        bodies = {(event.execution, event.seq): rows.event_values(0, event)[-1] for event in changes.events}
         return [
-            (*rows.execution_values(row, places.get(row.id)), bodies[row.id]) for row in _in_order(changes)
+            (
+                *rows.execution_values(row, places.get(row.id)),
+                row.state,
+                row.seq,
+                row.started_at,
+                row.deadline_at,
+                bodies[row.id, 1],
+                bodies.get((row.id, 2)),
+            )
+            for row in _in_order(changes)
         ]
 
 

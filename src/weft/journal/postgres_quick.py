@@ -130,8 +130,8 @@ class QuickRecorder:
             self._facts.put(number, row)
             if row.is_terminal or not may_be_kept(await self._find_plan(connection, row.digest)):
                 continue
-            if row.seq == 1:
-                self._recent.put(number, row, {})  # nothing has happened yet
+            if row.seq <= 2:
+                self._recent.put(number, row, {})  # created and perhaps started: no node has a row
             else:
                 begun.append((number, row))
         if begun:

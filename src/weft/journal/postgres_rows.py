@@ -192,7 +192,16 @@ NODE = Columns(
 VERSION = Columns(execution="bigint", seq="integer", epoch="integer")
 WANTED = Columns(execution="bigint", node_id="text", at_most="integer")
 # A new execution, and the body of its first event.
-NEW_EXECUTION = Columns(**dict(zip(EXECUTION.names, EXECUTION.types, strict=True)), body="bytea")
+# A new execution with the part of its progress that differs between executions, and its first events.
+NEW_EXECUTION = Columns(
+    **dict(zip(EXECUTION.names, EXECUTION.types, strict=True)),
+    state="text",
+    seq="integer",
+    started_at="bigint",
+    deadline_at="bigint",
+    created_body="bytea",
+    started_body="bytea",
+)
 EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")
 LETTER = Columns(
     id="text",

@@ -14,7 +14,7 @@ from weft.errors import ClaimedError, JournalError, OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
 from weft.journal import postgres_rows as rows
-from weft.journal.memory import accepted_claim, new_execution
+from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres_connection import was_lost
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Submitter:
         Some may have been stored then. Whoever stores them again finds them, as after a lost answer.
         """
         ledger = self._recorder.admission({}, now)
-        answers = [[ledger.admit(new_execution(new, None)) for new in call.submissions] for call in calls]
+        answers = [[admit(new, ledger) for new in call.submissions] for call in calls]
         new = ledger.changes
         try:
             clock, numbers = await changes.add_alone(transaction.connection, new)
@@ -118,7 +118,7 @@ class Submitter:
             if place in refusals:
                 answers.append(refusals[place])
                 continue
-            answers.append([ledger.admit(new_execution(new, call.batch)) for new in call.submissions])
+            answers.append([admit(new, ledger, call.batch) for new in call.submissions])
             if call.batch is not None:
                 await changes.put_batch(connection, call.batch, len(call.submissions), now)
                 places.update((new.id, index) for index, new in enumerate(call.submissions))

@@ -55,7 +55,7 @@ from weft.journal.contract import (
 )
 from weft.journal.data_folder import DataFolder
 from weft.journal.held import ActiveRows, Held
-from weft.journal.memory import accepted_claim, new_execution
+from weft.journal.memory import accepted_claim, admit
 from weft.journal.plans import PlanCache
 from weft.journal.sqlite_schema import open_for_reading, open_for_writing
 from weft.journal.sqlite_threads import Reader, Writer
@@ -219,7 +219,7 @@ class SqliteJournal:
         now = self._now()
         held = self._hold(connection, {submission.id: () for submission in submissions})
         ledger = self._ledger(connection, held, now)
-        admitted = [ledger.admit(new_execution(submission, batch)) for submission in submissions]
+        admitted = [admit(submission, ledger, batch) for submission in submissions]
         numbers = {id_: number for number, id_ in enumerate(ledger.changes.executions, self._next_number)}
         self._next_number += len(numbers)
         documents = {submission.plan.digest: submission.document for submission in submissions}

@@ -15,15 +15,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.core.decide import decide
-from weft.core.decision import DispatchNode
-from weft.core.definition import Delivery
-from weft.core.event import ExecutionStarted, NodeCompleted
+from weft.core.event import NodeCompleted
 from weft.core.ledger import Verdict
 from weft.core.plan import EARLY_RULES
 from weft.core.state import ExecutionState
-from weft.core.view import NodeView
-from weft.orchestrator.dispatch import is_large, make_task
+from weft.orchestrator.dispatch import plain_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,23 +96,15 @@ def foresee(standings: Iterable[Standing], orchestrator: Orchestrator) -> list[t
         execution, plan = standing.execution, standing.plan
         if standing.verdict is not Verdict.ACCEPTED or execution is None or plan is None:
             continue
-        if not _is_foreseen(execution, plan):
-            continue
-        if isinstance(standing.event, ExecutionStarted):
-            orchestrator.known.learn(execution, plan)
-            parent = None
-        elif execution.is_terminal:
+        if execution.is_terminal:
             orchestrator.known.forget(execution.id)
-            continue
-        elif isinstance(standing.event, NodeCompleted):
+        elif isinstance(standing.event, NodeCompleted) and _is_foreseen(execution, plan):
             (parent,) = standing.rows
             orchestrator.known.learn(execution, plan)
             orchestrator.known.add(execution.id, parent)
-        else:
-            continue
-        if execution.state is ExecutionState.RUNNING:
-            names = plan.graph.roots if parent is None else plan.graph.dependents.get(parent.node_id, ())
-            for name in names:
+            if execution.state is not ExecutionState.RUNNING:
+                continue
+            for name in plan.graph.dependents[parent.node_id]:
                 if (execution.id, name) not in ahead:
                     task = _task(execution, plan, name, parent, orchestrator)
                     if task is not None:
@@ -135,34 +123,16 @@ def _task(
     execution: ExecutionRow,
     plan: Plan,
     name: str,
-    parent: NodeRow | None,
+    parent: NodeRow,
     orchestrator: Orchestrator,
 ) -> Task | None:
     """Make the task of a node that is ready by the rows at hand; None: it is not, or takes more than that."""
-    ports, payloads = orchestrator.ports, orchestrator.payloads
     node, wanted = plan.nodes[name], plan.wanted[name]
-    if (
-        node.delivery is Delivery.AT_MOST_ONCE
-        or node.cache_ttl_seconds is not None
-        or (node.resource_tag is not None and ports.limits.limited(node.resource_tag))
-    ):
-        return None
-    rows: Mapping[str, NodeRow] = _NO_ROWS if parent is None else {parent.node_id: parent}
+    rows: Mapping[str, NodeRow] = {parent.node_id: parent}
     if len(wanted) > len(rows):
         known = orchestrator.known.get(execution.id)
         rows = _NO_ROWS if known is None else known.rows
         # What a node of an early rule sees was fixed in the store when it became free, and need not be all.
         if node.trigger_rule in EARLY_RULES or not all(other in rows for other in wanted):
             return None
-    seen = {other: rows[other] for other in plan.needs[name]}
-    if any(row.blob is not None for row in seen.values()):
-        return None
-    decision = decide(
-        NodeView(execution, plan, node, tuple([rows[other] for other in plan.graph.parents[name]]), seen),
-        decode=payloads.decode,
-        value_of=payloads.value_of,
-        max_bytes=ports.bounds.max_payload_bytes,
-    )
-    if not isinstance(decision, DispatchNode) or is_large(decision, ports):
-        return None
-    return make_task(execution, plan, decision, ports)
+    return plain_task(execution, plan, name, rows, orchestrator.ports, orchestrator.payloads)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.event import Event, ExecutionStarted, NodeCompleted
+from weft.core.event import Event, NodeCompleted
 from weft.core.judge import judge
 from weft.core.seal import fits
 from weft.core.task import Wake
 from weft.errors import JournalError, StoreError
-from weft.orchestrator.advance import advance, record
+from weft.orchestrator.advance import advance, advance_free, record
 from weft.orchestrator.incarnation import without_orphans
 from weft.orchestrator.inhand import with_running
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.core.seal import Seal
     from weft.core.task import Result
     from weft.orchestrator.service import Orchestrator
-    from weft.transport.contract import Message, MessageDelivery
+    from weft.transport.contract import MessageDelivery
 
 # So many times a batch may be in hand: what came behind a wide execution's messages is seen among them.
 _READ_AHEAD = 4
@@ -63,8 +63,18 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
     """Take messages all the way. Acknowledged last: until then a crash means that they come again."""
     if not deliveries:
         return
-    current = await without_orphans(deliveries, orchestrator.ports)
-    await advance(await _judge([delivery.message for delivery in current], orchestrator), orchestrator)
+    woken: dict[str, None] = {}
+    results: list[Result] = []
+    for delivery in await without_orphans(deliveries, orchestrator.ports):
+        if isinstance(delivery.message, Wake):
+            woken[delivery.message.execution_id] = None
+        else:
+            results.append(delivery.message)
+    await advance(await _judge(results, orchestrator), orchestrator)
+    if woken:
+        await advance_free(list(woken), orchestrator)
+        # Perhaps of a new execution, with a deadline that the sweep does not know of.
+        orchestrator.ports.timers_changed()
     await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
 
 
@@ -119,28 +129,24 @@ def _is_sealed(result: Result, seal: Seal | None) -> bool:
     return fits(result.seal, expected)
 
 
-async def _judge(messages: Sequence[Message], orchestrator: Orchestrator) -> list[Event]:
-    """Make events of messages; a message that names nothing that exists is put aside."""
+async def _judge(results: Sequence[Result], orchestrator: Orchestrator) -> list[Event]:
+    """Return the events of results; a result that names nothing that exists is put aside."""
     ports, cascades = orchestrator.ports, orchestrator.cascades
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
-    for message in messages:
-        if message.digest not in plans:
-            # For a hint too: recording it wants the plan, and would compile it while everybody waits.
-            plans[message.digest] = await ports.journal.plan(message.digest)
-        if isinstance(message, Wake):
-            events.append(ExecutionStarted(execution_id=message.execution_id, generation=message.generation))
-            continue
-        plan = plans[message.digest]
-        if plan is None or message.node_id not in plan.nodes or not _is_sealed(message, ports.seal):
-            orchestrator.quarantine(message)
+    for result in results:
+        if result.digest not in plans:
+            plans[result.digest] = await ports.journal.plan(result.digest)
+        plan = plans[result.digest]
+        if plan is None or result.node_id not in plan.nodes or not _is_sealed(result, ports.seal):
+            orchestrator.quarantine(result)
             continue
         event = judge(
-            message,
+            result,
             plan,
             draw=ports.draw(),
             max_deliveries=ports.max_deliveries,
-            settled=cascades.known(message.execution_id, message.generation),
+            settled=cascades.known(result.execution_id, result.generation),
         )
         if not isinstance(event, NodeCompleted):
             event = await with_running(event, plan, ports)

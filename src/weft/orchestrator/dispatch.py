@@ -19,10 +19,11 @@ from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow
+    from weft.core.row import ExecutionRow, NodeRow
+    from weft.orchestrator.payloads import Payloads
     from weft.orchestrator.service import Orchestrator
     from weft.ports import Ports
     from weft.store.contract import FreeNode
@@ -217,6 +218,42 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
             # Without a place it would hold a token that another could use: it stands in line again later.
             ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
             await ports.limits.leave(task.resource_tag, ticket)
+
+
+def plain_task(
+    execution: ExecutionRow,
+    plan: Plan,
+    name: str,
+    rows: Mapping[str, NodeRow],
+    ports: Ports,
+    payloads: Payloads,
+) -> Task | None:
+    """Return the first task of a node whose visible nodes settled as ``rows`` say.
+
+    None where more than a task follows: a skip or a failure, a commit before the task (``at_most_once``), a
+    look into the cache, a token of a resource tag, a blob. That node is dispatched once the store lists it
+    as free.
+    """
+    node = plan.nodes[name]
+    if (
+        node.delivery is Delivery.AT_MOST_ONCE
+        or node.cache_ttl_seconds is not None
+        or (node.resource_tag is not None and ports.limits.limited(node.resource_tag))
+    ):
+        return None
+    seen = {other: rows[other] for other in plan.needs[name]}
+    if any(row.blob is not None for row in seen.values()):
+        return None
+    parents = tuple([rows[other] for other in plan.graph.parents[name]])
+    decision = decide(
+        NodeView(execution, plan, node, parents, seen),
+        decode=payloads.decode,
+        value_of=payloads.value_of,
+        max_bytes=ports.bounds.max_payload_bytes,
+    )
+    if not isinstance(decision, DispatchNode) or is_large(decision, ports):
+        return None
+    return make_task(execution, plan, decision, ports)
 
 
 def is_large(decision: DispatchNode, ports: Ports) -> bool:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.event import ExecutionStarted
+from weft.core.ledger import Standing, Verdict
 from weft.core.partition import partition_of
 from weft.core.payload import decode, encode, find_fault, pointer
 from weft.core.row import History
@@ -17,6 +19,9 @@ from weft.core.task import Wake
 from weft.core.validation import check_input
 from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem, StoreError
 from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, Submission
+from weft.orchestrator.dispatch import plain_task, queue
+from weft.orchestrator.payloads import Payloads
+from weft.store.contract import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
+    from weft.core.task import Task
     from weft.journal.contract import Claim, NewBatch
     from weft.ports import Ports
 
@@ -32,6 +38,9 @@ log = logging.getLogger("weft.orchestrator")
 
 # So many executions are put into the store before others have a turn on the loop.
 _INSTALLED_AT_ONCE = 500
+# Of one execution, so many roots are sent with its submit: a wide one is dispatched by an orchestrator, whose
+# batches leave room for others.
+_SENT_AT_ONCE = 100
 # Greater numbers are no versions of anything, and no integers of a database.
 _MAX_VERSION = 2**62
 # Of all inputs of a batch, so many problems are told.
@@ -131,6 +140,8 @@ async def submit(
     if ports.partitions > 1:
         submissions = [replace(one, partition=partition_of(one.id, ports.partitions)) for one in submissions]
     token = await _token(ports)
+    if token is not None:
+        submissions = [replace(one, starts=True) for one in submissions]
     began_at = ports.clock.now()
     rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
     ports.committed(len(rows), ports.clock.now() - began_at)
@@ -138,10 +149,11 @@ async def submit(
         if start:
             await asyncio.sleep(0)
         part = rows[start : start + _INSTALLED_AT_ONCE]
+        plans = [submission.plan for submission in submissions[start : start + _INSTALLED_AT_ONCE]]
+        # Those who listen hear of the start before they hear of the first nodes.
+        _announce(part, plans, ports)
         if token is not None:
-            plans = [submission.plan for submission in submissions[start : start + _INSTALLED_AT_ONCE]]
             token = await _install(part, plans, token, ports)
-        _tell(part, ports)
     return rows
 
 
@@ -156,27 +168,59 @@ async def _token(ports: Ports) -> str | None:
 async def _install(
     rows: Sequence[ExecutionRow], plans: Sequence[Plan], token: str, ports: Ports
 ) -> str | None:
-    """Put new executions into the store; give the token, or None where it cannot be reached any more.
+    """Put new executions into the store and send their first tasks; return the token.
 
-    They are accepted: the commit alone counts. What the store does not hear of now, the sweep tells it later.
+    None where the store is away. The executions are accepted all the same, for the commit alone counts: the
+    sweep tells the store later.
     """
+    snapshots = [Snapshot(row, plan, ()) for row, plan in zip(rows, plans, strict=True)]
     try:
-        snapshots = [Snapshot(row, plan, ()) for row, plan in zip(rows, plans, strict=True)]
         await ports.store.install(snapshots, token=token, fresh=True)
-        await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in rows])
+        await _send_first(snapshots, ports)
     except StoreError as error:
         log.warning("store.unavailable", extra={"error": str(error)})
         return None
     return token
 
 
-def _tell(rows: Sequence[ExecutionRow], ports: Ports) -> None:
-    if ports.feed is None:
-        return
-    created = [
-        History(seq=1, at=row.created_at, type="execution.created", execution=row.id, generation=1)
-        for row in rows
-        if ports.feed.wanted(row.id)
-    ]
-    if created:
-        ports.feed.tell(created, namespace=rows[0].namespace)
+async def _send_first(started: Sequence[Snapshot], ports: Ports) -> None:
+    """Send the tasks of the roots; wake an orchestrator for each execution of which more is to be done now.
+
+    That is a root that takes more than a task, a root without a concurrency slot, and a deadline: an
+    orchestrator's sweep may have planned to look later than that.
+    """
+    payloads = Payloads()
+    tasks: list[tuple[Task, int]] = []
+    woken: dict[str, Wake] = {}
+    for snapshot in started:
+        row, plan = snapshot.execution, snapshot.plan
+        roots = plan.graph.roots
+        ready = [
+            task
+            for name in roots[:_SENT_AT_ONCE]
+            if (task := plain_task(row, plan, name, {}, ports, payloads)) is not None
+        ]
+        tasks += [(task, row.epoch) for task in ready]
+        if len(ready) < len(roots) or row.deadline_at is not None:
+            woken[row.id] = Wake(row.id, row.generation, row.digest)
+    if tasks:
+        for (task, _), answer in zip(tasks, await queue(tasks, ports), strict=True):
+            if answer is not Answer.YES:
+                woken[task.execution_id] = Wake(task.execution_id, task.generation, task.digest)
+    if woken:
+        await ports.transport.publish(list(woken.values()))
+
+
+def _announce(rows: Sequence[ExecutionRow], plans: Sequence[Plan], ports: Ports) -> None:
+    """Tell those who listen that executions were created, and which of them were started."""
+    standings = []
+    for row, plan in zip(rows, plans, strict=True):
+        created = History(
+            seq=1, at=row.created_at, type="execution.created", execution=row.id, generation=row.generation
+        )
+        history = [created]
+        if row.started_at is not None:
+            history.append(replace(created, seq=2, type="execution.started", state=row.state))
+        event = ExecutionStarted(execution_id=row.id, generation=row.generation)
+        standings.append(Standing(event, Verdict.ACCEPTED, row, plan, (), tuple(history)))
+    ports.announce(standings)

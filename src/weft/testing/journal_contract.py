@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from weft.clock import VirtualClock
 from weft.core.definition import Delivery
@@ -134,6 +135,29 @@ class JournalContract(
         assert await journal.nodes("e") == {}
         (created,) = await journal.events("e")
         assert (created.seq, created.type, created.execution) == (1, "execution.created", "e")
+
+    async def test_an_execution_that_starts_with_its_submit_runs_after_one_commit(
+        self, journal: Journal, clock: VirtualClock
+    ) -> None:
+        new = [
+            replace(submission("timed", node("a"), timeout_seconds=60), starts=True),
+            replace(submission("labelled", node("a"), labels={"team": "blue"}), starts=True),
+            submission("later", node("a")),
+        ]
+        given = await journal.submit(new)
+        rows = [await journal.execution(each.id) for each in new]
+        assert rows == list(given)
+        timed, labelled, later = given
+        assert (timed.state, timed.seq, timed.started_at) == (ExecutionState.RUNNING, 2, clock.now())
+        assert timed.deadline_at == clock.now() + micros(60)
+        assert (labelled.state, labelled.seq, labelled.deadline_at) == (ExecutionState.RUNNING, 2, None)
+        assert (later.state, later.seq, later.started_at) == (ExecutionState.PENDING, 1, None)
+        history = await journal.events("timed")
+        assert [(event.seq, event.type, event.at, event.state) for event in history] == [
+            (1, "execution.created", clock.now(), None),
+            (2, "execution.started", clock.now(), "RUNNING"),
+        ]
+        assert [event.type for event in await journal.events("later")] == ["execution.created"]
 
     async def test_a_submission_that_comes_again_changes_nothing(self, journal: Journal) -> None:
         run = await Recording.start(journal, node("a"), node("b"))

@@ -59,7 +59,6 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
         "journal.execution",
         "journal.rebuild",
         "store.install",
-        "transport.publish",
     ),
     "worker": (
         "transport.fetch",
@@ -76,7 +75,9 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
         "store.token",
         "journal.submit",
         "store.install",
+        "store.queue",
         "transport.publish",
+        "store.look",
         "store.running",
         "journal.record",
         "store.close",
@@ -87,9 +88,9 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
     ),
 }
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
-# an execution that ended while it was to be rebuilt.
+# an execution that ended while it was to be rebuilt, one that was accepted while the store was away.
 _RARE_STEPS: dict[str, tuple[str, ...]] = {
-    "sweeper": ("journal.blobs", "limits.leave", "store.close"),
+    "sweeper": ("journal.blobs", "limits.leave", "store.close", "transport.publish"),
     "worker": ("limits.join", "store.line", "transport.publish"),
     "api": ("journal.rebuild",),
 }

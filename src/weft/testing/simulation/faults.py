@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from weft.core.time import micros
-from weft.errors import JournalError, OutcomeUnknownError
+from weft.errors import JournalError, OutcomeUnknownError, StoreError
 from weft.store.contract import Answer, Due
 from weft.store.memory import LIMBO, LINED, QUEUED, MemoryStore
 from weft.testing.simulation.scheduler import Step
@@ -35,6 +35,10 @@ _COMMITS = frozenset({"submit", "record", "rebuild"})
 
 class PortError(Exception):
     """The store, the transport or the limits did not answer."""
+
+
+class AwayError(PortError, StoreError):
+    """The same for an API process, as the real ports say it: a submit goes on without the store."""
 
 
 class Faulty:
@@ -86,18 +90,19 @@ class Faulty:
         step = f"{self._name}.{method}"
         before, after = Step(f"{step}:before"), Step(f"{step}:after")
         chance = world.amounts["port_error"] * (_FAVOURITE if step == world.favourite_error else 1)
+        error = AwayError if actor.kind == "api" else PortError
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             await before
             draw = world.draw_fault() if chance else 1.0
             if draw < chance / 2:
                 world.fault(f"error before {step}")
-                raise PortError(f"{step} did not happen")
+                raise error(f"{step} did not happen")
             result = await getattr(target, method)(*args, **kwargs)
             world.watch(actor, step, args, kwargs, result)
             if draw < chance:
                 world.fault(f"error after {step}")
-                raise PortError(f"the answer of {step} was lost")
+                raise error(f"the answer of {step} was lost")
             await after
             return result
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from weft.core.definition import Node
     from weft.core.ledger import Standing
-    from weft.core.row import History
+    from weft.core.row import History, NodeRow
 
 log = logging.getLogger("weft.loop")
 
@@ -330,26 +330,25 @@ class Metrics(Collector):
     def hear(self, standings: Sequence[Standing]) -> None:
         """Count what was recorded, a batch at a time."""
         for standing in standings:
-            for event in standing.history:
-                if event.type == "node.completed":
-                    self._completed(event, standing)
-                else:
-                    self._other(event, standing)
+            row = standing.completed_row
+            if row is not None:
+                self._completed(row, standing)
+            for event in standing.events:
+                self._other(event, standing)
 
-    def _completed(self, event: History, standing: Standing) -> None:
+    def _completed(self, row: NodeRow, standing: Standing) -> None:
         assert standing.plan is not None
-        assert event.node is not None
-        node = standing.plan.nodes[event.node]
+        node = standing.plan.nodes[row.node_id]
         lane = self._lanes.get((node.handler, node.queue)) or self._lane(node)
         self._settled[lane.settled] += 1
-        if not event.attempt:
+        if row.cached:
             self._count(CACHE_HITS, lane.handler)
             return
         self._attempts[lane.completed] += 1
-        started_at = event.started_at
-        if started_at is not None and event.finished_at is not None and event.queued_at is not None:
-            lane.durations.add((event.finished_at - started_at) / MICROSECONDS)
-            lane.waits.add((started_at - event.queued_at) / MICROSECONDS)
+        started_at = row.started_at
+        if started_at is not None and row.finished_at is not None and row.queued_at is not None:
+            lane.durations.add((row.finished_at - started_at) / MICROSECONDS)
+            lane.waits.add((started_at - row.queued_at) / MICROSECONDS)
         if node.handler == _LLM_HANDLER and isinstance(standing.event, NodeCompleted):
             self._count_tokens(standing.event.output)
 

@@ -15,7 +15,8 @@ from tests.walks.stage import Stage, echo, fails, node
 
 from weft.core.event import NodeCompleted
 from weft.core.ledger import Standing, Verdict
-from weft.core.row import History
+from weft.core.row import NodeRow
+from weft.core.state import NodeState
 from weft.core.validation import check
 from weft.handlers.contract import Handler, HandlerKind
 from weft.handlers.registry import Registry
@@ -249,9 +250,9 @@ async def test_commits_are_measured(play: Play) -> None:
     await play.store(echo("a"))
     await play.ended(await play.start())
     found = await counted(play)
-    # The submission, the start, and the one node.
-    assert found["weft_journal_commit_events_count",] == 3
-    assert found["weft_journal_commit_duration_seconds_count",] == 3
+    # The submission, which starts the execution, and the one node.
+    assert found["weft_journal_commit_events_count",] == 2
+    assert found["weft_journal_commit_duration_seconds_count",] == 2
     assert found["weft_journal_commit_duration_seconds_sum",] > 0
 
 
@@ -307,8 +308,8 @@ def completed(plan: Plan, *, output: bytes = b"1") -> Standing:
     event = NodeCompleted(
         execution_id="x", node_id=node_id, output=output, output_bytes=len(output), **common
     )
-    told = History(seq=3, at=4_000_000, type="node.completed", execution="x", node=node_id, **common)
-    return Standing(event, Verdict.ACCEPTED, None, plan, (), (told,))
+    row = NodeRow(node_id=node_id, state=NodeState.COMPLETED, seq=3, recorded_at=4_000_000, **common)
+    return Standing(event, Verdict.ACCEPTED, None, plan, (row,))
 
 
 def plan_of(handler: str, **fields: Any) -> Plan:

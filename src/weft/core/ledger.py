@@ -86,8 +86,28 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     execution: ExecutionRow | None = None
     plan: Plan | None = None
     rows: tuple[NodeRow, ...] = ()
-    # What recording it added to the execution's history, in order.
-    history: tuple[History, ...] = ()
+    # What recording it added to the execution's history, but for a completion that its row stands for.
+    events: tuple[History, ...] = ()
+
+    @property
+    def completed_row(self) -> NodeRow | None:
+        """The row of the node that the event completed."""
+        if self.verdict is Verdict.ACCEPTED and isinstance(self.event, NodeCompleted | NodeCached):
+            return self.rows[0]
+        return None
+
+    @property
+    def history(self) -> tuple[History, ...]:
+        """All that recording the event added to the execution's history, in order.
+
+        A completion is derived here, for those who listen: most completions have no listener.
+        """
+        row = self.completed_row
+        if row is None or row.recorded_at is None:
+            return self.events
+        assert self.execution is not None
+        completion = completion_event(self.execution.id, row, digest_of(row.output))
+        return tuple(sorted((completion, *self.events), key=lambda event: event.seq))
 
 
 class Changes:
@@ -146,7 +166,7 @@ class Ledger:
         self._new_id = new_id
         self._max_payload_bytes = max_payload_bytes
         self._now = now
-        # Every event of this batch, with and without a row of its own, in the order of commit.
+        # The events of this batch in the order of commit, but for completions that their rows stand for.
         self._history: list[History] = []
 
     # -- admission ---------------------------------------------------------------------------------
@@ -306,7 +326,7 @@ class Ledger:
             seq=seq,
             recorded_at=self._now,
         )
-        done = self._tell_completion(execution, done)
+        done = self._with_event(execution, done)
         self._put(execution, row, done)
         execution.unsettled -= 1
         if event.cache_key is not None:
@@ -345,7 +365,7 @@ class Ledger:
             seq=seq,
             recorded_at=self._now,
         )
-        done = self._tell_completion(execution, done)
+        done = self._with_event(execution, done)
         self._put(execution, row, done)
         execution.unsettled -= 1
         self._mark_handled(event.node_id, execution, plan)
@@ -896,15 +916,15 @@ class Ledger:
         self.changes.events.append(event)
         return execution.seq
 
-    def _tell_completion(self, execution: ExecutionRow, row: NodeRow) -> NodeRow:
-        """Add a completion to the history; return its row, which stands for the event if it can.
+    def _with_event(self, execution: ExecutionRow, row: NodeRow) -> NodeRow:
+        """Return a completed row, which stands for its event if it can.
 
         A column of text does not take every name of a worker. Then the event gets a row of its own.
         """
-        event = completion_event(execution.id, row, digest_of(row.output))
-        self._history.append(event)
         if row.worker is None or row.worker.isprintable():
             return row
+        event = completion_event(execution.id, row, digest_of(row.output))
+        self._history.append(event)
         self.changes.events.append(event)
         return replace(row, recorded_at=None)
 

@@ -9,19 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from weft.core.plan import compile_plan
-from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.orchestrator import advance
-from weft.orchestrator.ahead import Known
 from weft.orchestrator.dispatch import dispatch
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.plan import Plan
     from weft.core.task import Task
 
 
@@ -69,10 +66,6 @@ async def run(
         monkeypatch.setattr(ports.store, "queue", told)
         execution_id = await engine.submit(compile_plan(document), document=document, input={"n": 7})
         assert (await engine.wait(execution_id)).state is ExecutionState.COMPLETED
-        # Nothing more is remembered of what is over.
-        async with asyncio.timeout(5):
-            while engine.orchestrator.known.get(execution_id) is not None:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
     monkeypatch.undo()
     made = [
         replace(
@@ -121,90 +114,14 @@ async def test_a_join_whose_parents_come_at_once_is_sent_once(monkeypatch: pytes
     assert [task.node_id for task in tasks] == [*"abcdef", "last"]
 
 
-def make_row(execution_id: str, **fields: Any) -> ExecutionRow:
-    row = ExecutionRow(
-        id=execution_id,
-        namespace="default",
-        workflow=None,
-        version=None,
-        digest="",
-        state=ExecutionState.RUNNING,
-        generation=1,
-        epoch=1,
-        total=3,
-        unsettled=3,
-        seq=1,
-        input=b"",
-        created_at=0,
-    )
-    return replace(row, **fields)
-
-
-JOIN = compile_plan({"nodes": [node("a"), node("b"), node("c", "a", "b")]})
-LINE = compile_plan({"nodes": [node("a"), node("b", "a")]})
-
-
-def learn(
-    known: Known, execution_id: str, *names: str, plan: Plan = JOIN, output: bytes = b"1", **fields: Any
-) -> None:
-    known.learn(make_row(execution_id, **fields), plan)
-    for name in names:
-        known.add(execution_id, NodeRow(node_id=name, output=output))
-
-
-def rows_of(known: Known, execution_id: str) -> set[str] | None:
-    found = known.get(execution_id)
-    return None if found is None else set(found.rows)
-
-
-def test_only_what_somebody_may_ask_for_is_remembered() -> None:
-    known = Known()
-    learn(known, "x1", "a", "b")
-    assert rows_of(known, "x1") == {"a", "b"}
-    learn(known, "x2", "a", plan=LINE)
-    assert rows_of(known, "x2") is None
-    learn(known, "x4", "a", output=b" " * 2000)
-    assert rows_of(known, "x4") == set()
-    known.forget("x1")
-    known.forget("x1")
-    assert rows_of(known, "x1") is None
-    known.add("x1", NodeRow(node_id="a"))
-    assert rows_of(known, "x1") is None
-
-
-def test_of_what_is_remembered_there_is_only_so_much() -> None:
-    known = Known(most_rows=6)
-    for execution_id in ("x1", "x2"):
-        learn(known, execution_id, "a", "b", "b")
-    assert rows_of(known, "x1") == {"a", "b"}
-    learn(known, "x3", "a")
-    assert [rows_of(known, name) for name in ("x1", "x2", "x3")] == [None, {"a", "b"}, {"a"}]
-    known.forget("x2")
-    learn(known, "x4", "a", "b")
-    assert [rows_of(known, name) for name in ("x3", "x4")] == [{"a"}, {"a", "b"}]
-
-
-def test_what_an_epoch_has_left_behind_is_forgotten() -> None:
-    known = Known()
-    learn(known, "x1", "a")
-    learn(known, "x1", "b")
-    assert rows_of(known, "x1") == {"a", "b"}
-    learn(known, "x1", epoch=2)
-    assert rows_of(known, "x1") == set()
-    found = known.get("x1")
-    assert found is not None
-    assert found.epoch == 2
-
-
 @pytest.mark.parametrize(
     "nodes",
     [
         [*CHAIN, node("last", "c", delivery="at_most_once")],
         [*CHAIN, node("last", "c", cache={"ttl_seconds": 60})],
         [*CHAIN, node("last", "a", "c", trigger_rule="one_success")],
-        [node("large", config="x" * 2000), node("b", "large"), node("last", "large", "b")],
     ],
-    ids=["at most once", "cached", "an early rule", "a large row"],
+    ids=["at most once", "cached", "an early rule"],
 )
 async def test_what_takes_more_than_the_rows_at_hand_is_left_until_it_is_free(
     monkeypatch: pytest.MonkeyPatch, nodes: Sequence[dict[str, Any]]

@@ -88,6 +88,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     rows: tuple[NodeRow, ...] = ()
     # What recording it added to the execution's history, but for a completion that its row stands for.
     events: tuple[History, ...] = ()
+    # Rows of the execution that the journal keeps in memory; empty where it keeps none, or only parts.
+    kept: Mapping[str, NodeRow] = {}
 
     @property
     def completed_row(self) -> NodeRow | None:
@@ -141,8 +143,9 @@ class Ledger:
     """Records events against the rows at hand and gathers the changes.
 
     ``executions`` and ``nodes`` are what the adapter has loaded (every row of an execution, or at
-    least those the events name); they are read, never written. An adapter that loads rows without their
-    outputs gives ``load_digest``, for the event that is kept of an overwritten row.
+    least those the events name); they are read, never written. ``keeps``: the adapter keeps whole rows in
+    memory and adds those of this commit. An adapter that loads rows without their outputs gives
+    ``load_digest``, for the event that is kept of an overwritten row.
     """
 
     def __init__(
@@ -156,6 +159,7 @@ class Ledger:
         max_payload_bytes: int,
         now: int,
         load_digest: LoadDigest | None = None,
+        keeps: bool = False,
     ) -> None:
         self.changes = Changes()
         self._executions = executions
@@ -163,6 +167,7 @@ class Ledger:
         self._plan_of = plan_of
         self._load_blob = load_blob
         self._load_digest = load_digest
+        self._keeps = keeps
         self._new_id = new_id
         self._max_payload_bytes = max_payload_bytes
         self._now = now
@@ -277,7 +282,8 @@ class Ledger:
             case _:
                 assert_never(event)
         self._finish_if_settled(execution, plan)
-        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, tuple(self._history[start:]))
+        kept = self._nodes.get(execution.id, _NO_ROWS) if self._keeps else _NO_ROWS
+        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, tuple(self._history[start:]), kept)
 
     def _fence(
         self,

@@ -120,6 +120,7 @@ class MemoryJournal(MemoryWorkflows):
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=self._now(),
+            keeps=True,
         )
 
     def _refuse_taken(self, claim: Claim | None) -> None:

@@ -180,6 +180,7 @@ class QuickRecorder:
             load_blob=_not_read,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
+            keeps=True,
             now=self._time_behind(seen.execution for seen in kept.values()),
         )
         try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
-from weft.orchestrator.ahead import Known
 from weft.orchestrator.cascades import Cascades
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
 from weft.orchestrator.halt import observe_stop
@@ -68,7 +67,6 @@ class Orchestrator:
         self._retention_seconds = retention_seconds
         self.payloads = Payloads()
         self.cascades = Cascades()
-        self.known = Known()
         # Batches that were read while the journal was away.
         self.unfinished: list[Sequence[MessageDelivery]] = []
         # Messages that were read and not taken up yet, and the turn to read more.
@@ -87,7 +85,6 @@ class Orchestrator:
 
     def forget(self) -> None:
         """Drop what is remembered of the journal's rows: the database has lost commits."""
-        self.known = Known()
         self.cascades = Cascades()
         self.nudge()
 

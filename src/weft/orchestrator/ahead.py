@@ -3,7 +3,7 @@
 A node is decided as soon as all rows are recorded that it sees: what the store would give for it is known.
 The last row that a join sees is recorded now, and the journal mostly keeps the others in memory. So the task
 goes to the store in one call with the row, and the store moves it if the node is free by then. Where the node
-is not free (paused, another attempt, another incarnation of the store, a row not merged yet) the store refuses
+is not free (paused, another attempt, another incarnation, a row not merged yet) the store refuses
 the task, as it does every task, and the node is dispatched when it comes as free. Nothing rests on this but
 time: it saves a round trip between a node's end and the next one's start.
 """

@@ -9,6 +9,8 @@ rebuilt from the journal. What every store promises:
   left", never "nothing to do". UNKNOWN leads to a rebuild.
 - Fan-in is a *set* of awaited parents, places are a *set* of node ids: a doubled message changes neither.
 - Time is the store's own: leases and timers are compared with it, not with a caller's clock.
+- A lease expires only if its worker could have renewed it: after a gap without sweeps (the store refused
+  writes, or the process was suspended) no lease expires for the length of a lease.
 - It guards and counts. It never decides, and never looks into a payload.
 
 A node in the store is one of::
@@ -70,6 +72,8 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
 
 # The mark of an execution that was installed once and closed stays for longer than this.
 FIRST_INSTALL_SECONDS = 30.0
+# How often a worker renews a lease while it lasts, with the default settings.
+RENEWALS_PER_LEASE = 3
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -211,7 +215,8 @@ class StateStore(Protocol):
     async def unchanged(self, since: int) -> Mapping[str, int]:
         """List the executions in the store of which nothing was merged since then, with when it last was.
 
-        That is the time of the journal's last change that the store was told of.
+        That is the time of the journal's last change that the store was told of. An execution that a store
+        has lost alone, except for its name, is listed with the time of the change that it was installed with.
         """
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
@@ -263,7 +268,12 @@ class StateStore(Protocol):
         """Let leases run out now: the worker stops before the handler has ended."""
 
     async def due(self, *, idle_seconds: float) -> Due:
-        """Fire the timers that are due, and list what has waited too long: nothing listed is changed."""
+        """Fire the timers that are due, and list what has waited too long: nothing listed is changed.
+
+        If the last call was longer ago than a third of a lease and ``idle_seconds``, the pause between two
+        sweeps, no lease expires for the length of a lease, and no task is sent again: workers may have been
+        unable to renew their leases.
+        """
 
     async def running(self, execution_id: str) -> dict[str, Running]:
         """List the attempts in hand, by node: for the history of an execution that is being stopped."""

@@ -18,6 +18,7 @@ from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros
 from weft.store.contract import (
     FIRST_INSTALL_SECONDS,
+    RENEWALS_PER_LEASE,
     Answer,
     Applied,
     Due,
@@ -187,6 +188,9 @@ class MemoryStore:
         # Unsettled nodes of all executions, by their rows.
         self._unsettled = 0
         self._workers: dict[str, WorkerSight] = {}
+        # The time of the last sweep (None: there was none), and the time before which no lease expires.
+        self._swept_at: int | None = None
+        self._grace_until = 0
 
     # -- life of an execution ----------------------------------------------------------------------
 
@@ -656,7 +660,9 @@ class MemoryStore:
 
     async def due(self, *, idle_seconds: float) -> Due:
         now = self._now()
-        idle_since = now - micros(idle_seconds)
+        idle = micros(idle_seconds)
+        idle_since = now - idle
+        self._note_sweep(now, idle)
         woken: dict[tuple[str, int], None] = {}
         deadlines: dict[tuple[str, int], None] = {}
         timers = self._timers
@@ -680,7 +686,8 @@ class MemoryStore:
             if since <= idle_since:
                 woken[execution_id, self._executions[execution_id].row.generation] = None
         expired = []
-        for (execution_id, node_id), node in list(self._leases.items()):
+        leases = [] if now < self._grace_until else list(self._leases.items())
+        for (execution_id, node_id), node in leases:
             if node.lease_until > now:
                 continue
             if node.phase in (QUEUED, LINED):
@@ -694,10 +701,17 @@ class MemoryStore:
                 expired.append(self._expired(execution_id, node_id, node))
         return Due(list(woken), expired, list(deadlines), self._next_at(now))
 
+    def _note_sweep(self, now: int, idle: int) -> None:
+        """Begin the grace of a lease if nobody has swept for longer than ``due`` allows."""
+        gap = 0 if self._swept_at is None else now - self._swept_at
+        if gap > self._lease // RENEWALS_PER_LEASE + idle:
+            self._grace_until = now + self._lease
+        self._swept_at = now
+
     def _next_at(self, now: int) -> int | None:
-        leases = min((node.lease_until for node in self._leases.values()), default=None)
-        timer = self._timers[0][0] if self._timers else None
-        times = [at for at in (leases, timer) if at is not None]
+        times = [max(node.lease_until, self._grace_until) for node in self._leases.values()]
+        if self._timers:
+            times.append(self._timers[0][0])
         return max(min(times), now) if times else None
 
     def _expired(self, execution_id: str, node_id: str, node: _Node) -> Expired:

@@ -12,7 +12,7 @@ from weft.core.time import micros
 from weft.errors import StoreError
 from weft.redis.script import load_script
 from weft.redis.waiting import all_that_answer
-from weft.store.contract import Due, Expired
+from weft.store.contract import RENEWALS_PER_LEASE, Due, Expired
 from weft.store.redis_calls import MOST_ITEMS, Argument, Call, partition_keys
 from weft.store.redis_places import Places, checked
 from weft.store.redis_poison import contained
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # What one look lists of each kind, and how often it goes on where that was not all.
 _MOST_DUE = 1000
 _MOST_LOOKS = 10
-# How often a worker renews a lease while it lasts, with the default settings.
-_BEATS_OF_A_LEASE = 3
 
 _TIMED, _DUE = load_script("weft.store", "timed"), load_script("weft.store", "due", after=("state",))
 
@@ -76,7 +74,7 @@ class DueLooks:
         partition = keys.partition
         # A third of a lease is how long workers may be refused without a loss: they renew it three times. The
         # pause between two sweeps counts as refusal only if this process saw one.
-        longest_gap = self._lease // _BEATS_OF_A_LEASE + (0 if partition in self._failed else idle)
+        longest_gap = self._lease // RENEWALS_PER_LEASE + (0 if partition in self._failed else idle)
         passed_leases, passed_free = 0, self._passed_over.get(partition, 0)
         for look in range(_MOST_LOOKS):
             now, timers, leases, free, grace_until, *nexts = await self._redis.script(

@@ -1060,6 +1060,29 @@ class StoreContract:
         await walk.advance(await walk.failed("a", retryable=True))
         assert (await walk.store.due(idle_seconds=NEVER)).next_at == now + micros(1)
 
+    async def test_after_a_gap_without_sweeps_no_lease_runs_out_for_a_lease(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b")
+        await walk.begin()
+        sweep, longest_gap = 5, self.LEASE_SECONDS / 3 + 5
+        assert list((await walk.store.due(idle_seconds=sweep)).expired) == []
+        # Not too long for the workers to have renewed their leases.
+        walk.clock.advance(longest_gap)
+        assert list((await walk.store.due(idle_seconds=sweep)).expired) == []
+        walk.clock.advance(longest_gap)
+        assert len((await walk.store.due(idle_seconds=sweep)).expired) == 2
+        walk.clock.advance(longest_gap + 0.000001)
+        due = await walk.store.due(idle_seconds=sweep)
+        assert list(due.expired) == []
+        assert due.next_at == walk.clock.now() + micros(self.LEASE_SECONDS)
+        # One worker is there again, the other is not: its lease runs out in its time, and no later.
+        walk.clock.advance(self.LEASE_SECONDS / 2)
+        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        assert list((await walk.store.due(idle_seconds=sweep)).expired) == []
+        walk.clock.advance(self.LEASE_SECONDS / 2)
+        assert [one.node_id for one in (await walk.store.due(idle_seconds=sweep)).expired] == ["b"]
+
     # -- looking in --------------------------------------------------------------------------------
 
     async def test_a_look_shows_every_node_that_something_has_happened_to(

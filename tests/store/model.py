@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
 
 class Partition(MemoryStore):
-    """A memory store that can lose one execution, or be left with a half of one."""
+    """A memory store that can lose one execution or all, or be left with a half of one."""
+
+    def __init__(self, *, peers: Sequence[Partition], **settings: Any) -> None:
+        self._peers = peers
+        super().__init__(**settings)
 
     def flush(self) -> None:
         super().flush()
+        # The list of installed executions, each with the time of the change that it was installed with. Redis
+        # keeps the list apart from the executions, so a name stays when its execution is lost alone.
+        self._listed: dict[str, int] = {}
         # Executions of which an install was broken off, and its epoch: there for nobody, and in the way of
         # older ones.
         self._halves: dict[str, int] = {}
@@ -32,6 +39,30 @@ class Partition(MemoryStore):
         self._drop(execution_id)
         self._closed.pop(execution_id, None)
         self._halves.pop(execution_id, None)
+
+    def end_life(self, *, keeps_list: bool = False) -> None:
+        """Forget all executions, but not the sweeps: those are of no life of the store.
+
+        ``keeps_list``: their names stay until another life begins.
+        """
+        swept = self._swept_at, self._grace_until
+        listed = self._listed if keeps_list else {}
+        self.flush()
+        self._swept_at, self._grace_until = swept
+        self._listed = listed
+
+    def begin_life(self) -> None:
+        """Forget the names that an earlier life of the store has left."""
+        if self._token is None:
+            self._listed.clear()
+
+    async def token(self) -> str:
+        self.begin_life()
+        return await super().token()
+
+    async def unchanged(self, since: int) -> Mapping[str, int]:
+        lost = {name: at for name, at in self._listed.items() if name not in self._executions and at <= since}
+        return {**lost, **await super().unchanged(since)}
 
     def break_off(self, snapshot: Snapshot, token: str) -> None:
         """Begin an install, and be interrupted."""
@@ -54,13 +85,21 @@ class Partition(MemoryStore):
         answer = super()._install(snapshot, token, fresh)
         if answer is Answer.YES:
             self._halves.pop(row.id, None)
+            self._listed[row.id] = row.updated_at
         return answer
 
     def _close(self, execution_id: str, generation: int, epoch: int) -> Answer:
         if self._halves.get(execution_id, 0) > epoch:
             return Answer.REFUSED
+        if execution_id not in self._executions and execution_id not in self._halves:
+            # A mark is left in every partition, and where no life has begun, one begins with it.
+            for peer in self._peers:
+                peer.begin_life()
         self._halves.pop(execution_id, None)
-        return super()._close(execution_id, generation, epoch)
+        answer = super()._close(execution_id, generation, epoch)
+        if answer is Answer.YES:
+            self._listed.pop(execution_id, None)
+        return answer
 
 
 class Model:
@@ -68,8 +107,10 @@ class Model:
         words = count(1)
         self.sent: list[Task] = []
         self.published: list[Result] = []
-        self.partitions = [
+        self.partitions: list[Partition] = []
+        self.partitions += [
             Partition(
+                peers=self.partitions,
                 now=now,
                 new_id=lambda: f"word-{next(words)}",
                 publish=self.published.extend,

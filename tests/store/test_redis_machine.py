@@ -781,7 +781,7 @@ class StoreMachine(RuleBasedStateMachine):
             await self.redis.call("FLUSHDB" if self.bench.server is None else "FLUSHALL")
             self.lose_everything()
             return
-        await self.lose_partition(number)
+        await self.lose_partition(number, keeps_list=what == "token")
         if what == "token":
             await self.redis.call("DEL", keys.token)
             self.over.add(number)
@@ -814,8 +814,8 @@ class StoreMachine(RuleBasedStateMachine):
             partition.flush()
         self.doubtful.clear()
 
-    async def lose_partition(self, number: int) -> None:
-        self.model.partitions[number].flush()
+    async def lose_partition(self, number: int, *, keeps_list: bool = False) -> None:
+        self.model.partitions[number].end_life(keeps_list=keeps_list)
         self.doubtful.discard(number)
         await self.lose_marks([name for name in self.executions if self.model.where(name) == number])
 
@@ -884,10 +884,14 @@ class StoreMachine(RuleBasedStateMachine):
         await self.both("in_flight", names)
         await self.both("epochs", names)
         await self.both("running_by_queue")
-        await self.both("unchanged", self.clock.now() - 5_000_000)
-        await self.both("unchanged", self.clock.now())
         if not self.doubtful and not self.over:
             await self.both("backlog")
+        await self.both("unchanged", self.clock.now() - 5_000_000)
+        await self.both("unchanged", self.clock.now())
+        # These have counted anew: whatever was lost before, the number is right.
+        self.doubtful.clear()
+        self.over.clear()
+        await self.both("backlog")
 
 
 class RestartMachine(StoreMachine):
@@ -903,7 +907,7 @@ class RestartMachine(StoreMachine):
             self.bench.server.stop()
         self.bench.server.start()
         await self.reconnect()
-        self.lose_everything()
+        await self.lose_partition(0)
         self.over.add(0)
 
 

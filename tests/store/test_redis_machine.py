@@ -43,6 +43,7 @@ from weft.core.event import (
     DeadlinePassed,
     Event,
     ExecutionStarted,
+    HaltObserved,
     NodeSkipped,
     PauseRequested,
     ResumeRequested,
@@ -442,6 +443,27 @@ class StoreMachine(RuleBasedStateMachine):
             epoch=row.epoch,
         )
         await self.record(event)
+
+    @rule(x=INDEXES, rebuilds=st.booleans(), order=INDEXES)
+    @told
+    async def halt(self, x: int, rebuilds: bool, order: int) -> None:
+        """Pause, and record what is in hand then: a rebuild holds that alone in limbo."""
+        row, _, _ = await self.chosen(x)
+        await self.record(PauseRequested(execution_id=row.id, generation=0))
+        row, sight = await self.execution(row.id), await self.model.look(row.id)
+        if row.halt is None or sight is None:
+            return
+        event = HaltObserved(
+            execution_id=row.id,
+            generation=row.generation,
+            epoch=row.epoch,
+            paused_seq=row.halt.paused_seq,
+            in_hand={name: one.attempt for name, one in sight.nodes.items() if one.phase in IN_HAND.split()},
+        )
+        await self.record(event)
+        snapshot = await self.rebuilt(row.id, order) if rebuilds else None
+        if snapshot is not None:
+            await self.install(snapshot, fresh=False)
 
     @rule(x=INDEXES, what=st.sampled_from(["pause", "resume", "cancel"]), is_told=MOSTLY)
     @told

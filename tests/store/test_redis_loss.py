@@ -191,7 +191,7 @@ class TestCounts:
 
         async def late(commands: Any, **where: Any) -> Any:
             replies = await run(commands, **where)
-            if commands[-1][0] == "HGET":
+            if commands[-1][0] == "HMGET":
                 redis.run = run  # type: ignore[method-assign]
                 await walk.complete("a")
             return replies

@@ -86,17 +86,18 @@ IN_HAND = "running reported limbo"
 SORTED_SETS = ["leases", "timers", "free", "active"]
 # With these a few nodes are already too many for one call, and an output for its record.
 NARROW = {
-    "weft.store.redis.MOST_FIELDS": 6,
-    "weft.store.redis.MOST_ITEMS": 2,
-    "weft.store.redis_calls.MOST_ITEMS": 2,
-    "weft.store.redis_calls.MOST_FIELDS": 6,
-    "weft.store.redis_apply.MOST_FIELDS": 6,
-    "weft.store.redis_apply.MOST_ITEMS": 2,
-    "weft.store.redis_sights.MOST_FIELDS": 2,
-    "weft.store.redis_due.MOST_ITEMS": 2,
-    "weft.store.redis_shape.MOST_CHILDREN": 2,
-    "weft.store.redis_shape._MOST_ASKED": 2,
-    "weft.store.redis_records.INLINE_OUTPUT_BYTES": 4,
+    "weft.store.redis.store.MOST_FIELDS": 6,
+    "weft.store.redis.store.MOST_ITEMS": 2,
+    "weft.store.redis.calls.MOST_ITEMS": 2,
+    "weft.store.redis.calls.MOST_FIELDS": 6,
+    "weft.store.redis.calls.MOST_TASKS": 2,
+    "weft.store.redis.snapshot.MOST_FIELDS": 6,
+    "weft.store.redis.snapshot.MOST_ITEMS": 2,
+    "weft.store.redis.inspect.MOST_FIELDS": 2,
+    "weft.store.redis.sweep.MOST_ITEMS": 2,
+    "weft.store.redis.plan_arguments.MOST_CHILDREN": 2,
+    "weft.store.redis.plan_arguments.PIECE_BITS": 2,
+    "weft.store.redis.layout.INLINE_OUTPUT_BYTES": 4,
 }
 
 P = ParamSpec("P")

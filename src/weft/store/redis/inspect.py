@@ -1,0 +1,324 @@
+"""What those who look on from outside are shown: executions, workers, numbers. Nothing is decided by it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.core.event import Running
+from weft.core.time import MICROSECONDS, micros
+from weft.store.contract import NodeSight, Sight, WorkerSight, WorkerState
+from weft.store.redis.calls import MOST_FIELDS
+from weft.store.redis.layout import (
+    CONSTANTS,
+    PoisonError,
+    is_outcome,
+    node_field,
+    piece_field,
+    read_node,
+    read_plan,
+    read_progress,
+    script,
+)
+from weft.store.redis.partitions import checked
+from weft.store.redis.plan_arguments import is_set, piece_count
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from weft.core.plan import Plan
+    from weft.redis.connection import Redis
+    from weft.redis.keys import Keys
+    from weft.store.redis.layout import LiveNode, Mark
+    from weft.store.redis.partitions import PartitionLocator
+
+# A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
+_KEEP_LOST = micros(3600)
+_MOST_FORGOTTEN = 500
+_MOST_LISTED = 10_000
+_MOST_READ = 500
+
+_ROW, _PLAN, _IN_FLIGHT, _IN_HAND, _DELAYED, _HALTED = (
+    str(CONSTANTS[name]) for name in ("ROW", "PLAN", "IN_FLIGHT", "IN_HAND", "DELAYED", "HALTED")
+)
+_IN_HAND_LETTERS = tuple(str(CONSTANTS[name]).encode() for name in ("RUNNING", "REPORTED"))
+_COUNTS = (_IN_FLIGHT, _IN_HAND, _DELAYED)
+_SENTINEL = str(CONSTANTS["SENTINEL"])
+_ANNOUNCE, _WORKERS, _RECOUNT = script("announce"), script("workers"), script("recount")
+
+_pack_worker = msgspec.msgpack.Encoder().encode
+_read_worker = msgspec.msgpack.Decoder(WorkerSight).decode
+
+
+class Inspector:
+    """The part of the store that shows what is there."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        partitions: PartitionLocator,
+        *,
+        plans: Callable[[str], Awaitable[Plan | None]],
+        now: Callable[[], int],
+        lease: int,
+        keep_seconds: int,
+    ) -> None:
+        self._redis = redis
+        self._partitions = partitions
+        self._plans = plans
+        self._now = now
+        self._lease = lease
+        self._keep_seconds = keep_seconds
+
+    # -- executions --------------------------------------------------------------------------------
+
+    async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        found = await self._partitions.find(execution_ids)
+        return [None if values is None else values[0].epoch for values in found]
+
+    async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
+        counted: list[tuple[int, int] | None] = []
+        for values in await self._partitions.find(execution_ids, *_COUNTS):
+            if values is None:
+                counted.append(None)
+                continue
+            try:
+                in_flight, in_hand, delayed = [_count(value) for value in values[1:]]
+            except PoisonError:  # the next move drops it
+                counted.append(None)
+                continue
+            counted.append((in_flight - in_hand + delayed, in_hand))
+        return counted
+
+    async def unchanged(self, since: int) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for keys in self._redis.partitions:
+            await self._go_through(keys, since, found)
+        return found
+
+    async def _go_through(self, keys: Keys, since: int, found: dict[str, int]) -> None:
+        """Find the executions of a partition that did not change since, and count its unsettled nodes anew.
+
+        An execution whose hash is lost alone did not change either; its nodes are in the number of unsettled
+        nodes still, and would be in it twice once it is rebuilt.
+        """
+        counted = await self._redis.call("GET", keys.unsettled, partition=keys.partition)
+        scores: dict[str, float] = {}
+        listed = page = 2 * _MOST_LISTED
+        start = 0
+        while listed == page:
+            flat = await self._redis.call(
+                *("ZRANGE", keys.active, start, start + _MOST_LISTED - 1, "WITHSCORES"),
+                partition=keys.partition,
+            )
+            scores |= {name.decode(): float(at) for name, at in zip(flat[::2], flat[1::2], strict=True)}
+            listed = len(flat)
+            start += _MOST_LISTED
+        scores.pop(_SENTINEL, None)
+        names = list(scores)
+        unsettled = 0
+        for first in range(0, len(names), _MOST_LISTED):
+            part = names[first : first + _MOST_LISTED]
+            renewed: list[tuple[Any, ...]] = []
+            for name, (mark, row) in zip(part, await self._partitions.read(keys, part, _ROW), strict=True):
+                changed_at = int(scores[name])
+                if mark is not None and mark.is_live and row is not None:
+                    try:
+                        own, changed_at = read_progress(row)
+                    except PoisonError:
+                        await self._partitions.drop(keys, name)
+                    else:
+                        unsettled += own
+                        # An apply does not write to the sorted set: it would cost as much as the rest of it.
+                        # So the set has the time of the install, or of when the hash was kept for longer.
+                        if changed_at > scores[name] + self._keep_seconds * MICROSECONDS / 4:
+                            renewed.append(("ZADD", keys.active, "XX", changed_at, name))
+                            renewed.append(("EXPIRE", keys.execution(name), self._keep_seconds))
+                if changed_at <= since:
+                    found[name] = changed_at
+            if renewed:
+                checked(await self._redis.run(renewed, partition=keys.partition))
+        if unsettled != int(counted or 0):
+            # Only if nothing has changed since the count began: else the next sweep counts again.
+            await self._redis.script(
+                _RECOUNT, [keys.unsettled], [counted or "", unsettled], partition=keys.partition
+            )
+
+    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
+        found = await self._nodes(execution_id, names)
+        if found is None:
+            return None
+        mark, plan, window, in_flight, nodes, pieces = found
+        shown = {
+            name: _sight(plan, name, node, pieces.get(name, [node.number])) for name, node in nodes.items()
+        }
+        return Sight(mark.state == _HALTED, shown, in_flight, window)
+
+    async def running(self, execution_id: str) -> dict[str, Running]:
+        found = await self._nodes(execution_id, None)
+        if found is None:
+            return {}
+        return {
+            name: Running(node.attempt, node.worker, node.queued_at, node.started_at)
+            for name, node in found[4].items()
+            if node.phase in ("running", "reported")
+        }
+
+    async def _nodes(
+        self, execution_id: str, names: Collection[str] | None
+    ) -> tuple[Mark, Plan, int, int, dict[str, LiveNode], dict[str, list[int]]] | None:
+        """Read unsettled nodes of an execution: all, or those named; None where it is not there.
+
+        Return its mark, plan, window and number of nodes in flight, too, and the bits of wide joins.
+        """
+        (values,) = await self._partitions.find([execution_id], _PLAN, _IN_FLIGHT)
+        if values is None:
+            return None
+        keys = self._redis.partitions[self._partitions.where(execution_id)]
+        try:
+            window, digest = read_plan(values[1])
+            plan = await self._plans(digest)
+            if plan is None:
+                return None
+            ids = plan.graph.ids if names is None else names
+            wanted = {name: node_field(name) for name in ids if name in plan.nodes}
+            nodes: dict[str, LiveNode] = {}
+            for name, value in zip(
+                wanted, await self._values(keys, execution_id, values[0], wanted.values()), strict=True
+            ):
+                if value is not None and not is_outcome(value):
+                    nodes[name] = read_node(value)
+            pieces = {
+                name: [_count(value) for value in await self._values(keys, execution_id, values[0], fields)]
+                for name, fields in _piece_fields(plan, nodes).items()
+            }
+        except PoisonError:
+            await self._partitions.drop(keys, execution_id)
+            return None
+        except LookupError:
+            return None
+        return values[0], plan, window, _count(values[2]), nodes, pieces
+
+    async def _values(
+        self, keys: Keys, execution_id: str, mark: Mark, fields: Collection[str]
+    ) -> list[bytes | None]:
+        """Read fields of an execution; raises LookupError where it is not the same life any more."""
+        listed = list(fields)
+        values: list[bytes | None] = []
+        for start in range(0, len(listed), MOST_FIELDS):
+            part = listed[start : start + MOST_FIELDS]
+            ((again, *some),) = await self._partitions.read(keys, [execution_id], *part)
+            if again is None or (again.generation, again.epoch) != (mark.generation, mark.epoch):
+                raise LookupError(execution_id)
+            values += some
+        return values
+
+    # -- the fleet ---------------------------------------------------------------------------------
+
+    async def running_by_queue(self) -> Mapping[str, int]:
+        running: dict[str, int] = {}
+        for keys in self._redis.partitions:
+            held: dict[str, list[str]] = {}
+            start = 0
+            listed = _MOST_LISTED
+            # All that is in hand holds a lease.
+            while listed == _MOST_LISTED:
+                members = await self._redis.call(
+                    "ZRANGE", keys.leases, start, start + _MOST_LISTED - 1, partition=keys.partition
+                )
+                listed = len(members)
+                start += listed
+                for member in members:
+                    field, mark, execution_id = member.decode().partition(":")
+                    if mark:
+                        held.setdefault(execution_id, []).append(field)
+            await self._count_running(keys, held, running)
+        return running
+
+    async def _count_running(
+        self, keys: Keys, held: Mapping[str, Sequence[str]], running: dict[str, int]
+    ) -> None:
+        wanted = [
+            (execution_id, [_PLAN, *fields[start : start + MOST_FIELDS]])
+            for execution_id, fields in held.items()
+            for start in range(0, len(fields), MOST_FIELDS)
+        ]
+        for start in range(0, len(wanted), _MOST_READ):
+            part = wanted[start : start + _MOST_READ]
+            read = await self._partitions.read_each(keys, part)
+            for (_, fields), (mark, about, *values) in zip(part, read, strict=True):
+                if mark is None or not mark.is_live:
+                    continue
+                with suppress(PoisonError):  # the next move drops it
+                    plan = await self._plans(read_plan(about)[1])
+                    for field, value in zip(fields[1:], values, strict=True):
+                        node = None if plan is None else plan.nodes.get(field[1:])
+                        if node is not None and value is not None and value[:1] in _IN_HAND_LETTERS:
+                            running[node.queue] = running.get(node.queue, 0) + 1
+
+    async def backlog(self) -> int:
+        total = 0
+        for keys in self._redis.partitions:
+            commands = [("GET", keys.unsettled), ("ZCARD", keys.active)]
+            unsettled, active = checked(await self._redis.run(commands, partition=keys.partition))
+            # The sorted set has a sentinel besides. Without an execution nothing is left, whatever was lost.
+            if unsettled is not None and active > 1:
+                total += max(0, int(unsettled))
+        return total
+
+    async def announce_worker(self, worker: WorkerSight) -> None:
+        keys = self._redis.partitions[0]
+        await self._redis.script(
+            _ANNOUNCE, [keys.workers, keys.beats], [self._now(), worker.id, _pack_worker(worker)]
+        )
+
+    async def remove_worker(self, worker_id: str) -> None:
+        keys = self._redis.partitions[0]
+        checked(await self._redis.run([("HDEL", keys.workers, worker_id), ("ZREM", keys.beats, worker_id)]))
+
+    async def workers(self) -> Sequence[WorkerSight]:
+        keys = self._redis.partitions[0]
+        now, beats, described = await self._redis.script(
+            _WORKERS, [keys.workers, keys.beats], [self._now(), self._lease + _KEEP_LOST, _MOST_FORGOTTEN]
+        )
+        heard = dict(zip(beats[::2], beats[1::2], strict=True))
+        seen = []
+        for worker_id, packed in sorted(zip(described[::2], described[1::2], strict=True)):
+            if worker_id not in heard:
+                continue
+            at = int(float(heard[worker_id]))
+            worker = replace(_read_worker(packed), heartbeat_at=at)
+            seen.append(worker if now - at <= self._lease else replace(worker, state=WorkerState.LOST))
+        return seen
+
+
+def _count(value: bytes | None) -> int:
+    if value is None:
+        return 0
+    if not value.isdigit():
+        raise PoisonError("a number of an execution is unreadable")
+    return int(value)
+
+
+def _piece_fields(plan: Plan, nodes: Mapping[str, LiveNode]) -> dict[str, list[str]]:
+    """Return the fields with the bits of those waiting nodes whose bits take several pieces."""
+    wide = {}
+    for name, node in nodes.items():
+        pieces = piece_count(len(plan.graph.parents[name]))
+        if node.phase == "waiting" and pieces > 1:
+            wide[name] = [piece_field(piece, name) for piece in range(pieces)]
+    return wide
+
+
+def _sight(plan: Plan, name: str, node: LiveNode, pieces: Sequence[int]) -> NodeSight:
+    awaited: tuple[str, ...] = ()
+    if node.phase == "waiting":
+        parents = plan.graph.parents[name]
+        awaited = tuple([parent for at, parent in enumerate(parents) if not is_set(pieces, at)])
+    return NodeSight(
+        *(node.phase, node.attempt, awaited, node.due_at, node.queued_at, node.started_at, node.worker),
+        plan.nodes[name].resource_tag,
+    )

@@ -1,0 +1,461 @@
+"""How the hot state of an execution lies on Redis: every key, field, letter and pattern, written once.
+
+``CONSTANTS`` is the only place. The Lua scripts have no literal of their own: ``script`` puts the constants
+that a script names in front of it, and the functions below read and make the same fields in Python.
+
+An execution is one hash of plain fields:
+
+====================  ========================================================================================
+``!``                 the mark: ``generation:incarnation:epoch:state``; of a closed execution it is all
+``x``                 the journal's row: ``seq deadline unsettled row``; the row itself is opaque to Lua
+``h``                 ``window digest``: how many tasks may be in flight, and the plan
+``i``                 the input, where it is small
+``p`` ``r`` ``d``     how many nodes are in flight, in a worker's hand, and waiting for a timer or a token
+``F`` ``F<n>``        the free nodes, in the order in which they became free: first and last piece, the pieces
+``.<node>``           a node, see below; a node without a field waits for all its parents
+``o.<node>``          the output of a settled node, where it is large
+``v.<node>``          what a node sees, where that is not all it asks for: ``bits,bits…;.node,.node…``
+``b<n>.<node>``       which parents of a wide join have settled: one piece of the bits
+====================  ========================================================================================
+
+A node's field is one of:
+
+- ``S…``: settled, then the journal's row, opaque;
+- ``bits`` or ``bits attempt:kept:not before``: it waits. A set bit is a parent that has settled; a join of
+  more than ``PIECE_BITS`` parents counts the complete pieces of its bits here;
+- ``<phase><attempt>:<kept>:<rest>``, where ``kept`` is empty or ``failures,losses,issued`` and flags, and
+
+  ============  =====================================================
+  ``f`` free    the piece of the list that it is in
+  ``n`` lined   nothing
+  ``t`` timer   when it is due
+  ``q`` queued  when it was queued; where the store has sent its task: the id of its entry, a space, its lane
+  ``r`` running, ``p`` reported  queued at, started at, nonce with its length in front, worker;
+                reported: and until when the result may be on its way
+  ``l`` limbo   nothing
+  ============  =====================================================
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.core.row import ExecutionRow, NodeRow
+from weft.core.state import ExecutionState, NodeState
+from weft.redis.script import Script, make_script
+from weft.store.contract import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.redis.keys import Keys
+
+CONSTANTS: dict[str, str | int] = {
+    # Answers; the last two are a yes to the end of what was not there, and a start that has to wait.
+    "YES": 1,
+    "REFUSED": 2,
+    "NO_PLACE": 3,
+    "UNKNOWN": 4,
+    "PAUSED": 5,
+    "WAS_GONE": 6,
+    # The keys of a partition that every script is given, in this order.
+    "TOKEN_KEY": 1,
+    "LEASES_KEY": 2,
+    "TIMERS_KEY": 3,
+    "FREE_KEY": 4,
+    "ACTIVE_KEY": 5,
+    "UNSETTLED_KEY": 6,
+    # Behind them, where a script has keys of its own: the result stream, or the lanes and their streams.
+    "OWN_KEY": 7,
+    # Fields of an execution's hash.
+    "MARK": "!",
+    "ROW": "x",
+    "PLAN": "h",
+    "INPUT": "i",
+    "IN_FLIGHT": "p",
+    "IN_HAND": "r",
+    "DELAYED": "d",
+    "FREE_LIST": "F",
+    "NODE": ".",
+    "OUTPUT": "o",
+    "VIEW": "v",
+    "PIECE": "b",
+    # The member of every sorted set that is lost with the set.
+    "SENTINEL": "!",
+    # States of an execution.
+    "OPEN": "r",
+    "HALTED": "p",
+    "TERMINAL": "t",
+    "INSTALLING": "i",
+    "CLOSED": "c",
+    # Phases of a node; a waiting one begins with a digit.
+    "FREE": "f",
+    "LINED": "n",
+    "TIMER": "t",
+    "QUEUED": "q",
+    "RUNNING": "r",
+    "REPORTED": "p",
+    "LIMBO": "l",
+    "WAITING": "w",
+    "SETTLED": "S",
+    # Flags in what is kept of a node: a token of its tag is reserved for it; its view is written down.
+    "RELEASED": "r",
+    "VIEWED": "v",
+    "NOTHING_KEPT": "0,0,0",
+    # Units of an apply: a settled row, one with a large output, more children of one, an unsettled row.
+    "UNIT_SETTLED": "s",
+    "UNIT_LARGE": "o",
+    "UNIT_CHILDREN": "c",
+    "UNIT_UNSETTLED": "u",
+    # What a sweep looks at, and what it finds.
+    "SEEN_TIMER": "t",
+    "SEEN_LEASE": "l",
+    "SEEN_FREE": "f",
+    "NOTHING": 0,
+    "WOKEN": 1,
+    "DEADLINE": 2,
+    "EXPIRED": 3,
+    # Separators.
+    "COLON": ":",
+    "COMMA": ",",
+    "SPACE": " ",
+    "SEMICOLON": ";",
+    "EMPTY": "",
+    "NO_TIME": "0",
+    "FIRST_ATTEMPT": "1",
+    "EARLY": "1",
+    "MAY_BE_IN_HAND": "1",
+    # For each task that goes with rows: whether it was queued.
+    "IS_QUEUED": "y",
+    "NOT_QUEUED": "n",
+    "TO_GIVE": "1",
+    # The incarnation of the database, as ``hello.lua`` of the connection keeps it.
+    "DATABASE_ID": "id",
+    "DATABASE_LINE": "line",
+    "DATABASE_STARTED": "started",
+    "DATABASE_POSITION": "position",
+    "DATABASE_BEGAN": "began",
+    # Fields of a stream's entry: the message, and when a task was queued.
+    "MESSAGE": "m",
+    "QUEUED_AT": "q",
+    # Patterns of Lua.
+    "MARK_PATTERN": "^(%d+):(.*):(%d+):(%a)$",
+    "ROW_PATTERN": "^(%d+) (%d+) (%d+) ()",
+    "PLAN_PATTERN": "^(%d+) ",
+    "NODE_PATTERN": "^([fntqrpl])(%d+):([^:]*):(.*)$",
+    "WAITING_PATTERN": "^(%d+) (%d+):([^:]*):(%d+)$",
+    "KEPT_PATTERN": "^(%d+),(%d+),(%d+)(%a*)$",
+    "BOUNDS_PATTERN": "^(%d+):(%d+)$",
+    "NAMES_PATTERN": "[^,]+",
+    "MORE_PATTERN": "^(%d);(%d*);(%d*);(.*)$",
+    "FIRST_NUMBER": "^(%d+)",
+    "LAST_NUMBER": ":(%d+)$",
+    "KEPT_AND_TIME": "^[^:]*:%d+",
+    "KEPT_AND_TIMES": "^[^:]*:%d+:%d+",
+    "HOLDER_PATTERN": "^[^:]*:%d+:%d+:()",
+    "RUN_ID_PATTERN": "run_id:(%x+)",
+    "WHOLE": "%.0f",
+    "BELOW": "(%.0f",
+    "SWEPT": "%.0f %.0f",
+    "SWEPT_PATTERN": "^(%d+) (%d+)$",
+    # An execution's hash, or a field of it, that no release of weft has written.
+    "POISON": "poison",
+    # A piece of the free list that is longer than this is full; a call is given no more values at once.
+    "PIECE_BYTES": 2048,
+    "MOST_VALUES": 1000,
+}
+# The bits of one piece: Lua's are 32, with a sign.
+PIECE_BITS = 31
+
+ANSWERS = {
+    CONSTANTS["YES"]: Answer.YES,
+    CONSTANTS["REFUSED"]: Answer.REFUSED,
+    CONSTANTS["NO_PLACE"]: Answer.NO_PLACE,
+    CONSTANTS["UNKNOWN"]: Answer.UNKNOWN,
+    CONSTANTS["WAS_GONE"]: Answer.YES,
+}
+REFUSED, UNKNOWN, PAUSED, WAS_GONE = (
+    CONSTANTS[name] for name in ("REFUSED", "UNKNOWN", "PAUSED", "WAS_GONE")
+)
+# What the scripts call the phases, and what those who look on call them.
+PHASES = {
+    str(CONSTANTS[name]): name.lower()
+    for name in ("FREE", "LINED", "TIMER", "QUEUED", "RUNNING", "REPORTED", "LIMBO")
+}
+STATES = {
+    ExecutionState.PENDING: CONSTANTS["OPEN"],
+    ExecutionState.RUNNING: CONSTANTS["OPEN"],
+    ExecutionState.PAUSED: CONSTANTS["HALTED"],
+    ExecutionState.COMPLETED: CONSTANTS["TERMINAL"],
+    ExecutionState.FAILED: CONSTANTS["TERMINAL"],
+    ExecutionState.CANCELLED: CONSTANTS["TERMINAL"],
+}
+# An outcome over this size has its output in a field of its own: scripts look at outcomes, not at outputs.
+INLINE_OUTPUT_BYTES = 1024
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+_NODE_FIELDS = NodeRow.__struct_fields__[1:]  # without its name
+_node_values = attrgetter(*_NODE_FIELDS)
+_STATE, _OUTPUT = _NODE_FIELDS.index("state"), _NODE_FIELDS.index("output")
+# What is not in an execution's row: its name, what has a field of its own, what only a rebuild asks for.
+_APART = ("id", "digest", "input", "halt")
+_EXECUTION_FIELDS = tuple([name for name in ExecutionRow.__struct_fields__ if name not in _APART])
+_execution_values = attrgetter(*_EXECUTION_FIELDS)
+_EXECUTION_STATE, _UPDATED_AT = _EXECUTION_FIELDS.index("state"), _EXECUTION_FIELDS.index("updated_at")
+
+_SETTLED = str(CONSTANTS["SETTLED"]).encode()
+_NODE, _OF_OUTPUT, _OF_VIEW, _OF_PIECE = (
+    str(CONSTANTS[name]) for name in ("NODE", "OUTPUT", "VIEW", "PIECE")
+)
+_RELEASED, _VIEWED = (str(CONSTANTS[name]).encode() for name in ("RELEASED", "VIEWED"))
+
+
+def _expression(constant: str) -> re.Pattern[bytes]:
+    """Make the expression of a pattern of Lua."""
+    text = str(CONSTANTS[constant]).replace("%d", "[0-9]").replace("%a", "[A-Za-z]")
+    return re.compile(text.encode(), re.DOTALL)
+
+
+_MARK_FIELD, _NODE_FIELD, _WAITING_FIELD, _KEPT = (
+    _expression(name) for name in ("MARK_PATTERN", "NODE_PATTERN", "WAITING_PATTERN", "KEPT_PATTERN")
+)
+
+
+class PoisonError(ValueError):
+    """An execution's hash holds what no release of weft has written: it is dropped, and built anew."""
+
+
+@cache
+def script(name: str, *libraries: str) -> Script:
+    """Read ``lua/NAME.lua`` behind the libraries that it builds on and the constants that it names."""
+    folder = files("weft.store.redis") / "lua"
+    parts = [folder / "lib" / f"{library}.lua" for library in libraries]
+    source = "\n".join([part.read_text(encoding="utf-8") for part in (*parts, folder / f"{name}.lua")])
+    code = re.sub(r"--[^\n]*", "", source)
+    used = [constant for constant in CONSTANTS if re.search(rf"\b{constant}\b", code)]
+    lines = [f"local {constant} = {_lua(CONSTANTS[constant])}" for constant in used]
+    return make_script(name, "\n".join([*lines, source]).encode())
+
+
+def _lua(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else f"'{value}'"
+
+
+def partition_keys(keys: Keys) -> list[str]:
+    """List the keys of a partition that every script is given, in the order of ``CONSTANTS``."""
+    return [keys.token, keys.leases, keys.timers, keys.free, keys.active, keys.unsettled]
+
+
+class Mark(msgspec.Struct, frozen=True, gc=False):
+    """Which life of an execution a hash holds."""
+
+    generation: int
+    token: bytes
+    epoch: int
+    state: str
+
+    @property
+    def is_live(self) -> bool:
+        return self.state not in (CONSTANTS["CLOSED"], CONSTANTS["INSTALLING"])
+
+
+def read_mark(value: bytes) -> Mark:
+    found = _MARK_FIELD.fullmatch(value)
+    if found is None:
+        raise PoisonError("the mark of an execution is unreadable")
+    generation, token, epoch, state = found.groups()
+    return Mark(int(generation), token, int(epoch), state.decode())
+
+
+def node_field(node_id: str) -> str:
+    return _NODE + node_id
+
+
+def output_field(node_id: str) -> str:
+    return _OF_OUTPUT + _NODE + node_id
+
+
+def view_field(node_id: str) -> str:
+    return _OF_VIEW + _NODE + node_id
+
+
+def piece_field(piece: int, node_id: str) -> str:
+    return f"{_OF_PIECE}{piece}{_NODE}{node_id}"
+
+
+def holder(nonce: str) -> bytes:
+    """Return a nonce as the scripts compare it and as a node's field has it: with its length in front."""
+    name = nonce.encode()
+    return b"%d:%b" % (len(name), name)
+
+
+def kept(row: NodeRow, *, flags: str = "") -> str:
+    """Return what a node's field keeps of its row."""
+    if not (row.failures or row.losses or row.issued or flags):
+        return ""
+    return f"{row.failures},{row.losses},{row.issued}{flags}"
+
+
+class LiveNode(msgspec.Struct, frozen=True, gc=False):
+    """An unsettled node that something has happened to."""
+
+    phase: str
+    attempt: int
+    failures: int = 0
+    losses: int = 0
+    issued: int = 0
+    released: bool = False
+    has_view: bool = False
+    # Of a waiting one: the bits of the parents that have settled, or how many pieces are complete.
+    number: int = 0
+    due_at: int | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
+    worker: str | None = None
+    # Of a queued one: the id of its task's entry, and its lane; None: the store has not sent it.
+    entry: tuple[str, str] | None = None
+
+
+def is_outcome(value: bytes) -> bool:
+    return value[:1] == _SETTLED
+
+
+def read_node(value: bytes) -> LiveNode:
+    """Read a node's field; raises PoisonError where it is none of an unsettled node."""
+    found = _NODE_FIELD.fullmatch(value)
+    if found is None:
+        waiting = _WAITING_FIELD.fullmatch(value)
+        if waiting is not None:
+            return LiveNode("waiting", int(waiting[2]), number=int(waiting[1]))
+        if not value.isdigit():
+            raise PoisonError("the field of a node is unreadable")
+        return LiveNode("waiting", 1, number=int(value))
+    letter, attempt, kept_, rest = found.groups()
+    phase = PHASES[letter.decode()]
+    failures = losses = issued = 0
+    flags = b""
+    if kept_:
+        numbers = _KEPT.fullmatch(kept_)
+        if numbers is None:
+            raise PoisonError("what is kept of a node is unreadable")
+        failures, losses, issued = int(numbers[1]), int(numbers[2]), int(numbers[3])
+        flags = numbers[4]
+    due_at: int | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
+    worker: str | None = None
+    entry: tuple[str, str] | None = None
+    try:
+        if phase == "timer":
+            due_at = int(rest)
+        elif phase == "queued":
+            queued, _, sent = rest.partition(b":")
+            queued_at = int(queued)
+            if sent:
+                name, _, lane = sent.decode().partition(" ")
+                entry = (name, lane)
+        elif phase in ("running", "reported"):
+            queued, started, length, holder_ = rest.split(b":", 3)
+            queued_at, started_at = int(queued), int(started)
+            if phase == "reported":
+                holder_ = holder_.rpartition(b":")[0]
+            worker = holder_[int(length) :].decode()
+    except ValueError:  # also of text that is no UTF-8
+        raise PoisonError("the field of a node is unreadable") from None
+    return LiveNode(
+        phase,
+        int(attempt),
+        failures,
+        losses,
+        issued,
+        _RELEASED in flags,
+        _VIEWED in flags,
+        due_at=due_at,
+        queued_at=queued_at,
+        started_at=started_at,
+        worker=worker,
+        entry=entry,
+    )
+
+
+def pack_outcome(row: NodeRow, *, keep_output: bool) -> tuple[bytes, bytes | None]:
+    """Return the field of a settled node, and its output where that has a field of its own."""
+    output = row.output
+    if output is not None and (not keep_output or len(output) > INLINE_OUTPUT_BYTES):
+        values = list(_node_values(row))
+        values[_OUTPUT] = None
+        return _SETTLED + _pack(values), output if keep_output else None
+    return _SETTLED + _pack(_node_values(row)), None
+
+
+def read_outcome(node_id: str, value: bytes, output: bytes | None) -> NodeRow:
+    try:
+        values: list[Any] = _unpack(memoryview(value)[1:])
+        values[_STATE] = NodeState(values[_STATE])
+        if output is not None:
+            values[_OUTPUT] = output
+        return NodeRow(node_id=node_id, **dict(zip(_NODE_FIELDS, values, strict=False)))
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise PoisonError(f"the row of node {node_id} is unreadable") from error
+
+
+def pack_execution(row: ExecutionRow) -> bytes:
+    return _pack(_execution_values(row))
+
+
+def read_execution(execution_id: str, packed: bytes, *, digest: str, given: bytes) -> ExecutionRow:
+    """Read an execution's row; ``given`` is its input."""
+    try:
+        values: list[Any] = _unpack(packed)
+        values[_EXECUTION_STATE] = ExecutionState(values[_EXECUTION_STATE])
+        fields = dict(zip(_EXECUTION_FIELDS, values, strict=False))
+        return ExecutionRow(id=execution_id, digest=digest, input=given, **fields)
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise PoisonError(f"the row of execution {execution_id} is unreadable") from error
+
+
+def read_row(execution_id: str, value: bytes, *, digest: str, given: bytes) -> ExecutionRow:
+    """Read the field of an execution's row, with the numbers in front."""
+    return read_execution(execution_id, value.split(b" ", 3)[-1], digest=digest, given=given)
+
+
+def read_progress(value: bytes) -> tuple[int, int]:
+    """Return the number of unsettled nodes in the field of an execution's row, and when it last changed."""
+    try:
+        _, _, unsettled, packed = value.split(b" ", 3)
+        return int(unsettled), int(_unpack(packed)[_UPDATED_AT])
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise PoisonError("the row of an execution is unreadable") from error
+
+
+def row_value(row: ExecutionRow) -> bytes:
+    """Make the field of an execution's row."""
+    return b"%d %d %d %b" % (row.seq, row.deadline_at or 0, row.unsettled, pack_execution(row))
+
+
+def read_plan(value: bytes | None) -> tuple[int, str]:
+    """Read how many tasks of an execution may be in flight, and the digest of its plan."""
+    window, _, digest = (value or b"").partition(b" ")
+    if not window.isdigit():
+        raise PoisonError("the plan of an execution is unreadable")
+    return int(window), digest.decode(errors="replace")
+
+
+def plan_value(window: int, digest: str) -> str:
+    return f"{window} {digest}"
+
+
+def bits_of(positions: Sequence[int]) -> int:
+    """Return the bits of parents at these positions."""
+    bits = 0
+    for position in positions:
+        bits |= 1 << position
+    return bits

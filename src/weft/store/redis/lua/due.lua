@@ -1,0 +1,140 @@
+-- Fire timers, and look at leases and at executions that were listed: what time has brought about of them. (guard, execution)
+-- KEYS of its own: streams of tasks.
+-- ARGV: length of a lease in microseconds, and of that of a queued task (0: it has none); for each execution: id, number of
+--   members; for each: timer, lease or free; name (empty: the execution itself); of a queued task the number of its stream
+--   and the id of its entry, else 0 and nothing.
+-- Reply, for each member: NOTHING; WOKEN, generation; DEADLINE, generation; or EXPIRED, generation, plan, field.
+local again_at, queued_for = string.format(WHOLE, now + number()), number()
+local queued_until = string.format(WHOLE, now + queued_for)
+local free_gone = {}
+
+local function fire_deadline(ex, row)
+  local _, deadline = match(row or poison(), ROW_PATTERN)
+  if deadline == NO_TIME then
+    timers_gone[#timers_gone + 1] = COLON .. ex.id
+    return NOTHING
+  elseif tonumber(deadline or poison()) > now then
+    add(timers, deadline, COLON .. ex.id)
+    return NOTHING
+  end
+  -- Not taken out for good: if the commit that should follow is lost, it fires again.
+  add(timers, again_at, COLON .. ex.id)
+  return DEADLINE
+end
+
+local function fire(ex, name)
+  local record = read(ex, name) or NO_TIME
+  local phase, attempt, kept, due_at = parsed(record)
+  if phase ~= TIMER then
+    timers_gone[#timers_gone + 1] = name .. COLON .. ex.id
+    return NOTHING
+  elseif tonumber(due_at) > now then
+    add(timers, due_at, name .. COLON .. ex.id)
+    return NOTHING
+  end
+  leave(ex, name, record)
+  free_in_time(ex, name, attempt, kept, 0)
+  return WOKEN
+end
+
+-- True if the task of a queued node is lost: its entry is not in its stream. One that the transport has sent by itself
+-- cannot be looked for, and is taken for lost.
+local function is_lost(rest, stream, entry)
+  if stream == 0 then
+    return match(rest, FIRST_NUMBER) .. COLON == rest
+  end
+  local found = redis.pcall('XRANGE', KEYS[OWN_KEY + stream - 1], entry, entry)
+  return found.err ~= nil or found[1] == nil
+end
+
+local function look_at_lease(ex, name, stream, entry)
+  local score = call('ZSCORE', KEYS[LEASES_KEY], name .. COLON .. ex.id)
+  local record = read(ex, name) or NO_TIME
+  local phase, attempt, kept, rest = parsed(record)
+  if not score or tonumber(score) > now then
+    return NOTHING
+  elseif phase == QUEUED and queued_for > 0 and not is_lost(rest, stream, entry) then
+    -- It waits for a worker.
+    add(leases, queued_until, name .. COLON .. ex.id)
+    return NOTHING
+  elseif phase == LINED or phase == QUEUED and queued_for > 0 then
+    -- Its task is lost: sent again, as the same attempt. Or the line forgot it.
+    leave(ex, name, record)
+    free_in_time(ex, name, attempt, without_flag(kept, RELEASED), 0)
+    return WOKEN
+  elseif phase == REPORTED and tonumber(match(rest, LAST_NUMBER)) > now then
+    -- It was reported since. That its lease is longer now is written down here, and not with every result.
+    add(leases, match(rest, LAST_NUMBER), name .. COLON .. ex.id)
+    return NOTHING
+  elseif phase == RUNNING or phase == REPORTED or phase == LIMBO then
+    return EXPIRED
+  end
+  leases_gone[#leases_gone + 1] = name .. COLON .. ex.id
+  return NOTHING
+end
+
+-- Of an execution that is not there nothing is listed any more; one that is being installed is left alone.
+local function forget(id, from, to)
+  for at = from, to, 4 do
+    if ARGV[at] == SEEN_TIMER then
+      timers_gone[#timers_gone + 1] = ARGV[at + 1] .. COLON .. id
+    elseif ARGV[at] == SEEN_LEASE then
+      leases_gone[#leases_gone + 1] = ARGV[at + 1] .. COLON .. id
+    else
+      free_gone[#free_gone + 1] = id
+    end
+  end
+end
+
+local reply = {}
+
+local function step(key, id, from, to)
+  local got = fetch(key, {MARK, IN_FLIGHT, IN_HAND, FREE_LIST, ROW, PLAN})
+  local generation = match(got[1] or EMPTY, FIRST_NUMBER) or EMPTY
+  local refused = refusal(got[1], generation)
+  if refused then
+    if not got[1] or sub(got[1], -1) ~= INSTALLING then
+      forget(id, from, to)
+    end
+    return refused
+  end
+  local ex = execution(key, id, got, {})
+  for at = from, to, 4 do
+    local kind, name, found = ARGV[at], ARGV[at + 1], NOTHING
+    if kind == SEEN_LEASE then
+      found = look_at_lease(ex, name, tonumber(ARGV[at + 2]), ARGV[at + 3])
+    elseif kind == SEEN_TIMER then
+      found = name == EMPTY and fire_deadline(ex, got[5]) or name ~= EMPTY and fire(ex, name)
+    elseif bounds(ex) then
+      found = WOKEN
+    else
+      free_gone[#free_gone + 1] = id
+    end
+    reply[#reply + 1] = found
+    if found ~= NOTHING then
+      reply[#reply + 1] = tonumber(generation)
+    end
+    if found == EXPIRED then
+      reply[#reply + 1] = got[6]
+      reply[#reply + 1] = ex.value[name]
+    end
+  end
+  write(ex)
+end
+
+for place = 1, execution_count do
+  local id, count = argument(), number()
+  local from, given = cursor, #reply
+  cursor = from + 4 * count
+  if guarded(place, step, id, from, cursor - 1) then
+    for index = #reply, given + 1, -1 do
+      reply[index] = nil
+    end
+    for index = 1, count do
+      reply[given + index] = NOTHING
+    end
+  end
+end
+call_in_parts('ZREM', KEYS[FREE_KEY], free_gone)
+write_sets()
+return reply

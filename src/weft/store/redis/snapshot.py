@@ -1,0 +1,191 @@
+"""A snapshot of the journal as fields of a hash: what is settled, what waits, and what is ready.
+
+Whether a ready node is free, in limbo or waits for its time is left to the script: it has the server's time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.core.row import NodeRow
+from weft.store.redis.calls import MOST_BYTES, MOST_FIELDS, MOST_ITEMS, ScriptCall
+from weft.store.redis.layout import (
+    CONSTANTS,
+    STATES,
+    kept,
+    node_field,
+    output_field,
+    pack_outcome,
+    plan_value,
+    row_value,
+    view_field,
+)
+from weft.store.redis.plan_arguments import WAKES, pieces_of, waiting_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from weft.core.plan import Plan
+    from weft.core.row import ExecutionRow
+    from weft.core.snapshot import Snapshot
+    from weft.store.redis.calls import Argument
+    from weft.store.redis.plan_arguments import PlanArguments
+
+_VIEWED = str(CONSTANTS["VIEWED"])
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """What one call writes of an execution: fields with their values, then ready nodes."""
+
+    values: list[Argument]
+    ready: list[Argument]
+    size: int
+
+
+def lay_out(
+    snapshot: Snapshot, arguments: PlanArguments
+) -> tuple[list[tuple[str, Argument]], list[Argument]]:
+    """Lay out an execution as the journal has it: its fields, and its ready nodes.
+
+    Only what something has happened to is written down.
+    """
+    plan = snapshot.plan
+    parents, dependents = plan.graph.parents, plan.graph.dependents
+    outcomes = {row.node_id: row for row in snapshot.rows if row.state is not None}
+    # In the order in which they become free: the roots, what is behind settled rows, then later attempts.
+    ready: dict[str, None] = {name: None for name in plan.graph.roots if name not in outcomes}
+    waiting: dict[str, None] = {}
+    left: dict[str, int] = {}
+    for row in outcomes.values():
+        for dependent in dependents[row.node_id]:
+            if dependent in outcomes or dependent in ready:
+                continue
+            if dependent not in left:
+                left[dependent] = sum([name not in outcomes for name in parents[dependent]])
+            if left[dependent] and WAKES.get(plan.nodes[dependent].trigger_rule) is not row.state:
+                waiting[dependent] = None
+                continue
+            waiting.pop(dependent, None)
+            ready[dependent] = None
+    unsettled: dict[str, NodeRow] = {}
+    for row in snapshot.rows:
+        name = row.node_id
+        if row.state is not None or name in outcomes:
+            continue
+        unsettled[name] = row
+        if name not in ready:
+            waiting[name] = None
+        elif row.attempt > 1:
+            del ready[name]
+            ready[name] = None
+
+    def arrived(name: str) -> list[int]:
+        return [at for at, parent in enumerate(parents[name]) if parent in outcomes]
+
+    fields: list[tuple[str, Argument]] = []
+    for name, row in outcomes.items():
+        outcome, output = pack_outcome(row, keep_output=name in arguments.read_by_others)
+        fields.append((node_field(name), outcome))
+        if output is not None:
+            fields.append((output_field(name), output))
+    for name in waiting:
+        row = _row_of(unsettled, name)
+        number, pieces = waiting_fields(name, arrived(name), len(parents[name]))
+        about = kept(row)
+        is_plain = row.attempt == 1 and not about
+        fields.append(
+            (node_field(name), number if is_plain else f"{number} {row.attempt}:{about}:{row.retry_at or 0}")
+        )
+        fields += pieces
+    nodes: list[Argument] = []
+    for name in ready:
+        flags = ""
+        others = arguments.others(name)
+        if left.get(name) or not all(other in outcomes for other in others):
+            flags = _VIEWED
+            bits = ",".join([str(piece) for piece in pieces_of(arrived(name), len(parents[name]))])
+            seen = ",".join([node_field(other) for other in others if other in outcomes])
+            fields.append((view_field(name), f"{bits};{seen}"))
+        row = _row_of(unsettled, name)
+        nodes += (node_field(name), row.attempt, kept(row, flags=flags), row.retry_at or 0)
+        nodes.append(int(snapshot.may_be_in_hand(name, row.attempt)))
+    return fields, nodes
+
+
+def _row_of(unsettled: dict[str, NodeRow], name: str) -> NodeRow:
+    """Return a node's row as an install takes it: of a first attempt only the mark that it was issued."""
+    row = unsettled.get(name)
+    if row is None:
+        return NodeRow(node_id=name)
+    return row if row.attempt > 1 else NodeRow(node_id=name, issued=row.issued)
+
+
+def _parts(fields: Sequence[tuple[str, Argument]], ready: Sequence[Argument]) -> Iterator[_Part]:
+    """Cut what is to be written into parts of so many fields and nodes, and about so many bytes."""
+    most = MOST_FIELDS // 2
+    values: list[Argument] = []
+    size = 0
+    for field, value in fields:
+        length = len(value) if isinstance(value, bytes) else 8
+        if values and (len(values) >= 2 * most or size + length > MOST_BYTES):
+            yield _Part(values, [], size)
+            values, size = [], 0
+        values += (field, value)
+        size += length
+    yield _Part(values, list(ready[: 5 * most]), size)
+    for start in range(5 * most, len(ready), 5 * most):
+        yield _Part([], list(ready[start : start + 5 * most]), 0)
+
+
+class InstallCall(ScriptCall):
+    """One call: executions whole, or a part of one."""
+
+    def add(self, index: int, row: ExecutionRow, part: _Part) -> None:
+        self.items.append(index)
+        self.execution_ids.append(row.id)
+        self.size += part.size
+        self.arguments += (row.id, row.generation, row.epoch, STATES[row.state], row.deadline_at or 0)
+        self.arguments += (row.unsettled, row.updated_at, len(part.values), len(part.ready) // 5)
+        self.arguments += part.values
+        self.arguments += part.ready
+
+
+def install_calls(
+    snapshots: Sequence[Snapshot],
+    arguments_of: Callable[[Plan], PlanArguments],
+    *,
+    window: int,
+    inline_input_bytes: int,
+) -> tuple[list[InstallCall], list[list[InstallCall]]]:
+    """Make the calls for snapshots: those that fit, together; and of each large one its calls, in order."""
+    calls: list[InstallCall] = []
+    large: list[list[InstallCall]] = []
+    for index, snapshot in enumerate(snapshots):
+        row, limit = snapshot.execution, snapshot.plan.definition.max_concurrency
+        fields, ready = lay_out(snapshot, arguments_of(snapshot.plan))
+        room = window if limit is None else min(window, limit)
+        fields += [
+            (str(CONSTANTS["ROW"]), row_value(row)),
+            (str(CONSTANTS["PLAN"]), plan_value(room, row.digest)),
+        ]
+        if len(row.input) <= inline_input_bytes:
+            fields.append((str(CONSTANTS["INPUT"]), row.input))
+        parts = list(_parts(fields, ready))
+        if len(parts) > 1:
+            own = [InstallCall() for _ in parts]
+            large.append(own)
+        else:
+            last = calls[-1] if calls else None
+            if (
+                last is None
+                or len(last.items) >= MOST_ITEMS
+                or last.size + parts[0].size > MOST_BYTES
+                or row.id in last.execution_ids
+            ):
+                calls.append(InstallCall())
+            own = [calls[-1]]
+        for call, part in zip(own, parts, strict=True):
+            call.add(index, row, part)
+    return calls, large

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Self
 
 import uuid_utils
 
 from weft.clock import RealClock
 from weft.core.event import RetryRequested
+from weft.core.lru import Lru
 from weft.core.payload import encode
 from weft.core.state import SETTLED, ExecutionState, NodeState
 from weft.errors import InputError, NotFoundError
@@ -129,7 +129,7 @@ class Engine:
         transport = InProcessTransport(now=clock.now)
         # Those who wait for an end, and the last ends: most ask soon after, and need not ask the journal.
         self._waiting: dict[str, asyncio.Future[ExecutionRow]] = {}
-        self._ended: OrderedDict[str, ExecutionRow] = OrderedDict()
+        self._ended: Lru[str, ExecutionRow] = Lru(_REMEMBERED_ENDS)
         self._progress: dict[str, Progress] = {}
         self._listen = listen
         self.metrics = metrics
@@ -347,7 +347,7 @@ class Engine:
 
     def forget(self, execution_id: str) -> None:
         """Let go of what is kept in memory of an execution that is terminal and needed no more."""
-        self._ended.pop(execution_id, None)
+        self._ended.drop(execution_id)
         self._progress.pop(execution_id, None)
         if isinstance(self.ports.journal, MemoryJournal):
             self.ports.journal.forget(execution_id)
@@ -429,13 +429,11 @@ class Engine:
                     # now, or rather when the one who recorded this has closed it in the store.
                     asyncio.get_running_loop().call_soon(self.worker.beat)
             elif isinstance(standing.event, RetryRequested):
-                self._ended.pop(execution.id, None)
+                self._ended.drop(execution.id)
 
     def _end(self, execution: ExecutionRow) -> None:
         end = self._waiting.pop(execution.id, None)
         if end is not None and not end.done():
             end.set_result(execution)
         if len(execution.input) + len(execution.output or b"") <= _REMEMBERED_BYTES:
-            self._ended[execution.id] = execution
-            if len(self._ended) > _REMEMBERED_ENDS:
-                self._ended.popitem(last=False)
+            self._ended.put(execution.id, execution)

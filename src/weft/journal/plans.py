@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
+
+from weft.core.lru import Lru
 
 if TYPE_CHECKING:
     from weft.core.plan import Plan
@@ -17,31 +18,20 @@ class PlanCache:
     """Keeps the plans used last, up to a number of nodes in all. Any thread may ask it."""
 
     def __init__(self, max_nodes: int = MAX_NODES) -> None:
-        self._max_nodes = max_nodes
-        self._nodes = 0
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: Lru[str, Plan] = Lru(max_nodes, lambda plan: len(plan.nodes))
         self._lock = Lock()
 
     def get(self, digest: str) -> Plan | None:
         with self._lock:
-            plan = self._plans.get(digest)
-            if plan is not None:
-                self._plans.move_to_end(digest)
-            return plan
+            return self._plans.get(digest)
 
     def put(self, plan: Plan) -> None:
-        """Keep a plan, in the place of those that were not used for longest."""
+        """Keep a plan in the place of those used longest ago; a plan that is kept stays the same object."""
         with self._lock:
             if plan.digest not in self._plans:
-                self._nodes += len(plan.nodes)
-                self._plans[plan.digest] = plan
-            while self._nodes > self._max_nodes and len(self._plans) > 1:
-                _, dropped = self._plans.popitem(last=False)
-                self._nodes -= len(dropped.nodes)
+                self._plans.put(plan.digest, plan)
 
     def drop(self, digest: str) -> None:
-        """Let go of a plan whose definition is gone."""
+        """Forget a plan whose definition is gone."""
         with self._lock:
-            dropped = self._plans.pop(digest, None)
-            if dropped is not None:
-                self._nodes -= len(dropped.nodes)
+            self._plans.drop(digest)

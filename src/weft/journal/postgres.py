@@ -39,8 +39,8 @@ from weft.journal.contract import (
 from weft.journal.plans import PlanCache
 from weft.journal.postgres_clock import DatabaseClock
 from weft.journal.postgres_connection import Door, Pool
-from weft.journal.postgres_facts import Facts
 from weft.journal.postgres_incarnation import read_position
+from weft.journal.postgres_recent import known_executions
 from weft.journal.postgres_record import Recorder
 from weft.journal.postgres_schema import migrate, missing, refuse
 from weft.journal.postgres_submit import Submit, Submitter
@@ -91,7 +91,7 @@ class PostgresJournal:
         self._new_id = new_id
         self._exclusive = exclusive
         self._plans = PlanCache()
-        facts = Facts()
+        facts = known_executions()
         door = Door(url, relaxed=relaxed, watch=watch)
         self._watch = watch
         self._pool = Pool(door, size=connections, wait_seconds=wait_seconds)

@@ -1,7 +1,7 @@
 """Recording in one round trip: judge by what this process has seen last, write if that is how it still is.
 
 Most events are results of executions that this process has recorded for before. They are judged by the rows
-that are kept (``Recent``), and written by one statement that locks the executions in the order of their
+that are kept (``Seen``), and written by one statement that locks the executions in the order of their
 numbers, passes over those that somebody else has changed since, and commits. For these, and for executions
 that are not kept, the rows are read without a lock and it is tried again; what is then still in somebody's
 way is recorded behind a lock, as everything else is that is not a plain step of an execution.
@@ -17,7 +17,7 @@ from weft.errors import OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
 from weft.journal.postgres_connection import was_lost
-from weft.journal.postgres_recent import Recent, may_be_kept
+from weft.journal.postgres_recent import Seen, may_be_kept, recent_executions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from weft.core.bounds import Bounds
     from weft.core.ledger import Changes
     from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow
+    from weft.core.row import ExecutionRow, NodeRow
     from weft.journal.plans import PlanCache
     from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
-    from weft.journal.postgres_facts import Facts
-    from weft.journal.postgres_recent import Seen
+    from weft.journal.postgres_recent import Facts
 
 _PLAIN = frozenset({ExecutionStarted, NodeCompleted, NodeCached, NodeSkipped, AttemptFailed})
 _TRIES = 2
@@ -57,7 +56,7 @@ class QuickRecorder:
         self._plans = plans
         self._facts = facts
         self._find_plan = find_plan
-        self._recent = Recent()
+        self._recent = recent_executions()
         # What was written, perhaps: the answer was lost. Standings by execution.
         self._unknown: dict[str, list[Standing]] = {}
 
@@ -68,7 +67,7 @@ class QuickRecorder:
 
     def clear(self) -> None:
         """Let go of everything: the database has lost commits."""
-        self._recent = Recent()
+        self._recent = recent_executions()
         self._unknown = {}
 
     async def record(
@@ -127,18 +126,23 @@ class QuickRecorder:
             return
         begun = []
         for number, row in await queries.executions(connection, missing):
-            self._facts.put(number, row)
+            self._facts.put(row.id, (number, row))
             if row.is_terminal or not may_be_kept(await self._find_plan(connection, row.digest)):
                 continue
             if row.seq <= 2:
-                self._recent.put(number, row, {})  # created and perhaps started: no node has a row
+                self._keep(number, row, {})  # created and perhaps started: no node has a row
             else:
                 begun.append((number, row))
         if begun:
             # Read behind the execution's row: rows that are younger than that are seen by its seq.
             nodes = await queries.all_nodes(connection, [number for number, _ in begun])
             for number, row in begun:
-                self._recent.put(number, row, nodes[number])
+                self._keep(number, row, nodes[number])
+
+    def _keep(self, number: int, row: ExecutionRow, rows: Mapping[str, NodeRow]) -> None:
+        seen = self._recent.get(row.id) or Seen(number, row, {})
+        seen.add(row, rows)
+        self._recent.put(row.id, seen)
 
     async def _try(
         self, connection: Connection, events: Mapping[str, Sequence[Event]]
@@ -166,7 +170,7 @@ class QuickRecorder:
                 self._recent.drop(id_)
                 self._facts.drop(id_)
             else:
-                self._recent.put(seen.number, row, gathered.nodes.get(id_, {}))
+                self._keep(seen.number, row, gathered.nodes.get(id_, {}))
         return standings
 
     def _judge(

@@ -6,10 +6,11 @@ the statement that writes the decision finds the execution's ``seq`` and ``epoch
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+
+from weft.core.lru import Lru
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow, NodeRow
 
 MAX_BYTES = 64 * 1024 * 1024
+MAX_FACTS_BYTES = 16 * 1024 * 1024
 # Of more nodes than this the rows are read as they are needed: of a wide execution that is a small part.
 _MAX_NODES = 1_000
 # The objects that hold an execution, and a row, beside their payloads.
@@ -30,7 +32,16 @@ class Seen(msgspec.Struct, eq=False):
     number: int
     execution: ExecutionRow
     nodes: dict[str, NodeRow]
-    size: int = _BASE_BYTES
+    size: int = 0
+
+    def add(self, execution: ExecutionRow, rows: Mapping[str, NodeRow]) -> None:
+        """Take the execution's row as it is now, and these rows of its nodes beside those that are kept."""
+        self.size = self.size or _BASE_BYTES + len(execution.input)
+        self.execution = execution
+        for node_id, row in rows.items():
+            if node_id not in self.nodes:
+                self.size += _ROW_BYTES + len(row.output or b"")
+            self.nodes[node_id] = row
 
 
 def may_be_kept(plan: Plan) -> bool:
@@ -39,40 +50,15 @@ def may_be_kept(plan: Plan) -> bool:
     return len(plan.nodes) <= _MAX_NODES and not plan.has_at_most_once
 
 
-class Recent:
-    """Executions by their ids, those recorded last, up to a number of bytes in all."""
+def recent_executions(max_bytes: int = MAX_BYTES) -> Lru[str, Seen]:
+    """Return a memory of the executions recorded last, by their ids."""
+    return Lru(max_bytes, lambda seen: seen.size)
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._seen: OrderedDict[str, Seen] = OrderedDict()
 
-    def get(self, execution_id: str) -> Seen | None:
-        seen = self._seen.get(execution_id)
-        if seen is not None:
-            self._seen.move_to_end(execution_id)
-        return seen
+# An execution's number and row. Of the row only what never changes means anything: other processes write too.
+Facts: TypeAlias = "Lru[str, tuple[int, ExecutionRow]]"
 
-    def put(self, number: int, execution: ExecutionRow, rows: Mapping[str, NodeRow]) -> Seen:
-        """Keep an execution with these rows, beside those of it that are kept."""
-        seen = self._seen.get(execution.id)
-        if seen is None:
-            seen = self._seen[execution.id] = Seen(number, execution, {})
-            seen.size += len(execution.input)
-            self._bytes += seen.size
-        seen.execution = execution
-        for node_id, row in rows.items():
-            if node_id not in seen.nodes:
-                size = _ROW_BYTES + len(row.output or b"")
-                seen.size += size
-                self._bytes += size
-            seen.nodes[node_id] = row
-        while self._bytes > self._max_bytes and len(self._seen) > 1:
-            self.drop(next(iter(self._seen)))
-        return seen
 
-    def drop(self, execution_id: str) -> None:
-        """Let go of an execution, if it is kept."""
-        dropped = self._seen.pop(execution_id, None)
-        if dropped is not None:
-            self._bytes -= dropped.size
+def known_executions(max_bytes: int = MAX_FACTS_BYTES) -> Facts:
+    """Return a memory of what never changes of the executions used last, by their ids."""
+    return Lru(max_bytes, lambda facts: _BASE_BYTES + len(facts[1].input))

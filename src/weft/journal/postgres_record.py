@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.journal.plans import PlanCache
     from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
-    from weft.journal.postgres_facts import Facts
+    from weft.journal.postgres_recent import Facts
     from weft.journal.postgres_writer import Transaction
 
 # The rows that an execution's output is made from are read with the others where its end may be near, unless
@@ -243,7 +243,7 @@ class Recorder:
                 missing.append(execution_id)
         if missing:
             for number, row in await queries.facts(connection, missing):
-                self._facts.put(number, row)
+                self._facts.put(row.id, (number, row))
                 known[row.id] = number, row
         return known
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
-    from weft.journal.postgres_facts import Facts
+    from weft.journal.postgres_recent import Facts
     from weft.journal.postgres_record import Recorder
     from weft.journal.postgres_writer import Transaction
 
@@ -85,7 +85,7 @@ class Submitter:
             transaction.has_written = bool(numbers)
             return None
         for execution_id, number in numbers.items():
-            self._facts.put(number, new.executions[execution_id])
+            self._facts.put(execution_id, (number, new.executions[execution_id]))
         return answers
 
     async def _submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any] | None:
@@ -126,7 +126,7 @@ class Submitter:
         if len(numbers) < len(ledger.changes.executions):
             return None
         for execution_id, number in numbers.items():
-            self._facts.put(number, ledger.changes.executions[execution_id])
+            self._facts.put(execution_id, (number, ledger.changes.executions[execution_id]))
         return answers
 
     async def _missing_documents(

@@ -6,11 +6,11 @@ all. What is forgotten is walked once more, and the fence drops what is settled 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from weft.core.event import NodeFailed, NodeSkipped
 from weft.core.ledger import Verdict
+from weft.core.lru import Lru
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -23,10 +23,10 @@ _SKIPPING = (NodeFailed, NodeSkipped)
 
 class Cascades:
     def __init__(self) -> None:
-        self._skipped: OrderedDict[tuple[str, int], set[str]] = OrderedDict()
+        self._skipped: Lru[tuple[str, int], set[str]] = Lru(_MOST_EXECUTIONS)
 
     def known(self, execution_id: str, generation: int) -> Container[str]:
-        return self._skipped.get((execution_id, generation), ())
+        return self._skipped.get((execution_id, generation)) or ()
 
     def learn(self, standings: Iterable[Standing]) -> None:
         """Remember the skips that are committed; forget executions that are over."""
@@ -37,8 +37,8 @@ class Cascades:
             assert execution is not None
             key = (event.execution_id, event.generation)
             if execution.is_terminal:
-                self._skipped.pop(key, None)
+                self._skipped.drop(key)
             elif event.skips:
-                self._skipped.setdefault(key, set()).update(row.node_id for row in standing.rows)
-                if len(self._skipped) > _MOST_EXECUTIONS:
-                    self._skipped.popitem(last=False)
+                skipped = self._skipped.get(key) or set()
+                skipped.update(row.node_id for row in standing.rows)
+                self._skipped.put(key, skipped)

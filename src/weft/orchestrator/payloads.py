@@ -6,10 +6,10 @@ their work. Small payloads are decoded again: that is cheaper than remembering t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from weft.core.expression import NodeValue
+from weft.core.lru import Lru
 from weft.core.payload import decode
 from weft.core.state import NodeState
 
@@ -27,8 +27,7 @@ _NO_BLOBS: Mapping[str, bytes] = {}
 class Payloads:
     def __init__(self) -> None:
         # By identity: the payload is kept too, so that its id is not given to another.
-        self._decoded: OrderedDict[int, tuple[bytes, Any]] = OrderedDict()
-        self._bytes = 0
+        self._decoded: Lru[int, tuple[bytes, Any]] = Lru(_MOST_BYTES, lambda entry: len(entry[0]))
         # The blobs of the batch that was fetched last: the next one often needs the same.
         self._latest: Mapping[str, bytes] = _NO_BLOBS
 
@@ -37,14 +36,9 @@ class Payloads:
             return decode(payload)
         hit = self._decoded.get(id(payload))
         if hit is not None:
-            self._decoded.move_to_end(id(payload))
             return hit[1]
         value = decode(payload)
-        self._decoded[id(payload)] = (payload, value)
-        self._bytes += len(payload)
-        while self._bytes > _MOST_BYTES:
-            _, (dropped, _) = self._decoded.popitem(last=False)
-            self._bytes -= len(dropped)
+        self._decoded.put(id(payload), (payload, value))
         return value
 
     def value_of(self, row: NodeRow, blobs: Mapping[str, bytes] = _NO_BLOBS) -> NodeValue:

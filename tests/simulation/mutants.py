@@ -137,7 +137,7 @@ MUTANTS = (
         "payloads.value_of(row, blobs)",
         "payloads.value_of(row, payloads._latest)",
         "collectors",
-        600,
+        1100,
         "of two batches the second replaces the large outputs that the first is reading",
     ),
     Mutant(
@@ -506,7 +506,7 @@ MUTANTS = (
         "return halt.in_hand.get(node_id) == attempt",
         "return True",
         "flush_control",
-        200,
+        600,
         "a store that is lost costs a paused execution attempts that were never handed out",
     ),
     Mutant(

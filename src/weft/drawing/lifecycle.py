@@ -28,8 +28,9 @@ started by a worker. The other four are *settled*: only a retry of the execution
 
 ## An execution
 
-`PENDING` is accepted and stored, `RUNNING` has been taken up. `COMPLETED`, `FAILED` and `CANCELLED` are
-*terminal*: every node is settled. Only a retry reopens a failed or cancelled execution.
+`RUNNING` is started, mostly in the commit that accepts it; `PENDING` was accepted while Redis was away.
+`COMPLETED`, `FAILED` and `CANCELLED` are *terminal*: every node is settled. Only a retry reopens a failed or
+cancelled execution.
 
 {executions}
 """

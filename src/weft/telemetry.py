@@ -65,7 +65,7 @@ class Metric:
 
 
 EXECUTIONS_STARTED = Metric(
-    "weft_executions_started_total", COUNTER, ("workflow",), "executions that an orchestrator has taken up"
+    "weft_executions_started_total", COUNTER, ("workflow",), "executions that were started"
 )
 EXECUTIONS_RETRIED = Metric(
     "weft_executions_retried_total", COUNTER, ("workflow",), "executions that were opened again by a retry"

@@ -34,7 +34,7 @@ async def rebuild(execution_id: str, ports: Ports) -> Answer:
             never_started = row.started_at is None
             (answer,) = await ports.store.install([snapshot], token=token, fresh=never_started)
             if never_started or row.halt is not None:
-                # What is free at once is taken up at once.
+                # Its free nodes wait for no lease: wake an orchestrator for them now.
                 await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
             ports.timers_changed()
             return answer

@@ -1,4 +1,4 @@
-"""Steps 1 and 2: inputs become submissions; these are recorded, put into the store, and announced."""
+"""Steps 1 and 2: inputs become submissions; one commit accepts and starts them, and first tasks are sent."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def _token(ports: Ports) -> str | None:
 async def _install(
     rows: Sequence[ExecutionRow], plans: Sequence[Plan], token: str, ports: Ports
 ) -> str | None:
-    """Put new executions into the store and send their first tasks; return the token.
+    """Install new executions in the store and queue their first tasks; return the token.
 
     None where the store is away. The executions are accepted all the same, for the commit alone counts: the
     sweep tells the store later.
@@ -212,7 +212,7 @@ async def _send_first(started: Sequence[Snapshot], ports: Ports) -> None:
 
 
 def _announce(rows: Sequence[ExecutionRow], plans: Sequence[Plan], ports: Ports) -> None:
-    """Tell those who listen that executions were created, and which of them were started."""
+    """Announce that executions were created, and which of them were started."""
     standings = []
     for row, plan in zip(rows, plans, strict=True):
         created = History(

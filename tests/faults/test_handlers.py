@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +191,7 @@ async def test_functions_that_leak_do_not_wear_the_server_out(tmp_path: Path) ->
             assert status == 202
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while (shown := await api.get(f"/v1/batches/{started['id']}"))["state"] != "COMPLETED":
-                    worst.extend((descriptors(child), threads(child)) for child in living(pid))
+                    worst.extend(usage_of_children(pid))
                     await asyncio.sleep(0.05)
             assert shown["counts"]["COMPLETED"] == count
 
@@ -215,17 +216,13 @@ def lives(mark: str) -> bool:
     return Path(f"/proc/{Path(mark).read_text()}").exists()
 
 
-def living(pid: int) -> list[int]:
-    """Give the children whose looks can be asked for: one that ends meanwhile has none."""
-    found = []
+def usage_of_children(pid: int) -> list[tuple[int, int]]:
+    """Return the open files and threads of each child process; a child that ends meanwhile is left out."""
+    usage = []
     for child in children(pid):
-        try:
-            descriptors(child)
-            threads(child)
-        except (FileNotFoundError, ProcessLookupError, KeyError, PermissionError):
-            continue
-        found.append(child)
-    return found
+        with suppress(FileNotFoundError, ProcessLookupError, KeyError, PermissionError):
+            usage.append((descriptors(child), threads(child)))
+    return usage
 
 
 # -- Services that answer badly --------------------------------------------------------------------------

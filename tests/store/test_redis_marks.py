@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from weft.core.event import CancelRequested, RetryRequested
 from weft.store.contract import Answer
-from weft.testing.store_contract import start
+from weft.testing.store_contract import free_nodes, installed, queue, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,3 +73,45 @@ async def test_a_mark_stays_as_it_is_until_a_later_epoch_is_closed(
     assert await kept_seconds(redis) > LONG_SECONDS - 5
     assert await store.close("x1", generation=1, epoch=1) is Answer.YES
     assert await kept_seconds(redis) > LONG_SECONDS - 5
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_an_attempt_of_a_closed_execution_loses_its_lease_when_it_is_refused(
+    redis: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk], running: bool
+) -> None:
+    """The close names no nodes, and the lease of a queued task lasts long."""
+    store = new_store(redis, queued_seconds=300.0)
+    walk, neighbour = new_walk("a", store=store), new_walk("a", store=store, execution_id="x2")
+    for one in (walk, neighbour):
+        await installed(one)
+        assert [await queue(one, node) for node in await free_nodes(one)] == [Answer.YES]
+    if running:
+        assert await start(walk, "a") is Answer.YES
+    await store.close("x1", generation=1, epoch=1)
+    assert await leases(redis) == {"x1", "x2"}
+    if running:
+        assert await store.beat([walk.held("a")]) == [Answer.REFUSED]
+    else:
+        assert await start(walk, "a") is Answer.REFUSED
+    assert await leases(redis) == {"x2"}
+
+
+async def test_a_refused_attempt_of_an_earlier_generation_leaves_the_lease_of_the_next(
+    redis: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
+) -> None:
+    store = new_store(redis, queued_seconds=300.0)
+    walk = new_walk("a", store=store)
+    await installed(walk)
+    assert [await queue(walk, node) for node in await free_nodes(walk)] == [Answer.YES]
+    await walk.record(CancelRequested(execution_id="x1", generation=0))
+    await store.close("x1", generation=1, epoch=1)
+    await walk.record(RetryRequested(execution_id="x1", generation=0))
+    await walk.reopen()
+    assert await start(walk, "a") is Answer.REFUSED
+    assert await leases(redis) == {"x1"}
+
+
+async def leases(redis: Redis) -> set[str]:
+    """Return the executions that have leases; the sentinel of the sorted set is none."""
+    members = [member.decode() for member in await redis.call("ZRANGE", redis.partitions[0].leases, 0, -1)]
+    return {execution_id for _, colon, execution_id in (one.partition(":") for one in members) if colon}

@@ -2,7 +2,7 @@
 -- ARGV, of each execution: id, generation, number of attempts; for each `width` arguments: name, attempt, the script's own.
 -- No node is in a call twice.
 -- Reply: an answer for each attempt.
-local reply, leases = {}, {}
+local reply, leases, leases_gone = {}, {}, {}
 local fields, set, filled = {MARK, IN_HAND}, {}, 0
 -- How many attempts of the execution at hand workers have.
 local in_hand
@@ -25,6 +25,10 @@ local function step(key, move, width, id, generation, from, count)
   local got = fetch(key, fields, count + 2)
   local refused, state = refusal(got[1], generation)
   if refused then
+    -- The close names no nodes: what a closed execution had in flight loses its leases here, when a worker asks for it.
+    for item = 3, refused == REFUSED and sub(got[1], -1) == CLOSED and count + 2 or 0 do
+      leases_gone[#leases_gone + 1] = fields[item] .. COLON .. id
+    end
     return refused
   end
   local before = count_of(got[2])
@@ -69,6 +73,9 @@ local function answers(width, move)
   end
   if leases[1] then
     call('ZADD', KEYS[LEASES_KEY], unpack(leases))
+  end
+  if leases_gone[1] then
+    call('ZREM', KEYS[LEASES_KEY], unpack(leases_gone))
   end
   return reply
 end

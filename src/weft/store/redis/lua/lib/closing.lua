@@ -40,8 +40,8 @@ local function let_go(key, id, generation, epoch)
   return (is_live or state == INSTALLING) and YES or WAS_GONE
 end
 
--- No list keeps an execution that has ended, also of one whose hash was lost alone. What else its nodes have left in leases
--- and timers is taken away by the sweep, when it has run out.
+-- No list keeps an execution that has ended, also of one whose hash was lost alone. What its nodes have left in leases is
+-- taken away when a worker asks for the attempt and is refused; else, as in timers, by the sweep, when it has run out.
 local function write_closed()
   if not closed_ids[1] then
     return

@@ -1,7 +1,7 @@
 """How the hot state of an execution lies on Redis: every key, field, letter and pattern, written once.
 
-``CONSTANTS`` is the only place. The Lua scripts have no literal of their own: ``script`` puts the constants
-that a script names in front of it, and the functions below read and make the same fields in Python.
+``CONSTANTS`` is the only place. The Lua scripts have no literal of their own: ``script`` writes the value of
+a constant wherever a script names it, and the functions below read and make the same fields in Python.
 
 An execution is one hash of plain fields:
 
@@ -233,16 +233,21 @@ class PoisonError(ValueError):
     """An execution's hash holds what no release of weft has written: it is dropped, and built anew."""
 
 
+# A constant's name that stands for itself: no part of another name, and not in quotes.
+_CONSTANT = re.compile(rf"(?<!')\b(?:{'|'.join(CONSTANTS)})\b(?!')")
+
+
 @cache
 def script(name: str, *libraries: str) -> Script:
-    """Read ``lua/NAME.lua`` behind the libraries that it builds on and the constants that it names."""
+    """Read ``lua/NAME.lua`` behind the libraries that it builds on, with its constants written out.
+
+    A constant as a local variable would be captured by every function that names it, at every call.
+    """
     folder = files("weft.store.redis") / "lua"
     parts = [folder / "lib" / f"{library}.lua" for library in libraries]
     source = "\n".join([part.read_text(encoding="utf-8") for part in (*parts, folder / f"{name}.lua")])
     code = re.sub(r"--[^\n]*", "", source)
-    used = [constant for constant in CONSTANTS if re.search(rf"\b{constant}\b", code)]
-    lines = [f"local {constant} = {_lua(CONSTANTS[constant])}" for constant in used]
-    return make_script(name, "\n".join([*lines, source]).encode())
+    return make_script(name, _CONSTANT.sub(lambda found: _lua(CONSTANTS[found[0]]), code).encode())
 
 
 def _lua(value: str | int) -> str:

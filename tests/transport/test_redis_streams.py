@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.store.refusing import REFUSALS
 
 from weft.core.envelope import VERSION, pack
 from weft.core.task import PRIORITIES, Wake
@@ -16,6 +17,7 @@ from weft.errors import StoreError
 from weft.redis.connection import Redis, ReplyError
 from weft.redis.keys import partition_of
 from weft.redis.slots import slot_of
+from weft.testing.fault_proxy import FaultProxy
 from weft.testing.redis_cluster import RedisCluster
 from weft.testing.transport_contract import a_result, a_task, fetch, numbers, turns
 from weft.transport import redis_streams
@@ -264,6 +266,61 @@ async def test_what_was_read_and_not_acknowledged_is_given_again(transport: Redi
     assert list(await transport.unacknowledged("o", limit=2)) == [taken[0], taken[2]]
     assert list(await transport.unacknowledged("o", limit=10)) == [taken[0], taken[2], taken[3]]
     assert list(await transport.unacknowledged("another", limit=10)) == []
+
+
+@pytest.mark.parametrize("refusal", ["MISCONF", "READONLY"])
+async def test_what_was_acknowledged_while_redis_refused_writes_is_given_again(
+    private_redis: RedisServer, refusal: str
+) -> None:
+    redis = Redis(private_redis.url)
+    transport = RedisStreams(redis)
+    await transport.send([a_task(0)])
+    await transport.publish([a_result(0)])
+    tasks, results = await fetch(transport), await read(transport)
+    begin, end = REFUSALS[refusal]
+    begin(private_redis)
+    await transport.ack_tasks("w", [one.id for one in tasks])
+    await transport.ack("o", [one.id for one in results])
+    # The answer to this comes behind those to the acknowledgements.
+    await redis.call("TIME")
+    end(private_redis)
+    assert await fetch(transport) == tasks
+    assert await read(transport) == results
+    await transport.ack_tasks("w", [one.id for one in tasks])
+    await transport.ack("o", [one.id for one in results])
+    assert (await fetch(transport), await read(transport)) == ([], [])
+    assert await pending(redis, LANE, "workers") == await pending(redis, RESULTS, "orchestrators") == 0
+    await redis.close()
+
+
+async def test_an_acknowledgement_that_redis_does_not_hear_is_no_error_and_its_task_comes_again(
+    redis_url: str,
+) -> None:
+    """Whoever acknowledges has started what it was given, and must not forget it for that."""
+    with FaultProxy(redis_url) as proxy:
+        redis = Redis(proxy.url)
+        transport = RedisStreams(redis)
+        await transport.send([a_task(0)])
+        taken = await fetch(transport)
+        proxy.refuse()
+        proxy.reset()
+        with pytest.raises(StoreError):
+            await redis.call("PING")
+        await transport.ack_tasks("w", [one.id for one in taken])
+        proxy.heal()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await is_there(redis):  # noqa: ASYNC110 - it is looked for twice a second at most
+                await asyncio.sleep(0.05)
+        assert await fetch(transport) == taken
+        await redis.close()
+
+
+async def is_there(redis: Redis) -> bool:
+    try:
+        await redis.call("PING")
+    except StoreError:
+        return False
+    return True
 
 
 # -- giving up and leaving -------------------------------------------------------------------------

@@ -184,14 +184,15 @@ class Connection(asyncio.Protocol):
             self._writing = self.loop.call_soon(self._send)
         return await batch.done
 
-    def run_later(self, commands: Sequence[Command]) -> None:
-        """Send commands with what is sent next, or soon. Nobody is told what becomes of them.
+    def run_later(self, commands: Sequence[Command]) -> asyncio.Future[list[Reply]]:
+        """Send commands with what is sent next, or soon; return the future of their replies.
 
         A write of its own costs both sides as much as all there is to do for a small command.
         """
-        self._add(_packed(commands), len(commands), 0.0)
+        batch = self._add(_packed(commands), len(commands), 0.0)
         if self._writing is None and self._writing_later is None and self._leaving:
             self._writing_later = self.loop.call_later(_LATER_SECONDS, self._send)
+        return batch.done
 
     def _add(self, packed: bytes, count: int, wait_seconds: float) -> _Batch:
         if self._lost is not None:
@@ -389,12 +390,15 @@ class Redis:
             connection = await self._connection(slot)
         return self.checked(await connection.run(commands))
 
-    async def run_later(self, commands: Sequence[Command], *, partition: int = 0) -> None:
-        """Send commands about one partition with what is sent next, or soon, and hear no more of them.
+    async def run_later(
+        self, commands: Sequence[Command], *, partition: int = 0
+    ) -> asyncio.Future[list[Reply]]:
+        """Send commands about one partition with what is sent next, or soon; return their replies to come.
 
         For what may as well not happen: it goes out before anything that is asked for afterwards, or never.
+        Nobody has to await the future.
         """
-        (await self._connection(self._slot(partition, None))).run_later(commands)
+        return (await self._connection(self._slot(partition, None))).run_later(commands)
 
     async def scripts(
         self,

@@ -59,7 +59,10 @@ class Transport(Protocol):
         """
 
     async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
-        """Say that these tasks need no further delivery."""
+        """Acknowledge tasks: they need no further delivery.
+
+        No error where the transport is away: those tasks are delivered again, and refused at their start.
+        """
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Append to the result stream."""
@@ -68,7 +71,7 @@ class Transport(Protocol):
         """Take up to ``limit`` messages that nobody has, waiting a while for the first."""
 
     async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
-        """Say that these messages are done with."""
+        """Acknowledge messages. No error where the transport is away: those are delivered again."""
 
     async def claim(
         self, consumer: str, *, idle_seconds: float, limit: int

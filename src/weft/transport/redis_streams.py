@@ -6,7 +6,8 @@ no more than it asked for, by a script that goes through its lanes; where there 
 them.
 
 Delivery is not receipt: what was on its way when a connection broke is this consumer's, and nobody else gets
-it before it is stale. So at its start, and after an error, a consumer first asks for what is its own.
+it before it is stale. So at its start, after an error, and after an acknowledgement that Redis did not take,
+a consumer first asks for what is its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.core.envelope import pack
@@ -25,6 +27,7 @@ from weft.redis.script import load_script
 from weft.redis.waiting import all_of, all_that_answer, answers_of, first_answers
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
 from weft.transport.redis_entries import (
+    ORCHESTRATORS,
     WORKERS,
     Delivery,
     Results,
@@ -138,7 +141,7 @@ class RedisStreams:
         return await self._take(look, wait, wait_seconds, looks_first=looks_first)
 
     async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
-        await self._acknowledge(ids)
+        await self._acknowledge(WORKERS, consumer, ids)
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -165,7 +168,7 @@ class RedisStreams:
         return await self._take(look, wait, wait_seconds, looks_first=looks_first)
 
     async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
-        await self._acknowledge(ids)
+        await self._acknowledge(ORCHESTRATORS, consumer, ids)
 
     # -- both --------------------------------------------------------------------------------------
 
@@ -443,13 +446,16 @@ class RedisStreams:
         own: list[Delivery] = []
         if not sources or (who := (sources[0].group, consumer, sources[0].partition)) in self._sure:
             return own
-        for source in sources:
-            async for entries in own_entries(self._redis, source, consumer):
-                lost = [entry for entry in entries if identity_of(source, entry) not in self._held]
-                own += await self._deliver(source, lost[: limit - len(own)])
-                if len(own) == limit:
-                    return own
-        self._sure.add(who)
+        with _Asking(self._sure, who):
+            # First: an acknowledgement that is refused meanwhile takes it back.
+            self._sure.add(who)
+            for source in sources:
+                async for entries in own_entries(self._redis, source, consumer):
+                    lost = [entry for entry in entries if identity_of(source, entry) not in self._held]
+                    own += await self._deliver(source, lost[: limit - len(own)])
+                    if len(own) == limit:
+                        self._sure.discard(who)
+                        return own
         return own
 
     # -- what was taken ----------------------------------------------------------------------------
@@ -495,19 +501,30 @@ class RedisStreams:
         commands.append(("XACK", source.stream, source.group, *ids))
         await self._redis.run(commands, partition=source.partition)
 
-    async def _acknowledge(self, ids: Sequence[int | str]) -> None:
+    async def _acknowledge(self, group: str, consumer: str, ids: Sequence[int | str]) -> None:
         commands: dict[int, list[Command]] = {}
         for (partition, stream), entries in _by_stream(ids).items():
             # Deleted first: where only that happens, a claim finds the id without an entry. The other way
             # round, an entry would be left that nobody is ever given.
             deleting: Command = ("XDEL", stream, *entries)
             commands.setdefault(partition, []).append(deleting)
-            commands[partition].append(("XACK", stream, self._group_of(partition, stream), *entries))
-        # What is not heard comes again, and is known by then: nobody has to wait for this.
-        for partition, some in commands.items():
-            await self._redis.run_later(some, partition=partition)
+            commands[partition].append(("XACK", stream, group, *entries))
         for identity in ids:
             self._held.pop(identity, None)
+        # What Redis does not take comes again, and is known by then: nobody has to wait for this.
+        for partition, some in commands.items():
+            who = (group, consumer, partition)
+            try:
+                acknowledged = await self._redis.run_later(some, partition=partition)
+            except StoreError:
+                self._sure.discard(who)
+            else:
+                acknowledged.add_done_callback(partial(self._acknowledged, who))
+
+    def _acknowledged(self, who: tuple[str, str, int], done: asyncio.Future[list[Any]]) -> None:
+        """Have the consumer ask for its own entries again if Redis did not take an acknowledgement."""
+        if done.exception() is not None or any(isinstance(reply, ReplyError) for reply in done.result()):
+            self._sure.discard(who)
 
     async def _give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Let others have what was taken here and is not wanted."""

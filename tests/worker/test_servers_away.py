@@ -223,6 +223,21 @@ async def test_a_result_is_reported_by_a_worker_that_stops_once_redis_takes_writ
         assert await members.attempts(execution) == {"a": 1}
 
 
+@pytest.mark.parametrize("delivered", [False, True])
+async def test_the_result_of_an_instant_handler_is_reported_again_where_its_report_is_lost(
+    members: Members, delivered: bool
+) -> None:
+    """The worker holds the attempt until Redis has its result; the number of the attempt stays."""
+    cut = members.proxies["worker"].reset_on(b"in the report alone", delivered=delivered)
+    execution = await members.start(
+        {"id": "a", "handler": "echo", "config": "in the report alone"},
+        {"id": "b", "handler": "echo", "dependencies": ["a"], "config": "{{ a }}"},
+    )
+    assert (await members.ended(execution)).state is ExecutionState.COMPLETED
+    assert cut.is_set()
+    assert await members.attempts(execution) == {"a": 1, "b": 1}
+
+
 async def ends_in_time(fleet: Fleet) -> bool:
     """True if a member that is told to stop has stopped long before Redis is taken to be away."""
     # A timeout would not do: whoever stops swallows the cancellation of what it waits for.

@@ -225,16 +225,25 @@ class Worker:
         """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""
         started = await begin(deliveries, self._ports, worker=self.name)
         instant: list[Result] = []
-        nonces: list[str] = []
+        unreported: list[Held] = []
         for task, held, began_at in started:
             if self._runner.is_immediate(task):
                 instant.append(self._runner.run_instant(task, held.started_at))
-                nonces.append(held.nonce)
+                unreported.append(held)
             else:
                 self._held[held.nonce] = held
                 self._running[held.nonce] = asyncio.create_task(self._run(task, held, began_at))
-        if instant:
+        if not instant:
+            return
+        nonces = [held.nonce for held in unreported]
+        try:
             await self._ports.store.report(instant, nonces)
+        except BaseException:
+            # They are held like all others until the loop that reports has reported them.
+            self._held.update(zip(nonces, unreported, strict=True))
+            self._finished += zip(instant, nonces, strict=True)
+            self._ended.set()
+            raise
 
     def can_run(self, task: Task) -> bool:
         """Say whether it has the task's handler."""

@@ -132,6 +132,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
     "faults": (
         "a worker stops in good order",
         "flush",
+        "forgotten",
         "rollback",
         "freeze api",
         "freeze orchestrator",

@@ -227,6 +227,10 @@ class WatchedStore(MemoryStore):
         super().__init__(**options)
         self._world = world
 
+    def forget(self, execution_id: str) -> None:
+        """Lose the state of one execution, as by its TTL, a deletion, or garbage in its hash."""
+        self._drop(execution_id)
+
     async def due(self, *, idle_seconds: float) -> Due:
         hits, nets = self._world.hits, self._world.profile.nets
         now = self._now()

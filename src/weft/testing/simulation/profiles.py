@@ -46,6 +46,8 @@ KINDS: dict[str, tuple[float, float]] = {
     # Chance per step: store, streams and lines lose everything; or they come back as they were a while ago.
     "flush": (0.002, 0.01),
     "rollback": (0.002, 0.01),
+    # Chance per step: the store loses the state of one execution alone; the streams stay.
+    "forgotten": (0.003, 0.02),
     # Chance per look of a sweeper that it rebuilds an execution that the store has.
     "mistaken_rebuild": (0.05, 0.3),
     # By how many seconds the clock of an actor may be off; it jumps once more in the middle of the run.
@@ -151,6 +153,14 @@ PROFILES: dict[str, Profile] = {
     "flush_timers": Profile(kinds=("flush",), rebuilds=True, more=frozenset({"timers"})),
     "rollback": Profile(kinds=("rollback",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
     "rollback_control": Profile(kinds=("rollback", "freeze.orchestrator"), controls=4, rebuilds=True),
+    "forgotten": Profile(kinds=("forgotten",), controls=4, rebuilds=True),
+    # The caller is not frozen: a first install that comes after a rebuild is refused by its epoch, unless the
+    # store has forgotten that too (docs/proof.md, what is not covered).
+    "forgotten_control": Profile(
+        kinds=("forgotten", "freeze.orchestrator", "freeze.sweeper", "freeze.worker"),
+        controls=6,
+        rebuilds=True,
+    ),
     "mistaken_rebuild": Profile(
         kinds=("mistaken_rebuild",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})
     ),

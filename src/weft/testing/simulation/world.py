@@ -202,6 +202,16 @@ class World:
             self.limits.__init__({"limited": TAG_RATE}, now=self._now)  # type: ignore[misc]
         self.invariants.lost_store()
 
+    def _maybe_forget(self) -> None:
+        """Lose the state of one execution alone."""
+        if self.losses >= MOST_LOSSES or self.rng.random() >= self.amounts["forgotten"]:
+            return
+        held = list(self.store._executions)
+        if held:
+            self.losses += 1
+            self.hits["forgotten"] += 1
+            self.store.forget(self.rng.choice(held))
+
     # -- the run -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
@@ -265,6 +275,8 @@ class World:
         if self.scheduler.now < self._faults_end:
             if self._loss:
                 self._maybe_lose()
+            if self.amounts["forgotten"]:
+                self._maybe_forget()
             kind = actor.kind
             chance = self._crash[kind]
             if chance and (

@@ -279,6 +279,35 @@ async def test_what_ends_while_it_drains_is_recorded_before_the_rest_has_ended(t
         assert (nap["state"], nap["attempt"]) == ("COMPLETED", 1)
 
 
+async def test_a_paused_execution_keeps_its_attempts_however_often_the_server_is_restarted(
+    tmp_path: Path,
+) -> None:
+    """One node was queued before the pause, one became ready after it; nobody has started either."""
+    definition = {
+        "nodes": [
+            {"id": "nap", "handler": "sleep", "config": {"seconds": 1}},
+            {"id": "once", "handler": "sleep", "config": {"seconds": 0}, "delivery": "at_most_once"},
+            {"id": "after", "handler": "echo", "dependencies": ["nap"], "delivery": "at_most_once"},
+        ]
+    }
+    async with serving(tmp_path / "data", "--concurrency", "1") as (server, api):
+        execution_id = await api.start(definition)
+        await running(api, execution_id, "nap")
+        assert (await api.call("POST", f"/v1/executions/{execution_id}/pause"))[0] == 202
+        await reached(api, execution_id, "nap", state="COMPLETED")
+        assert await server.stop() == 0
+    for _ in range(3):
+        async with serving(tmp_path / "data", "--concurrency", "1") as (server, api):
+            assert (await api.get(f"/v1/executions/{execution_id}"))["state"] == "PAUSED"
+            assert await server.stop() == 0
+    async with serving(tmp_path / "data") as (_, api):
+        assert (await api.call("POST", f"/v1/executions/{execution_id}/resume"))[0] == 202
+        shown = await api.terminal(execution_id)
+        assert shown["state"] == "COMPLETED"
+        assert {node["id"]: node["attempt"] for node in shown["nodes"]} == {"nap": 1, "once": 1, "after": 1}
+        assert "node.lost" not in [event["type"] for event in await api.history(execution_id)]
+
+
 async def test_while_it_drains_it_answers_is_not_ready_and_turns_new_work_away(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as (server, api):
         execution_id = await api.start(sleeper(2))

@@ -189,8 +189,11 @@ async def test_the_ledger_settles_no_node_a_second_time(old: NodeState, new: Nod
     walk = Walk(workflow("a"))
     execution = (await walk.submit()).execution
     settled = NodeRow(node_id="a", state=old)
+    ledger = walk.journal._ledger()
+    change = ledger._change_of(execution.id)
+    assert change is not None
     with pytest.raises(IllegalMoveError, match=f"node a: {old} → {new}"):
-        walk.journal._ledger()._put(execution, settled, replace(settled, state=new))
+        ledger._put(change, settled, replace(settled, state=new))
 
 
 async def test_the_ledger_opens_no_completed_execution_again() -> None:

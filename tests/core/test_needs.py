@@ -12,7 +12,7 @@ from tests.core.test_ledger_properties import Story
 from tests.core.workflows import workflows
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
-from weft.core.ledger import Ledger
+from weft.core.ledger import Ledger, LiveExecution
 from weft.core.needs import further_rows, named_rows, overwritten_rows
 from weft.core.output import output_nodes
 from weft.core.row import digest_of
@@ -22,7 +22,7 @@ from weft.testing.journal_contract import JournalContract
 from weft.testing.recording import Recording, node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from weft.clock import VirtualClock
     from weft.core.event import Event
@@ -32,16 +32,20 @@ if TYPE_CHECKING:
     from weft.journal.contract import Claim, Journal
 
 
-class OnlyThese(dict[str, "NodeRow | None"]):
+class OnlyThese(dict[str, "NodeRow"]):
     """Rows that are there to be looked at; any other must not be."""
 
-    has_all = False
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+        self.has_all = False
+
+    def ask(self, names: Collection[str], stored: Mapping[str, NodeRow]) -> None:
+        self.asked.update(names)
+        self.update({name: stored[name] for name in names if name in stored})
 
     def get(self, node_id: str, default: Any = None) -> Any:
-        if node_id in self:
-            return self[node_id]
-        assert self.has_all, f"{node_id} was not said to be needed"
-        return default
+        assert self.has_all or node_id in self.asked, f"{node_id} was not said to be needed"
+        return super().get(node_id, default)
 
 
 class FrugalJournal(MemoryJournal):
@@ -56,17 +60,18 @@ class FrugalJournal(MemoryJournal):
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
         self._refuse_taken(claim)
-        rows = {}
+        found = {}
         self._digests.clear()
+        self.given = 0
         for execution_id in {event.execution_id for event in events} & self._executions.keys():
-            rows[execution_id] = self._needed(
+            row = self._executions[execution_id]
+            own = self._needed(
                 execution_id, [event for event in events if event.execution_id == execution_id]
             )
-        self.given = sum(len(only) for only in rows.values())
+            self.given += len(own.asked | own.keys())
+            found[execution_id] = LiveExecution(0, row, self._plans[row.digest], own)
         ledger = Ledger(
-            executions=self._executions,
-            nodes=rows,  # type: ignore[arg-type]
-            plan_of=self._plans.__getitem__,
+            found.get,
             load_blob=self._blobs.__getitem__,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
@@ -83,15 +88,13 @@ class FrugalJournal(MemoryJournal):
         stored = self._nodes.get(execution_id, {})
         only = OnlyThese()
         for event in events:
-            only.update({name: stored.get(name) for name in named_rows(event, plan)})
-        known = {name: row for name, row in only.items() if row is not None}
-        further = further_rows(events, execution, plan, known)
-        only.update({name: stored.get(name) for name in further.whole})
+            only.ask(named_rows(event, plan), stored)
+        further = further_rows(events, execution, plan, only)
+        only.ask(further.whole, stored)
         if further.every_state:
             only.has_all = True
             only.update({name: replace(row, output=None) for name, row in stored.items() if name not in only})
-            known = {name: row for name, row in only.items() if row is not None}
-            for name in overwritten_rows(events, plan, known):
+            for name in overwritten_rows(events, plan, only):
                 digest = digest_of(stored[name].output)
                 assert digest is not None
                 self._digests[execution_id, name] = digest

@@ -142,9 +142,9 @@ MUTANTS = (
     ),
     Mutant(
         "finish_apart",
-        f"{_LEDGER}._finish_if_settled",
-        "if execution.unsettled > 0 or execution.state in TERMINAL:",
-        "if True:",
+        f"{_LEDGER}._node_event",
+        "if execution.unsettled == 0 and execution.state not in TERMINAL:",
+        "if False:",
         "calm",
         60,
         "the commit that settles the last node does not end the execution",
@@ -256,7 +256,7 @@ MUTANTS = (
     Mutant(
         "overwritten_completion_is_forgotten",
         f"{_LEDGER}._put",
-        "self._keep_completion(execution, old)",
+        "self.changes.overwritten.append(completion_event(change.row.id, old, digest))",
         "pass",
         "calm_control",
         60,
@@ -283,8 +283,8 @@ MUTANTS = (
     Mutant(
         "retry_time_in_memory_only",
         f"{_LEDGER}._failed_once",
-        "self._put(execution, row, again)",
-        "self._put(execution, row, replace(again, retry_at=None))",
+        "self._put(change, row, again)",
+        "self._put(change, row, replace(again, retry_at=None))",
         "flush_timers",
         1500,
         "the store waits for a retry, and forgets the time when it is rebuilt",
@@ -310,9 +310,9 @@ MUTANTS = (
     # -- rules and verdicts ------------------------------------------------------------------------
     Mutant(
         "handled_failures_are_fatal",
-        f"{_LEDGER}._may_be_handled",
-        "in (None, NodeState.COMPLETED)",
-        "in ()",
+        f"{_LEDGER}._stop_if_fatal",
+        "and not _has_handler_in(change, suspect, None, NodeState.COMPLETED)",
+        "and True",
         "early",
         150,
         "fail_fast stops at a failure whose handler can still run",
@@ -328,7 +328,7 @@ MUTANTS = (
     ),
     Mutant(
         "verdict_ignores_failures",
-        f"{_LEDGER}._finish_if_settled",
+        f"{_LEDGER}._finish",
         "if failures:",
         "if False:",
         "calm",
@@ -337,8 +337,8 @@ MUTANTS = (
     ),
     Mutant(
         "letters_stay_open",
-        f"{_LEDGER}._mark_handled",
-        "if self._row(execution, parent).state is NodeState.FAILED:",
+        f"{_LEDGER}._complete",
+        "if change.row_of(parent).state is NodeState.FAILED:",
         "if False:",
         "calm",
         60,

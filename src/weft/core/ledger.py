@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 import msgspec
@@ -44,6 +45,7 @@ from weft.core.event import (
     Skip,
 )
 from weft.core.generation import may_have_started, plan_retry
+from weft.core.lru import Lru
 from weft.core.output import LoadBlob, execution_output
 from weft.core.readiness import has_failed
 from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow, completion_event, digest_of
@@ -112,16 +114,80 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         return tuple(sorted((completion, *self.events), key=lambda event: event.seq))
 
 
+# The objects of an execution and of a row, beside their payloads.
+_EXECUTION_BYTES, _ROW_BYTES = 1_000, 500
+
+
+def _weight(row: NodeRow) -> int:
+    return _ROW_BYTES if row.output is None else _ROW_BYTES + len(row.output)
+
+
+def live_executions(max_bytes: int) -> Lru[str, LiveExecution]:
+    """Return a memory of the executions used last, by id."""
+    return Lru(max_bytes, attrgetter("weight"))
+
+
+class LiveExecution:
+    """One execution as its last commit left it: its row, its plan, and rows of its nodes.
+
+    ``number``: by which the journal's tables know it. ``is_whole``: ``rows`` has every row that the journal
+    has, so a node without one has none in the journal either.
+    """
+
+    __slots__ = ("is_whole", "number", "plan", "row", "rows", "weight")
+
+    def __init__(
+        self, number: int, row: ExecutionRow, plan: Plan, rows: dict[str, NodeRow], *, is_whole: bool = False
+    ) -> None:
+        self.number = number
+        self.row = row
+        self.plan = plan
+        self.rows = rows
+        self.is_whole = is_whole
+        # About how many bytes it takes in memory.
+        self.weight = _EXECUTION_BYTES + len(row.input) + sum(map(_weight, rows.values()))
+
+
+class Change:
+    """What a batch makes of an execution, which stays as it is until the batch has committed."""
+
+    __slots__ = ("is_new", "live", "plan", "row", "rows")
+
+    def __init__(self, live: LiveExecution, row: ExecutionRow, *, is_new: bool = False) -> None:
+        self.live = live
+        self.plan = live.plan
+        self.row = row
+        self.rows: dict[str, NodeRow] = {}
+        self.is_new = is_new
+
+    def row_of(self, node_id: str) -> NodeRow:
+        """Return the row of a node as it is now; a node without one has the row of its first attempt."""
+        return self.rows.get(node_id) or self.live.rows.get(node_id) or NodeRow(node_id=node_id)
+
+    def every_row(self) -> dict[str, NodeRow]:
+        return {node_id: self.row_of(node_id) for node_id in self.plan.graph.ids}
+
+    def commit(self) -> None:
+        """Make the execution what the batch has made of it: the batch has committed."""
+        live = self.live
+        live.row = self.row
+        for node_id, row in self.rows.items():
+            if node_id not in live.rows:
+                live.weight += _weight(row)
+            live.rows[node_id] = row
+
+
 class Changes:
     """What one transaction is to write."""
 
-    __slots__ = ("cache", "events", "executions", "letter_states", "letters", "nodes")
+    __slots__ = ("cache", "events", "executions", "letter_states", "letters", "overwritten")
 
     def __init__(self) -> None:
-        self.executions: dict[str, ExecutionRow] = {}
-        self.nodes: dict[str, dict[str, NodeRow]] = {}
+        self.executions: dict[str, Change] = {}
         # Events that get a row of their own; for a plain completion the node's row stands.
         self.events: list[History] = []
+        # Events of earlier completions that get a row of their own now: the rows that stood for them change.
+        self.overwritten: list[History] = []
         self.letters: list[DeadLetter] = []
         # (execution, node or all, new state) for letters that were open before these
         self.letter_states: list[tuple[str, str | None, str]] = []
@@ -136,81 +202,72 @@ NodeEvent: TypeAlias = (
 # Returns the digest of the output of an execution's node.
 LoadDigest: TypeAlias = Callable[[str, str], str]
 
-_NO_ROWS: dict[str, NodeRow] = {}
+_NO_ROWS: Mapping[str, NodeRow] = {}
 
 
 class Ledger:
-    """Records events against the rows at hand and gathers the changes.
+    """Records the events of one batch against executions and gathers the changes.
 
-    ``executions`` and ``nodes`` are what the adapter has loaded (every row of an execution, or at
-    least those the events name); they are read, never written. ``keeps``: the adapter keeps whole rows in
-    memory and adds those of this commit. An adapter that loads rows without their outputs gives
-    ``load_digest``, for the event that is kept of an overwritten row.
+    ``find`` returns an execution with every row that the events are judged by; None: the journal has no such
+    execution. An adapter that loads rows without their outputs gives ``load_digest``, for the event that is
+    kept of an overwritten row.
     """
 
     def __init__(
         self,
+        find: Callable[[str], LiveExecution | None],
         *,
-        executions: Mapping[str, ExecutionRow],
-        nodes: Mapping[str, Mapping[str, NodeRow]],
-        plan_of: Callable[[str], Plan],
         load_blob: LoadBlob,
         new_id: Callable[[], str],
         max_payload_bytes: int,
         now: int,
         load_digest: LoadDigest | None = None,
-        keeps: bool = False,
     ) -> None:
         self.changes = Changes()
-        self._executions = executions
-        self._nodes = nodes
-        self._plan_of = plan_of
+        self._find = find
         self._load_blob = load_blob
         self._load_digest = load_digest
-        self._keeps = keeps
         self._new_id = new_id
         self._max_payload_bytes = max_payload_bytes
         self._now = now
-        # The events of this batch in the order of commit, but for completions that their rows stand for.
-        self._history: list[History] = []
 
     # -- admission ---------------------------------------------------------------------------------
 
-    def admit(self, execution: ExecutionRow, *, starts: Plan | None = None) -> ExecutionRow:
+    def admit(self, execution: ExecutionRow, plan: Plan, *, starts: bool = False) -> ExecutionRow:
         """Take in a new execution: one row, whatever the size of its graph.
 
-        ``starts``: the plan of an execution that starts in the same commit. An execution that the journal has
-        already stays as it is: the answer to its submit was lost, and the submit came again.
+        ``starts``: it starts in the same commit. An execution that the journal has already stays as it is:
+        the answer to its submit was lost, and the submit came again.
         """
-        known = self.changes.executions.get(execution.id) or self._executions.get(execution.id)
+        known = self._change_of(execution.id)
         if known is not None:
-            return known
+            return known.row
         execution.created_at = execution.updated_at = self._now
-        self.changes.executions[execution.id] = execution
+        change = Change(LiveExecution(0, execution, plan, {}, is_whole=True), execution, is_new=True)
+        self.changes.executions[execution.id] = change
         self._note(execution, "execution.created")
-        if starts is not None:
-            self._begin(execution, starts)
+        if starts:
+            self._begin(change)
         return execution
 
-    def rebuild(self, execution_id: str, *, seen_epoch: int) -> ExecutionRow | None:
+    def rebuild(self, execution_id: str, *, seen_epoch: int) -> Change | None:
         """Raise the epoch for a new hot state, if nobody else has since ``seen_epoch`` was read."""
-        execution = self._take(execution_id)
-        if execution is None or execution.epoch != seen_epoch:
+        change = self._change_of(execution_id)
+        if change is None or change.row.epoch != seen_epoch:
             return None
-        if not execution.is_terminal:
-            execution.epoch += 1
-            execution.updated_at = self._now
-        return execution
+        if not change.row.is_terminal:
+            change.row.epoch += 1
+            change.row.updated_at = self._now
+        return change
 
     # -- recording ---------------------------------------------------------------------------------
 
     def record(self, event: Event) -> Standing:
         """Judge one event by the fence and, where it is accepted, gather what it changes."""
-        execution = self._take(event.execution_id)
-        if execution is None:
+        change = self._change_of(event.execution_id)
+        if change is None:
             return Standing(event, Verdict.UNKNOWN)
-        plan = self._plan_of(execution.digest)
-        start = len(self._history)
+        start = len(self.changes.events)
         match event:
             case (
                 NodeCompleted()
@@ -221,76 +278,73 @@ class Ledger:
                 | NodeSkipped()
                 | AttemptIssued()
             ):
-                return self._node_event(event, execution, plan)
+                return self._node_event(event, change, start)
             case ExecutionStarted():
-                verdict = self._started(event, execution, plan)
+                verdict = self._started(event, change)
             case DeadlinePassed():
-                verdict = self._deadline_passed(event, execution, plan)
+                verdict = self._deadline_passed(event, change)
             case RetryRequested():
-                verdict = self._retry(event, execution, plan)
+                verdict = self._retry(event, change)
             case CancelRequested() | PauseRequested() | ResumeRequested() if event.generation not in (
                 0,
-                execution.generation,
+                change.row.generation,
             ):
                 verdict = Verdict.STALE
             case CancelRequested():
-                verdict = self._cancel(event, execution, plan)
+                verdict = self._cancel(event, change)
             case PauseRequested():
-                verdict = self._pause(event, execution)
+                verdict = self._pause(event, change.row)
             case ResumeRequested():
-                verdict = self._resume(event, execution)
+                verdict = self._resume(event, change.row)
             case HaltObserved():
-                verdict = self._halt_observed(event, execution)
+                verdict = self._halt_observed(event, change.row)
             case _:
                 assert_never(event)
-        return Standing(event, verdict, execution, plan, (), tuple(self._history[start:]))
+        return Standing(event, verdict, change.row, change.plan, (), self._noted(start))
 
-    def _node_event(
-        self,
-        event: NodeEvent,
-        execution: ExecutionRow,
-        plan: Plan,
-    ) -> Standing:
+    def _node_event(self, event: NodeEvent, change: Change, start: int) -> Standing:
+        execution, plan = change.row, change.plan
         if event.node_id not in plan.nodes:
             return Standing(event, Verdict.UNKNOWN, execution, plan)
-        start = len(self._history)
-        row = self._row(execution, event.node_id)
+        row = change.row_of(event.node_id)
         verdict = self._fence(event, execution, row)
         if verdict is not Verdict.ACCEPTED:
             if verdict is Verdict.STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
                 self._discard(event, execution)
-            return Standing(event, verdict, execution, plan, (row,), tuple(self._history[start:]))
+            return Standing(event, verdict, execution, plan, (row,), self._noted(start))
         if execution.state is ExecutionState.PENDING:
             # Something of it has run or was decided, so it was taken up: that record is lost, or on its way.
-            self._begin(execution, plan)
+            self._begin(change)
 
+        rows: tuple[NodeRow, ...]
         match event:
             case NodeCompleted():
-                rows = self._completed(event, execution, row, plan)
+                rows = (self._completed(event, change, row),)
             case NodeCached():
-                rows = self._cached(event, execution, row, plan)
+                rows = (self._cached(event, change, row),)
             case AttemptFailed():
-                rows = self._failed_once(event, execution, row)
+                rows = (self._failed_once(event, change, row),)
             case AttemptLost():
-                rows = self._lost(event, execution, row)
+                rows = (self._lost(event, change, row),)
             case NodeFailed():
-                rows = self._failed(event, execution, row, plan)
+                rows = self._failed(event, change, row)
             case NodeSkipped():
-                rows = self._skipped(event, execution, row, plan)
+                rows = self._skipped(event, change)
             case AttemptIssued():
-                rows = self._issued(execution, row)
+                rows = (self._issued(change, row),)
             case _:
                 assert_never(event)
-        self._finish_if_settled(execution, plan)
-        kept = self._nodes.get(execution.id, _NO_ROWS) if self._keeps else _NO_ROWS
-        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, tuple(self._history[start:]), kept)
+        if execution.unsettled == 0 and execution.state not in TERMINAL:
+            self._finish(change)
+        kept = change.live.rows if change.live.is_whole else _NO_ROWS
+        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, self._noted(start), kept)
 
-    def _fence(
-        self,
-        event: NodeEvent,
-        execution: ExecutionRow,
-        row: NodeRow,
-    ) -> Verdict:
+    def _noted(self, start: int) -> tuple[History, ...]:
+        """Return the events that were stored since there were ``start``, but for completions."""
+        events = self.changes.events
+        return tuple(events[start:]) if len(events) > start else ()
+
+    def _fence(self, event: NodeEvent, execution: ExecutionRow, row: NodeRow) -> Verdict:
         if event.generation != execution.generation:
             return Verdict.STALE
         if event.attempt != row.attempt:
@@ -306,12 +360,11 @@ class Ledger:
             return Verdict.STALE
         return Verdict.ACCEPTED
 
-    def _completed(
-        self, event: NodeCompleted, execution: ExecutionRow, row: NodeRow, plan: Plan
-    ) -> tuple[NodeRow, ...]:
+    def _completed(self, event: NodeCompleted, change: Change, row: NodeRow) -> NodeRow:
+        execution, now = change.row, self._now
         queued_at, started_at, finished_at = self._times(event)
         execution.seq = seq = execution.seq + 1
-        execution.updated_at = self._now
+        execution.updated_at = now
         if row.error is not None or row.retry_at is not None:
             row = replace(row, error=None, retry_at=None)
         # This is most of all events. Not NodeRow(…), and no more keywords: Python packs more than 14 beside
@@ -330,28 +383,16 @@ class Ledger:
             started_at=started_at,
             finished_at=finished_at,
             seq=seq,
-            recorded_at=self._now,
+            recorded_at=now,
         )
-        done = self._with_event(execution, done)
-        self._put(execution, row, done)
-        execution.unsettled -= 1
         if event.cache_key is not None:
-            ttl_seconds = plan.nodes[event.node_id].cache_ttl_seconds
+            ttl_seconds = change.plan.nodes[event.node_id].cache_ttl_seconds
             assert ttl_seconds is not None
             self.changes.cache.append((event.cache_key, event.output, event.blob, ttl_seconds))
-        self._mark_handled(event.node_id, execution, plan)
-        return (done,)
+        return self._complete(change, row, done)
 
-    def _mark_handled(self, node_id: str, execution: ExecutionRow, plan: Plan) -> None:
-        """Say of the dead letters that a completed node handles that they are."""
-        if plan.nodes[node_id].trigger_rule is TriggerRule.ONE_FAILED:
-            for parent in plan.graph.parents[node_id]:
-                if self._row(execution, parent).state is NodeState.FAILED:
-                    self._move_letters(execution, parent, "handled")
-
-    def _cached(
-        self, event: NodeCached, execution: ExecutionRow, row: NodeRow, plan: Plan
-    ) -> tuple[NodeRow, ...]:
+    def _cached(self, event: NodeCached, change: Change, row: NodeRow) -> NodeRow:
+        execution = change.row
         execution.seq = seq = execution.seq + 1
         execution.updated_at = self._now
         done = replace(
@@ -371,15 +412,29 @@ class Ledger:
             seq=seq,
             recorded_at=self._now,
         )
-        done = self._with_event(execution, done)
-        self._put(execution, row, done)
-        execution.unsettled -= 1
-        self._mark_handled(event.node_id, execution, plan)
-        return (done,)
+        return self._complete(change, row, done)
 
-    def _failed_once(
-        self, event: AttemptFailed, execution: ExecutionRow, row: NodeRow
-    ) -> tuple[NodeRow, ...]:
+    def _complete(self, change: Change, row: NodeRow, done: NodeRow) -> NodeRow:
+        """Put a completed row, which stands for its event if it can, in the place of the old one.
+
+        A column of text does not take every name of a worker. Then the event gets a row of its own.
+        """
+        execution = change.row
+        if done.worker is not None and not done.worker.isprintable():
+            self.changes.events.append(completion_event(execution.id, done, digest_of(done.output)))
+            done = replace(done, recorded_at=None)
+        self._put(change, row, done)
+        execution.unsettled -= 1
+        plan = change.plan
+        if plan.nodes[done.node_id].trigger_rule is TriggerRule.ONE_FAILED:
+            # It handles the failures of its parents.
+            for parent in plan.graph.parents[done.node_id]:
+                if change.row_of(parent).state is NodeState.FAILED:
+                    self._move_letters(execution, parent, "handled")
+        return done
+
+    def _failed_once(self, event: AttemptFailed, change: Change, row: NodeRow) -> NodeRow:
+        execution = change.row
         queued_at, started_at, finished_at = self._times(event)
         # By this clock, and not by that of whoever judged the result: they may differ by more than the delay.
         due_at = self._now + micros(event.delay_seconds)
@@ -412,10 +467,11 @@ class Ledger:
             finished_at=finished_at,
             seq=seq,
         )
-        self._put(execution, row, again)
-        return (again,)
+        self._put(change, row, again)
+        return again
 
-    def _lost(self, event: AttemptLost, execution: ExecutionRow, row: NodeRow) -> tuple[NodeRow, ...]:
+    def _lost(self, event: AttemptLost, change: Change, row: NodeRow) -> NodeRow:
+        execution = change.row
         seq = self._note_lost(event, execution)
         again = NodeRow(
             node_id=event.node_id,
@@ -429,12 +485,11 @@ class Ledger:
             worker=event.worker,
             seq=seq,
         )
-        self._put(execution, row, again)
-        return (again,)
+        self._put(change, row, again)
+        return again
 
-    def _failed(
-        self, event: NodeFailed, execution: ExecutionRow, row: NodeRow, plan: Plan
-    ) -> tuple[NodeRow, ...]:
+    def _failed(self, event: NodeFailed, change: Change, row: NodeRow) -> tuple[NodeRow, ...]:
+        execution = change.row
         queued_at, started_at, finished_at = self._times(event)
         ran = event.started_at is not None or event.lost
         if event.lost:
@@ -468,10 +523,10 @@ class Ledger:
             finished_at=finished_at if finished_at is not None else self._now,
             seq=seq,
         )
-        self._put(execution, row, failed)
+        self._put(change, row, failed)
         execution.unsettled -= 1
         execution.failed += 1
-        node = plan.nodes[event.node_id]
+        node = change.plan.nodes[event.node_id]
         self.changes.letters.append(
             DeadLetter(
                 id=self._new_id(),
@@ -487,27 +542,25 @@ class Ledger:
                 created_at=self._now,
             )
         )
-        if self._is_handled(execution, event.node_id, plan):
+        if _has_handler_in(change, event.node_id, NodeState.COMPLETED):
             self._move_letters(execution, event.node_id, "handled")
-        rows = (failed, *self._skip(self._reached(event, event.node_id, execution, plan), execution))
-        self._stop_if_fatal(event.node_id, execution, plan, event.running)
+        rows = (failed, *self._skip(_reached(event, event.node_id, change), change))
+        self._stop_if_fatal(event.node_id, change, event.running)
         return rows
 
-    def _skipped(
-        self, event: NodeSkipped, execution: ExecutionRow, row: NodeRow, plan: Plan
-    ) -> tuple[NodeRow, ...]:
+    def _skipped(self, event: NodeSkipped, change: Change) -> tuple[NodeRow, ...]:
         own = Skip(event.node_id, event.reason, event.cause)
         behind = event.skips
         if event.reason == Reason.UPSTREAM_FAILED and event.cause is not None:
-            behind = self._reached(event, event.cause, execution, plan)
-        rows = self._skip((own, *behind), execution)
-        self._stop_if_fatal(event.node_id, execution, plan, event.running)
+            behind = _reached(event, event.cause, change)
+        rows = self._skip((own, *behind), change)
+        self._stop_if_fatal(event.node_id, change, event.running)
         return rows
 
-    def _issued(self, execution: ExecutionRow, row: NodeRow) -> tuple[NodeRow, ...]:
-        issued = replace(row, issued=row.attempt, generation=execution.generation)
-        self._put(execution, row, issued)
-        return (issued,)
+    def _issued(self, change: Change, row: NodeRow) -> NodeRow:
+        issued = replace(row, issued=row.attempt, generation=change.row.generation)
+        self._put(change, row, issued)
+        return issued
 
     def _discard(self, event: NodeCompleted | AttemptFailed | NodeFailed, execution: ExecutionRow) -> None:
         if isinstance(event, NodeFailed) and (event.lost or event.started_at is None):
@@ -530,52 +583,46 @@ class Ledger:
 
     # -- control -----------------------------------------------------------------------------------
 
-    def _started(self, event: ExecutionStarted, execution: ExecutionRow, plan: Plan) -> Verdict:
-        if execution.state is not ExecutionState.PENDING or event.generation != execution.generation:
+    def _started(self, event: ExecutionStarted, change: Change) -> Verdict:
+        if change.row.state is not ExecutionState.PENDING or event.generation != change.row.generation:
             return Verdict.KNOWN
-        self._begin(execution, plan)
+        self._begin(change)
         return Verdict.ACCEPTED
 
-    def _begin(self, execution: ExecutionRow, plan: Plan) -> None:
-        _move(execution, ExecutionState.RUNNING)
-        self._start_clock(execution, plan)
-        self._note(execution, "execution.started", state=ExecutionState.RUNNING)
+    def _begin(self, change: Change) -> None:
+        _move(change.row, ExecutionState.RUNNING)
+        self._start_clock(change)
+        self._note(change.row, "execution.started", state=ExecutionState.RUNNING)
 
-    def _start_clock(self, execution: ExecutionRow, plan: Plan) -> None:
+    def _start_clock(self, change: Change) -> None:
+        execution = change.row
         execution.started_at = self._now
         execution.finished_at = None
-        limit = plan.definition.timeout_seconds
+        limit = change.plan.definition.timeout_seconds
         execution.deadline_at = None if limit is None else self._now + micros(limit)
 
-    def _deadline_passed(self, event: DeadlinePassed, execution: ExecutionRow, plan: Plan) -> Verdict:
+    def _deadline_passed(self, event: DeadlinePassed, change: Change) -> Verdict:
+        execution = change.row
         if execution.is_terminal or event.generation != execution.generation:
             return Verdict.KNOWN
         if execution.deadline_at is None or self._now < execution.deadline_at:
             return Verdict.STALE
-        limit = plan.definition.timeout_seconds
+        limit = change.plan.definition.timeout_seconds
         error = {
             "code": "deadline_exceeded",
             "message": f"the execution did not finish within {limit:g} s",
             "retryable": False,
         }
-        self._stop(execution, plan, ExecutionState.FAILED, Reason.DEADLINE, None, error, event.running)
+        self._stop(change, ExecutionState.FAILED, Reason.DEADLINE, None, error, event.running)
         return Verdict.ACCEPTED
 
-    def _cancel(self, event: CancelRequested, execution: ExecutionRow, plan: Plan) -> Verdict:
-        if execution.state is ExecutionState.CANCELLED:
+    def _cancel(self, event: CancelRequested, change: Change) -> Verdict:
+        if change.row.state is ExecutionState.CANCELLED:
             return Verdict.KNOWN
-        if execution.is_terminal:
+        if change.row.is_terminal:
             return Verdict.REFUSED
-        self._stop(
-            execution,
-            plan,
-            ExecutionState.CANCELLED,
-            Reason.CANCELLED,
-            None,
-            None,
-            event.running,
-            actor=event.actor,
-        )
+        cancelled = ExecutionState.CANCELLED
+        self._stop(change, cancelled, Reason.CANCELLED, None, None, event.running, actor=event.actor)
         return Verdict.ACCEPTED
 
     def _pause(self, event: PauseRequested, execution: ExecutionRow) -> Verdict:
@@ -614,14 +661,15 @@ class Ledger:
         self._note(execution, "execution.resumed", state=execution.state, actor=event.actor)
         return Verdict.ACCEPTED
 
-    def _retry(self, event: RetryRequested, execution: ExecutionRow, plan: Plan) -> Verdict:
+    def _retry(self, event: RetryRequested, change: Change) -> Verdict:
+        execution, plan = change.row, change.plan
         if 0 < event.generation < execution.generation:
             return Verdict.KNOWN
         if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
             return Verdict.REFUSED
         if any(node_id not in plan.nodes for node_id in event.nodes):
             return Verdict.UNKNOWN
-        rows = self.rows_of(execution, plan)
+        rows = change.every_row()
         again = plan_retry(plan, rows, event.nodes).run
         execution.generation += 1
         execution.epoch += 1
@@ -629,7 +677,7 @@ class Ledger:
         _move(execution, ExecutionState.RUNNING)
         execution.unsettled = len(again)
         execution.output = execution.error = None
-        self._start_clock(execution, plan)
+        self._start_clock(change)
         seq = self._note(execution, "execution.retried", state=ExecutionState.RUNNING, actor=event.actor)
         for node_id in again:
             old = rows[node_id]
@@ -643,7 +691,7 @@ class Ledger:
                 generation=execution.generation,
                 seq=seq,
             )
-            self._put(execution, old, fresh)
+            self._put(change, old, fresh)
         # Every failed or cancelled node runs again; of the skipped, those that are decided anew.
         execution.failed = execution.cancelled = 0
         execution.skipped -= sum(rows[node_id].state is NodeState.SKIPPED for node_id in again)
@@ -652,34 +700,18 @@ class Ledger:
 
     # -- settling ----------------------------------------------------------------------------------
 
-    def _reached(
-        self, event: NodeFailed | NodeSkipped, cause: str, execution: ExecutionRow, plan: Plan
-    ) -> tuple[Skip, ...]:
-        """Hold the walk behind a failure against the rows: who walked it did not know all that is settled.
-
-        A node that was skipped for another reason stops a failure, and what is behind it may be running.
-        """
-        for skip in event.skips:
-            row = self._row(execution, skip.node_id)
-            if row.state is not None and not has_failed(row):
-                unsettled = {
-                    skip.node_id for skip in event.skips if self._row(execution, skip.node_id).state is None
-                }
-                return skips_behind_failure(plan, event.node_id, cause=cause, among=unsettled)
-        return event.skips
-
-    def _skip(self, skips: Sequence[Skip], execution: ExecutionRow) -> tuple[NodeRow, ...]:
+    def _skip(self, skips: Sequence[Skip], change: Change) -> tuple[NodeRow, ...]:
         rows = []
         for skip in skips:
-            row = self._row(execution, skip.node_id)
+            row = change.row_of(skip.node_id)
             if row.state is None:
-                row = self._settle_unrun(execution, row, NodeState.SKIPPED, skip.reason, skip.cause)
+                row = self._settle_unrun(change, row, NodeState.SKIPPED, skip.reason, skip.cause)
             rows.append(row)
         return tuple(rows)
 
     def _settle_unrun(
         self,
-        execution: ExecutionRow,
+        change: Change,
         row: NodeRow,
         state: NodeState,
         reason: str,
@@ -687,6 +719,7 @@ class Ledger:
         running: Running | None = None,
     ) -> NodeRow:
         """Settle a node without a result; ``running`` is the attempt that was in hand, if one was."""
+        execution = change.row
         in_hand = running is not None and running.attempt == row.attempt and running.started_at is not None
         queued_at = started_at = finished_at = worker = None
         if in_hand:
@@ -727,7 +760,7 @@ class Ledger:
             finished_at=finished_at,
             seq=seq,
         )
-        self._put(execution, row, settled)
+        self._put(change, row, settled)
         execution.unsettled -= 1
         if state is NodeState.SKIPPED:
             execution.skipped += 1
@@ -735,11 +768,10 @@ class Ledger:
             execution.cancelled += 1
         return settled
 
-    def _stop_if_fatal(
-        self, node_id: str, execution: ExecutionRow, plan: Plan, running: Mapping[str, Running]
-    ) -> None:
+    def _stop_if_fatal(self, node_id: str, change: Change, running: Mapping[str, Running]) -> None:
         """Under ``fail_fast``, stop at a failure that nothing handles and nothing still can."""
-        if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST or not execution.failed:
+        plan = change.plan
+        if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST or not change.row.failed:
             return
         suspects = [node_id]
         if plan.nodes[node_id].trigger_rule is TriggerRule.ONE_FAILED:
@@ -748,32 +780,17 @@ class Ledger:
         fatal = [
             row
             for suspect in suspects
-            if (row := self._row(execution, suspect)).state is NodeState.FAILED
-            and not self._may_be_handled(execution, suspect, plan)
+            if (row := change.row_of(suspect)).state is NodeState.FAILED
+            and not _has_handler_in(change, suspect, None, NodeState.COMPLETED)
         ]
         if fatal:
             first = min(fatal, key=lambda row: row.seq)
-            error = self._node_error(first)
-            self._stop(
-                execution, plan, ExecutionState.FAILED, Reason.FAIL_FAST, first.node_id, error, running
-            )
-
-    def _may_be_handled(self, execution: ExecutionRow, node_id: str, plan: Plan) -> bool:
-        return any(
-            self._row(execution, handler).state in (None, NodeState.COMPLETED)
-            for handler in plan.failure_handlers.get(node_id, ())
-        )
-
-    def _is_handled(self, execution: ExecutionRow, node_id: str, plan: Plan) -> bool:
-        return any(
-            self._row(execution, handler).state is NodeState.COMPLETED
-            for handler in plan.failure_handlers.get(node_id, ())
-        )
+            error = _node_error(first)
+            self._stop(change, ExecutionState.FAILED, Reason.FAIL_FAST, first.node_id, error, running)
 
     def _stop(
         self,
-        execution: ExecutionRow,
-        plan: Plan,
+        change: Change,
         state: ExecutionState,
         reason: Reason,
         cause: str | None,
@@ -782,32 +799,33 @@ class Ledger:
         actor: str | None = None,
     ) -> None:
         """Settle all that is unsettled, and the execution with it, in this one commit."""
-        for node_id in plan.graph.ids:
-            row = self._row(execution, node_id)
+        for node_id in change.plan.graph.ids:
+            row = change.row_of(node_id)
             if row.state is None:
-                self._settle_unrun(execution, row, NodeState.CANCELLED, reason, cause, running.get(node_id))
-        assert execution.unsettled == 0
-        self._close(execution, state, error, actor)
+                self._settle_unrun(change, row, NodeState.CANCELLED, reason, cause, running.get(node_id))
+        assert change.row.unsettled == 0
+        self._close(change.row, state, error, actor)
 
-    def _finish_if_settled(self, execution: ExecutionRow, plan: Plan) -> None:
-        if execution.unsettled > 0 or execution.state in TERMINAL:
-            return
+    def _finish(self, change: Change) -> None:
+        """End an execution of which every node is settled."""
+        execution = change.row
         if execution.failed:
             failures = [
                 row
-                for row in self.rows_of(execution, plan).values()
-                if row.state is NodeState.FAILED and not self._is_handled(execution, row.node_id, plan)
+                for row in change.every_row().values()
+                if row.state is NodeState.FAILED
+                and not _has_handler_in(change, row.node_id, NodeState.COMPLETED)
             ]
             if failures:
                 first = min(failures, key=lambda row: row.seq)
-                self._close(execution, ExecutionState.FAILED, self._node_error(first))
+                self._close(execution, ExecutionState.FAILED, _node_error(first))
                 return
         error = None
         try:
             execution.output = execution_output(
-                plan,
+                change.plan,
                 execution,
-                _Rows(self, execution),
+                change.row_of,
                 self._load_blob,
                 max_bytes=self._max_payload_bytes,
             )
@@ -827,17 +845,6 @@ class Ledger:
         execution.finished_at = self._now
         self._note(execution, f"execution.{state.lower()}", state=state, error=error, actor=actor)
 
-    @staticmethod
-    def _node_error(row: NodeRow) -> dict[str, Any]:
-        cause = row.error or {}
-        return {
-            "code": "node_failed",
-            "message": f"node {row.node_id} failed: {cause.get('message', '')}",
-            "retryable": False,
-            "node": row.node_id,
-            "details": {"code": cause.get("code")},
-        }
-
     def _move_letters(self, execution: ExecutionRow, node_id: str | None, state: str) -> None:
         """Give the open letters of a node (None: of all) their next state."""
         for index, letter in enumerate(self.changes.letters):
@@ -847,39 +854,29 @@ class Ledger:
 
     # -- rows and history --------------------------------------------------------------------------
 
-    def rows_of(self, execution: ExecutionRow, plan: Plan) -> dict[str, NodeRow]:
-        """List every node's row, a missing one as what it means."""
-        return {node_id: self._row(execution, node_id) for node_id in plan.graph.ids}
-
-    def _take(self, execution_id: str) -> ExecutionRow | None:
-        execution = self.changes.executions.get(execution_id)
-        if execution is None:
-            stored = self._executions.get(execution_id)
-            if stored is None:
+    def _change_of(self, execution_id: str) -> Change | None:
+        change = self.changes.executions.get(execution_id)
+        if change is None:
+            live = self._find(execution_id)
+            if live is None:
                 return None
-            execution = self.changes.executions[execution_id] = replace(stored)
-        return execution
+            change = self.changes.executions[execution_id] = Change(live, replace(live.row))
+        return change
 
-    def _row(self, execution: ExecutionRow, node_id: str) -> NodeRow:
-        row = self.changes.nodes.get(execution.id, _NO_ROWS).get(node_id)
-        if row is None:
-            row = self._nodes.get(execution.id, _NO_ROWS).get(node_id)
-            if row is None:
-                return NodeRow(node_id=node_id)
-        return row
-
-    def _put(self, execution: ExecutionRow, old: NodeRow, row: NodeRow) -> None:
+    def _put(self, change: Change, old: NodeRow, row: NodeRow) -> None:
         # In line: the call would cost more than the check.
         if row.state not in ROW_MOVES[old.state]:
             raise IllegalMoveError(
                 f"node {row.node_id}: {old.state or 'unsettled'} → {row.state or 'unsettled'}"
             )
         if old.recorded_at is not None:
-            self._keep_completion(execution, old)
-        changed = self.changes.nodes.get(execution.id)
-        if changed is None:
-            changed = self.changes.nodes[execution.id] = {}
-        changed[row.node_id] = row
+            # The event that the old row stands for is stored in the commit that overwrites the row.
+            digest = digest_of(old.output)
+            if old.output is None and old.blob is None:
+                assert self._load_digest is not None
+                digest = self._load_digest(change.row.id, old.node_id)
+            self.changes.overwritten.append(completion_event(change.row.id, old, digest))
+        change.rows[row.node_id] = row
 
     def _times(
         self, event: NodeCompleted | AttemptFailed | AttemptLost | NodeFailed
@@ -918,29 +915,8 @@ class Ledger:
             generation=execution.generation if generation is None else generation,
             **facts,
         )
-        self._history.append(event)
         self.changes.events.append(event)
         return execution.seq
-
-    def _with_event(self, execution: ExecutionRow, row: NodeRow) -> NodeRow:
-        """Return a completed row, which stands for its event if it can.
-
-        A column of text does not take every name of a worker. Then the event gets a row of its own.
-        """
-        if row.worker is None or row.worker.isprintable():
-            return row
-        event = completion_event(execution.id, row, digest_of(row.output))
-        self._history.append(event)
-        self.changes.events.append(event)
-        return replace(row, recorded_at=None)
-
-    def _keep_completion(self, execution: ExecutionRow, row: NodeRow) -> None:
-        """Store the event that a row stands for, in the commit that overwrites the row."""
-        digest = digest_of(row.output)
-        if row.output is None and row.blob is None:
-            assert self._load_digest is not None
-            digest = self._load_digest(execution.id, row.node_id)
-        self.changes.events.append(completion_event(execution.id, row, digest))
 
 
 def _move(execution: ExecutionRow, state: ExecutionState) -> None:
@@ -962,20 +938,34 @@ def moved_letter(letter: DeadLetter, node_id: str | None, state: str) -> DeadLet
     return replace(letter, state=state)
 
 
-class _Rows(Mapping[str, NodeRow]):
-    """An execution's rows by id, read where they are asked for."""
+def _reached(event: NodeFailed | NodeSkipped, cause: str, change: Change) -> tuple[Skip, ...]:
+    """Hold the walk behind a failure against the rows: who walked it did not know all that is settled.
 
-    def __init__(self, ledger: Ledger, execution: ExecutionRow) -> None:
-        self._ledger, self._execution = ledger, execution
-
-    def __getitem__(self, node_id: str) -> NodeRow:
-        return self._ledger._row(self._execution, node_id)
-
-    def __iter__(self) -> Any:
-        raise TypeError("rows are looked up by id")
-
-    def __len__(self) -> int:
-        raise TypeError("rows are looked up by id")
+    A node that was skipped for another reason stops a failure, and what is behind it may be running.
+    """
+    for skip in event.skips:
+        row = change.row_of(skip.node_id)
+        if row.state is not None and not has_failed(row):
+            unsettled = {skip.node_id for skip in event.skips if change.row_of(skip.node_id).state is None}
+            return skips_behind_failure(change.plan, event.node_id, cause=cause, among=unsettled)
+    return event.skips
 
 
-__all__ = ["SETTLED", "Changes", "Ledger", "Standing", "Verdict", "moved_letter"]
+def _has_handler_in(change: Change, node_id: str, *states: NodeState | None) -> bool:
+    """True if a node that handles the failure of this one is in one of the states."""
+    handlers = change.plan.failure_handlers.get(node_id, ())
+    return any(change.row_of(handler).state in states for handler in handlers)
+
+
+def _node_error(row: NodeRow) -> dict[str, Any]:
+    cause = row.error or {}
+    return {
+        "code": "node_failed",
+        "message": f"node {row.node_id} failed: {cause.get('message', '')}",
+        "retryable": False,
+        "node": row.node_id,
+        "details": {"code": cause.get("code")},
+    }
+
+
+__all__ = ["SETTLED", "Change", "Changes", "Ledger", "LiveExecution", "Standing", "Verdict", "moved_letter"]

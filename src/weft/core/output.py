@@ -29,7 +29,7 @@ def output_nodes(plan: Plan) -> frozenset[str]:
 def execution_output(
     plan: Plan,
     execution: ExecutionRow,
-    rows: Mapping[str, NodeRow],
+    row_of: Callable[[str], NodeRow],
     load_blob: LoadBlob,
     *,
     max_bytes: int,
@@ -39,13 +39,13 @@ def execution_output(
         scope = Scope(
             input=decode(execution.input),
             execution=ExecutionFacts(execution),
-            nodes={name: node_value(rows[name], load_blob) for name in plan.output.nodes if name in rows},
+            nodes={name: node_value(row_of(name), load_blob) for name in plan.output.nodes},
         )
         return encode(plan.output.fill_or_null(scope, max_bytes=max_bytes).value, max_bytes=max_bytes)
     outputs = {
-        node_id: output_of(rows[node_id], load_blob)
+        node_id: output_of(row, load_blob)
         for node_id in plan.output_ids
-        if node_id in rows and rows[node_id].state is NodeState.COMPLETED
+        if (row := row_of(node_id)).state is NodeState.COMPLETED
     }
     if plan.has_one_output_node:
         return next(iter(outputs.values()), b"null")

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.ledger import Changes, Ledger, Standing, Verdict, moved_letter
+from weft.core.ledger import Changes, Ledger, LiveExecution, Standing, Verdict, moved_letter
 from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
@@ -104,24 +104,26 @@ class MemoryJournal(MemoryWorkflows):
 
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
         ledger = self._ledger()
-        execution = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
-        if execution is None:
+        change = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
+        if change is None:
             return None
         self._commit(ledger.changes)
-        rows = list(self._nodes.get(execution_id, {}).values())
-        return Snapshot(execution, self._plans[execution.digest], rows)
+        return Snapshot(change.row, change.plan, list(change.live.rows.values()))
 
     def _ledger(self) -> Ledger:
         return Ledger(
-            executions=self._executions,
-            nodes=self._nodes,
-            plan_of=self._plans.__getitem__,
+            self._find,
             load_blob=self._blobs.__getitem__,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=self._now(),
-            keeps=True,
         )
+
+    def _find(self, execution_id: str) -> LiveExecution | None:
+        row = self._executions.get(execution_id)
+        if row is None:
+            return None
+        return LiveExecution(0, row, self._plans[row.digest], self._nodes[execution_id], is_whole=True)
 
     def _refuse_taken(self, claim: Claim | None) -> None:
         taken = None if claim is None else self._claims.get((claim.namespace, claim.key))
@@ -131,16 +133,15 @@ class MemoryJournal(MemoryWorkflows):
     def _commit(self, changes: Changes, claim: Claim | None = None) -> None:
         if claim is not None:
             self._claims[claim.namespace, claim.key] = claim
-        self._executions.update(changes.executions)
-        for execution_id, execution in changes.executions.items():
+        for execution_id, change in changes.executions.items():
+            self._executions[execution_id] = change.row
+            self._nodes.setdefault(execution_id, {}).update(change.rows)
             events = self._events.setdefault(execution_id, [])
-            events.extend([""] * (execution.seq - len(events)))
-        for execution_id, rows in changes.nodes.items():
-            self._nodes.setdefault(execution_id, {}).update(rows)
-            for row in rows.values():
+            events.extend([""] * (change.row.seq - len(events)))
+            for row in change.rows.values():
                 if row.recorded_at is not None:
-                    self._events[execution_id][row.seq - 1] = row.node_id
-        for event in changes.events:
+                    events[row.seq - 1] = row.node_id
+        for event in (*changes.overwritten, *changes.events):
             self._events[event.execution][event.seq - 1] = event
         for execution_id, node_id, state in changes.letter_states:
             self._letters[execution_id] = [
@@ -408,4 +409,4 @@ def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None)
         partition=submission.partition,
         created_at=0,
     )
-    return ledger.admit(execution, starts=submission.plan if submission.starts else None)
+    return ledger.admit(execution, submission.plan, starts=submission.starts)

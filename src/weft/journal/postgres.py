@@ -40,7 +40,6 @@ from weft.journal.plans import PlanCache
 from weft.journal.postgres_clock import DatabaseClock
 from weft.journal.postgres_connection import Door, Pool
 from weft.journal.postgres_incarnation import read_position
-from weft.journal.postgres_recent import known_executions
 from weft.journal.postgres_record import Recorder
 from weft.journal.postgres_schema import migrate, missing, refuse
 from weft.journal.postgres_submit import Submit, Submitter
@@ -91,19 +90,13 @@ class PostgresJournal:
         self._new_id = new_id
         self._exclusive = exclusive
         self._plans = PlanCache()
-        facts = known_executions()
         door = Door(url, relaxed=relaxed, watch=watch)
         self._watch = watch
         self._pool = Pool(door, size=connections, wait_seconds=wait_seconds)
         clock = DatabaseClock(now)
-        self._recorder = Recorder(clock=clock, new_id=new_id, bounds=bounds, plans=self._plans, facts=facts)
-        self._submitter = Submitter(clock=clock, facts=facts, recorder=self._recorder)
-
-        def forget() -> None:
-            facts.clear()
-            self._recorder.forget()
-
-        self._writer = Writer(door, max_size=max_group, exclusive=exclusive, forget=forget)
+        self._recorder = Recorder(clock=clock, new_id=new_id, bounds=bounds, plans=self._plans)
+        self._submitter = Submitter(clock=clock, recorder=self._recorder)
+        self._writer = Writer(door, max_size=max_group, exclusive=exclusive, forget=self._recorder.forget)
         self._seal_key: bytes | None = None
 
     async def open(self) -> None:

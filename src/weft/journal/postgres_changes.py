@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from weft.core.ledger import Changes
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.row import ExecutionRow
     from weft.journal.contract import Claim, NewBatch
     from weft.journal.postgres_connection import Connection
 
@@ -151,30 +151,17 @@ def _guarded_statement(pieces: tuple[Piece, ...]) -> str:
     return f"WITH {', '.join(parts)} SELECT {CLOCK}, ARRAY(SELECT execution FROM current)"  # noqa: S608
 
 
-async def write_if_current(
-    connection: Connection,
-    changes: Changes,
-    before: Mapping[str, ExecutionRow],
-    stored: Mapping[str, Mapping[str, NodeRow]],
-    numbers: Mapping[str, int],
-) -> tuple[int, set[int]] | None:
-    """Write what was gathered of executions that are still as they were: a transaction of its own.
+async def write_if_current(connection: Connection, changes: Changes) -> tuple[int, set[int]] | None:
+    """Write the changes of executions that are still as they were judged: a transaction of its own.
 
-    Give the database's time, and the numbers of these executions; None: it is too much for one statement.
+    Return the database's time, and the numbers of these executions; None: it is too much for one statement.
     """
     with storing():
-        events = [rows.event_values(numbers[event.execution], event) for event in changes.events]
-        nodes = _node_values(changes, stored, numbers)
-        counted, moved = _progress_values(changes, before, numbers)
-        if len(events) > MAX_ROWS or sum(map(len, nodes.values())) > MAX_ROWS:
+        pieces = _pieces(changes)
+        if any(len(values) > MAX_ROWS for values in pieces.values()):
             return None
-        versions = sorted((numbers[id_], row.seq, row.epoch) for id_, row in before.items())
-        pieces: dict[Piece, list[Values]] = {
-            _PUT_COUNTERS: counted,
-            _PUT_PROGRESS: moved,
-            **nodes,
-            _ADD_EVENTS: events,
-        }
+        before = [change.live for change in changes.executions.values()]
+        versions = sorted((live.number, live.row.seq, live.row.epoch) for live in before)
         chosen = tuple(piece for piece, values in pieces.items() if values)
         values = rows.VERSION.parameters(versions)
         for piece in chosen:
@@ -201,92 +188,75 @@ def storing() -> Iterator[None]:
         raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
 
 
-async def write(
-    connection: Connection,
-    changes: Changes,
-    before: Mapping[str, ExecutionRow],
-    stored: Mapping[str, Mapping[str, NodeRow | None]],
-    numbers: Mapping[str, int],
-    now: int,
-) -> None:
-    """Write what the ledger gathered. ``before`` and ``stored`` are the rows it judged by."""
+async def write(connection: Connection, changes: Changes, now: int) -> None:
+    """Write the changes of executions that are locked."""
     with storing():
-        events = [rows.event_values(numbers[event.execution], event) for event in changes.events]
-        nodes = _node_values(changes, stored, numbers)
-        counted, moved = _progress_values(changes, before, numbers)
-        letters = [
-            rows.letter_values(
-                numbers[each.execution_id], changes.executions[each.execution_id].namespace, each
-            )
-            for each in changes.letters
-        ]
-    moves = [(numbers[id_], node_id, state) for id_, node_id, state in changes.letter_states]
+        pieces = _pieces(changes)
     # The last of a key counts, and a statement may not put a row twice.
     cache = {key: (key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache}
-    if len(events) >= _COPIED_ROWS:
-        await _copy(connection, "recorded_events", rows.EVENT, events)
-        events = []
-    if len(nodes[_ADD_NODES]) >= _COPIED_ROWS:
-        await _copy(connection, "nodes", rows.NODE, nodes.pop(_ADD_NODES))
-    while len(nodes[_PUT_NODES]) > MAX_ROWS:
-        await run(connection, {_PUT_NODES: nodes[_PUT_NODES][:MAX_ROWS]})
-        del nodes[_PUT_NODES][:MAX_ROWS]
-    await run(
-        connection,
-        {
-            _PUT_COUNTERS: counted,
-            _PUT_PROGRESS: moved,
-            **nodes,
-            _ADD_EVENTS: events,
-            _ADD_LETTERS: letters,
-            _MOVE_LETTERS: moves,
-            _PUT_CACHE: list(cache.values()),
-        },
-    )
+    pieces[_PUT_CACHE] = list(cache.values())
+    for piece, table in ((_ADD_EVENTS, "recorded_events"), (_ADD_NODES, "nodes")):
+        if len(pieces[piece]) >= _COPIED_ROWS:
+            await _copy(connection, table, piece.columns, pieces.pop(piece))
+    changed = pieces[_PUT_NODES]
+    while len(changed) > MAX_ROWS:
+        await run(connection, {_PUT_NODES: changed[:MAX_ROWS]})
+        del changed[:MAX_ROWS]
+    await run(connection, pieces)
 
 
-def _progress_values(
-    changes: Changes, before: Mapping[str, ExecutionRow], numbers: Mapping[str, int]
-) -> tuple[list[Values], list[Values]]:
-    counted, moved = [], []
-    for execution_id, row in changes.executions.items():
-        old = before[execution_id]
-        number = numbers[execution_id]
-        if (
-            row.state is not old.state
-            or row.generation != old.generation
-            or row.epoch != old.epoch
-            or row.halt != old.halt
-        ):
-            moved.append(rows.progress_values(number, row))
-        elif row.seq != old.seq:
-            # Within one state of one generation, events move the counters alone.
-            counted.append(rows.counter_values(number, row))
-    return counted, moved
-
-
-def _node_values(
-    changes: Changes, stored: Mapping[str, Mapping[str, NodeRow | None]], numbers: Mapping[str, int]
-) -> dict[Piece, list[Values]]:
-    """Return the values of new rows, plain ones apart, and of changed ones."""
+def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
+    """Return the values of everything that is to be written, but for cached outputs."""
+    executions = changes.executions
+    counted: list[Values] = []
+    moved: list[Values] = []
     plain: list[Values] = []
     wide: list[Values] = []
     new: list[Values] = []
     changed: list[Values] = []
-    for execution_id, nodes in changes.nodes.items():
-        number = numbers[execution_id]
-        held = stored[execution_id]
-        is_wide = changes.executions[execution_id].total > rows.PAGE_EVENTS
-        for node_id, row in nodes.items():
-            if held.get(node_id) is not None:
-                changed.append(rows.node_values(number, row, is_wide=is_wide))
-            elif not rows.is_plain(row):
-                new.append(rows.node_values(number, row, is_wide=is_wide))
+    for change in executions.values():
+        number, row, before = change.live.number, change.row, change.live.row
+        if (
+            row.state is not before.state
+            or row.generation != before.generation
+            or row.epoch != before.epoch
+            or row.halt != before.halt
+        ):
+            moved.append(rows.progress_values(number, row))
+        elif row.seq != before.seq:
+            # Within one state of one generation, events move the counters alone.
+            counted.append(rows.counter_values(number, row))
+        stored = change.live.rows
+        is_wide = row.total > rows.PAGE_EVENTS
+        for node_id, node in change.rows.items():
+            if node_id in stored:
+                changed.append(rows.node_values(number, node, is_wide=is_wide))
+            elif not rows.is_plain(node):
+                new.append(rows.node_values(number, node, is_wide=is_wide))
             elif is_wide:
-                wide.append(rows.wide_node_values(number, row))
+                wide.append(rows.wide_node_values(number, node))
             else:
-                plain.append(rows.plain_node_values(number, row))
-    return {_ADD_PLAIN_NODES: plain, _ADD_WIDE_NODES: wide, _ADD_NODES: new, _PUT_NODES: changed}
+                plain.append(rows.plain_node_values(number, node))
+    return {
+        _PUT_COUNTERS: counted,
+        _PUT_PROGRESS: moved,
+        _ADD_PLAIN_NODES: plain,
+        _ADD_WIDE_NODES: wide,
+        _ADD_NODES: new,
+        _PUT_NODES: changed,
+        _ADD_EVENTS: [
+            rows.event_values(executions[event.execution].live.number, event)
+            for event in (*changes.overwritten, *changes.events)
+        ],
+        _ADD_LETTERS: [
+            rows.letter_values(change.live.number, change.row.namespace, letter)
+            for letter in changes.letters
+            if (change := executions[letter.execution_id])
+        ],
+        _MOVE_LETTERS: [
+            (executions[id_].live.number, node_id, state) for id_, node_id, state in changes.letter_states
+        ],
+    }
 
 
 async def _copy(connection: Connection, table: str, columns: Columns, new: Sequence[Values]) -> None:
@@ -327,14 +297,15 @@ async def add_alone(connection: Connection, changes: Changes) -> tuple[int, dict
     values = _new_values(changes, {})
     with storing():
         parameters = rows.NEW_EXECUTION.parameters(values)
-    digests = sorted({row.digest for row in changes.executions.values()})
+    digests = sorted({change.row.digest for change in changes.executions.values()})
     clock, numbers, ids = await connection.fetchrow(_SUBMIT_ALONE, *parameters, digests)
     return clock, dict(zip(ids or (), numbers or (), strict=True))
 
 
 def _in_order(changes: Changes) -> list[ExecutionRow]:
     """Give new executions by their ids: two who store the same ones wait for each other in no circle."""
-    return sorted(changes.executions.values(), key=lambda row: row.id)
+    new = [change.row for change in changes.executions.values() if change.is_new]
+    return sorted(new, key=lambda row: row.id)
 
 
 def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:

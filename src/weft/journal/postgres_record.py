@@ -1,10 +1,13 @@
-"""Recording events in PostgreSQL: lock the executions, read what the ledger looks at, judge, write.
+"""Recording events in PostgreSQL: in one statement where this process knows the execution, else behind locks.
 
-What can be judged by what this process has seen last is recorded without all that (``QuickRecorder``).
+Most events are of executions that this process has in memory, with every row. They are judged there, and one
+statement writes: it locks the executions in the order of their numbers, passes over those that another
+process has changed since, and commits. An execution that was passed over is read and judged again.
 
-Four round trips for a batch: BEGIN with the locks, the rows, all changes, COMMIT. The rows are read by a
-statement of their own behind the locks: within one statement with them, it would see the tables as they were
-before it waited. A fifth is needed where an event stops, retries or finishes a wide execution.
+Everything else is recorded in a transaction: BEGIN with the locks, the rows, all changes, COMMIT. That is an
+execution with too many rows for this memory, of which only those are read that its events are judged by; one
+with ``at_most_once`` nodes; and whatever was passed over twice. The rows are read by a statement of their own
+behind the locks: within one statement with them, it would see the tables as they were before it waited.
 """
 
 from __future__ import annotations
@@ -13,30 +16,35 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import NodeCompleted
-from weft.core.ledger import Ledger, Standing
+from weft.core.ledger import Ledger, LiveExecution, Standing, live_executions
 from weft.core.needs import further_rows, named_rows, overwritten_rows, settled_by
 from weft.core.output import output_nodes
 from weft.core.payload import decode
 from weft.core.plan import Plan, compile_plan
 from weft.core.snapshot import Snapshot
-from weft.errors import JournalError
+from weft.errors import JournalError, OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
 from weft.journal import postgres_rows as rows
-from weft.journal.postgres_quick import QuickRecorder
+from weft.journal.postgres_connection import was_lost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.bounds import Bounds
     from weft.core.event import Event
+    from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow, NodeRow
     from weft.journal.plans import PlanCache
     from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
-    from weft.journal.postgres_recent import Facts
     from weft.journal.postgres_writer import Transaction
 
+MAX_BYTES = 64 * 1024 * 1024
+# Of more nodes than this the rows are read as they are needed: of a wide execution that is a small part.
+_MAX_NODES = 1_000
+# So often an execution is judged in memory before it is locked.
+_TRIES = 2
 # The rows that an execution's output is made from are read with the others where its end may be near, unless
 # they are more than these.
 _MAX_GUESSED = 16
@@ -53,43 +61,53 @@ def _by_execution(events: Iterable[Event]) -> dict[str, list[Event]]:
     return grouped
 
 
+def _is_small(plan: Plan) -> bool:
+    """True if executions of a plan are few rows, and every commit changes what is compared of them."""
+    # To issue an attempt changes a node's row alone.
+    return len(plan.nodes) <= _MAX_NODES and not plan.has_at_most_once
+
+
 def _guessed(plan: Plan) -> Collection[str]:
     """Name the rows to read in case an execution of the plan comes to its end."""
     outputs = output_nodes(plan)
     return outputs if len(outputs) <= _MAX_GUESSED else ()
 
 
-class Rows(dict[str, "NodeRow | None"]):
-    """The rows of one execution that were read: None is one that is not there.
+class _UnreadError(Exception):
+    """A blob is needed that was not read."""
 
-    A row that was looked for and not read is noted, and all is read and judged again.
+
+def _not_read(_: str) -> bytes:
+    raise _UnreadError
+
+
+class Rows(dict[str, "NodeRow"]):
+    """The rows of one locked execution that were read.
+
+    A row that is looked for and was not read is noted, and all is read and judged again.
     """
 
     def __init__(self) -> None:
+        # The nodes whose rows were read, as far as there are any.
+        self.asked: set[str] = set()
         self.has_all = False
         self.missed = False
         # How many nodes the events of the execution settle, if they do not stop it.
         self.settled = 0
 
     def get(self, node_id: str, default: Any = None) -> Any:
-        try:
-            return self[node_id]
-        except KeyError:
-            self.missed = self.missed or not self.has_all
-            return default
-
-    def present(self) -> dict[str, NodeRow]:
-        return {node_id: row for node_id, row in self.items() if row is not None}
+        row = super().get(node_id, default)
+        if row is None and not self.has_all and node_id not in self.asked:
+            self.missed = True
+        return row
 
 
 class Locked:
     """Executions that this transaction has locked, and what it has read of them."""
 
     def __init__(self) -> None:
-        self.executions: dict[str, ExecutionRow] = {}
-        self.numbers: dict[str, int] = {}
-        self.nodes: dict[str, Rows] = {}
-        self.plans: dict[str, Plan] = {}
+        self.executions: dict[str, LiveExecution] = {}
+        self.rows: dict[str, Rows] = {}
         # Those that the output of an execution may be made from.
         self.blobs: dict[str, bytes] = {}
         # By execution and node: digests of outputs that were not read.
@@ -105,42 +123,163 @@ class Locked:
 
 class Recorder:
     def __init__(
-        self,
-        *,
-        clock: DatabaseClock,
-        new_id: Callable[[], str],
-        bounds: Bounds,
-        plans: PlanCache,
-        facts: Facts,
+        self, *, clock: DatabaseClock, new_id: Callable[[], str], bounds: Bounds, plans: PlanCache
     ) -> None:
         self._clock = clock
         self._new_id = new_id
         self._bounds = bounds
         self._plans = plans
-        self._facts = facts
-        self._quick = QuickRecorder(
-            clock=clock, new_id=new_id, bounds=bounds, plans=plans, facts=facts, find_plan=self.plan_of
-        )
+        # Other processes write too: this is what *was* in the journal. Of an execution that is not whole,
+        # only what never changes means anything.
+        self._live = live_executions(MAX_BYTES)
+        # By execution: standings that were written, perhaps. The answer was lost.
+        self._unknown: dict[str, list[Standing]] = {}
 
     def forget(self) -> None:
-        """Drop every row that is remembered: the database has lost commits."""
-        self._quick.clear()
+        """Drop everything that is remembered: the database has lost commits."""
+        self._live.clear()
+        self._unknown.clear()
+
+    def remember(self, admitted: Changes, numbers: Mapping[str, int]) -> None:
+        """Keep new executions, which have no rows yet."""
+        for execution_id, number in numbers.items():
+            live = admitted.executions[execution_id].live
+            live.number, live.is_whole = number, _is_small(live.plan)
+            self._live.put(execution_id, live)
 
     async def record(
         self, transaction: Transaction, batches: Sequence[Sequence[Event]]
     ) -> list[list[Standing]]:
-        """Record batches of events, one behind the other, and give the standings of each."""
+        """Record batches of events, one behind the other, and return the standings of each."""
         by_execution = _by_execution(event for batch in batches for event in batch)
-        done = await self._quick.record(transaction.connection, by_execution)
+        done = await self._record_known(transaction.connection, by_execution)
         left = [event for id_, own in by_execution.items() if id_ not in done for event in own]
         if left:
             transaction.has_written = bool(done)
-            for standing in await self.record_all(transaction, left):
+            for standing in await self.record_locked(transaction, left):
                 done.setdefault(standing.event.execution_id, []).append(standing)
         standings = {id_: iter(own) for id_, own in done.items()}
         return [[next(standings[event.execution_id]) for event in batch] for batch in batches]
 
-    async def record_all(
+    # -- in memory ---------------------------------------------------------------------------------
+
+    async def _record_known(
+        self, connection: Connection, events: Mapping[str, Sequence[Event]]
+    ) -> dict[str, list[Standing]]:
+        """Record the events of executions that are in memory, or fit in; return their standings."""
+        left = {id_: own for id_, own in events.items() if self._may_be_known(id_, own)}
+        done = await self._ask_after(connection, left) if self._unknown else {}
+        for _ in range(_TRIES):
+            known = await self._known(connection, left)
+            if not known:
+                break
+            done |= await self._try(connection, {id_: left[id_] for id_ in known}, known)
+            left = {id_: own for id_, own in left.items() if id_ not in done}
+        return done
+
+    def _may_be_known(self, execution_id: str, events: Sequence[Event]) -> bool:
+        # An output for the cache belongs to no execution whose version could be compared.
+        if any(type(event) is NodeCompleted and event.cache_key is not None for event in events):
+            return False
+        live = self._live.get(execution_id)
+        return "\0" not in execution_id if live is None else _is_small(live.plan)
+
+    async def _known(self, connection: Connection, execution_ids: Iterable[str]) -> dict[str, LiveExecution]:
+        """Return executions with every row; what is not in memory is read without a lock."""
+        known: dict[str, LiveExecution] = {}
+        missing: list[str] = []
+        for execution_id in execution_ids:
+            live = self._live.get(execution_id)
+            if live is not None and live.is_whole:
+                known[execution_id] = live
+            else:
+                missing.append(execution_id)
+        if not missing:
+            return known
+        begun: list[tuple[int, ExecutionRow, Plan]] = []
+        for number, row in await queries.executions(connection, missing):
+            plan = await self.plan_of(connection, row.digest)
+            if row.is_terminal or not _is_small(plan):
+                self._live.put(row.id, LiveExecution(number, row, plan, {}))
+            else:
+                begun.append((number, row, plan))
+        # Read behind the execution's row: rows that are younger than that are seen by its seq.
+        with_rows = [
+            number for number, row, _ in begun if row.seq > 2
+        ]  # created and started: no node has a row
+        nodes = await queries.all_nodes(connection, with_rows) if with_rows else {}
+        for number, row, plan in begun:
+            live = LiveExecution(number, row, plan, nodes.get(number) or {}, is_whole=True)
+            known[row.id] = live
+            self._live.put(row.id, live)
+        return known
+
+    async def _try(
+        self,
+        connection: Connection,
+        events: Mapping[str, Sequence[Event]],
+        known: Mapping[str, LiveExecution],
+    ) -> dict[str, list[Standing]]:
+        """Judge by what is in memory, and write; return the standings of executions that were so still."""
+        ledger = self._ledger(known.get, _not_read, await self._time_behind(connection, known.values()))
+        try:
+            standings = {id_: [ledger.record(event) for event in own] for id_, own in events.items()}
+            written = await changes.write_if_current(connection, ledger.changes)
+        except _UnreadError:
+            return {}
+        except Exception as error:
+            self._drop(known)
+            if was_lost(error) or connection.is_closed():
+                self._unknown = standings
+                raise OutcomeUnknownError(f"the answer was lost: {error!r}") from error
+            raise
+        if written is None:
+            return {}
+        self._clock.hear(written[0])
+        for execution_id, change in ledger.changes.executions.items():
+            if change.live.number not in written[1]:
+                del standings[execution_id]
+                self._live.drop(execution_id)
+            elif change.row.is_terminal:
+                self._live.drop(execution_id)
+            else:
+                change.commit()
+                self._live.put(execution_id, change.live)
+        return standings
+
+    async def _ask_after(
+        self, connection: Connection, left: dict[str, Sequence[Event]]
+    ) -> dict[str, list[Standing]]:
+        """Look for what was written, perhaps: it is there if the last thing that was to happen has happened.
+
+        What others have written there instead differs at least in its time.
+        """
+        unknown, self._unknown = self._unknown, {}
+        done = {}
+        for execution_id, standings in unknown.items():
+            if [standing.event for standing in standings] != left.get(execution_id):
+                continue
+            told = [event for standing in standings for event in standing.history]
+            if told and await queries.event_at(connection, execution_id, told[-1].seq) == told[-1]:
+                done[execution_id] = standings
+        for execution_id in done:
+            del left[execution_id]
+        return done
+
+    async def _time_behind(self, connection: Connection, known: Iterable[LiveExecution]) -> int:
+        """Return the database's time, as far as it is known, and none that is before what is recorded."""
+        now = self._clock.time()
+        if now is None:
+            now = self._clock.hear(await queries.clock(connection))
+        return max(now, *[live.row.updated_at for live in known])
+
+    def _drop(self, execution_ids: Iterable[str]) -> None:
+        for execution_id in execution_ids:
+            self._live.drop(execution_id)
+
+    # -- behind locks ------------------------------------------------------------------------------
+
+    async def record_locked(
         self,
         transaction: Transaction,
         events: Sequence[Event],
@@ -149,25 +288,18 @@ class Recorder:
     ) -> list[Standing]:
         """Begin, and record events; ``first`` is done before anything is locked."""
         by_execution = _by_execution(events)
-        self._quick.forget(by_execution)
+        connection = transaction.connection
         locked = await self._lock(transaction, by_execution, first)
-        await self._read_further(transaction.connection, locked, by_execution)
+        await self._read_further(connection, locked, by_execution)
         while True:
-            ledger = self._ledger(locked)
+            ledger = self._ledger_of(locked)
             standings = [ledger.record(event) for event in events]
-            missed = [id_ for id_, held in locked.nodes.items() if held.missed]
+            missed = [id_ for id_, own in locked.rows.items() if own.missed]
             if not missed:
                 break
             for execution_id in missed:
-                await self._read_all(transaction.connection, locked, execution_id, by_execution[execution_id])
-        await changes.write(
-            transaction.connection,
-            ledger.changes,
-            locked.executions,
-            locked.nodes,
-            locked.numbers,
-            locked.now,
-        )
+                await self._read_all(connection, locked, execution_id, by_execution[execution_id])
+        await changes.write(connection, ledger.changes, locked.now)
         return standings
 
     async def rebuild(
@@ -175,25 +307,18 @@ class Recorder:
     ) -> list[Snapshot | None]:
         """Begin, raise the epoch of an execution, and read all its rows."""
         ((execution_id, seen_epoch),) = requests
-        self._quick.forget([execution_id])
         connection = transaction.connection
         locked = await self._lock(transaction, {execution_id: ()})
-        if execution_id not in locked.executions:
+        live = locked.executions.get(execution_id)
+        if live is None or live.row.epoch != seen_epoch:
             return [None]
-        held = locked.nodes[execution_id]
-        if locked.executions[execution_id].epoch == seen_epoch:
-            held.update(await queries.nodes(connection, locked.numbers[execution_id]))
-        held.has_all = True
-        ledger = self._ledger(locked)
-        execution = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
-        if execution is None:
-            return [None]
-        await changes.write(
-            connection, ledger.changes, locked.executions, locked.nodes, locked.numbers, locked.now
-        )
-        return [Snapshot(execution, locked.plans[execution.digest], list(held.present().values()))]
-
-    # -- locking and reading -----------------------------------------------------------------------
+        live.rows.update(await queries.nodes(connection, live.number))
+        locked.rows[execution_id].has_all = True
+        ledger = self._ledger_of(locked)
+        change = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
+        assert change is not None
+        await changes.write(connection, ledger.changes, locked.now)
+        return [Snapshot(change.row, change.plan, list(live.rows.values()))]
 
     async def _lock(
         self,
@@ -204,138 +329,86 @@ class Recorder:
         """Begin, lock executions, and read them with the rows that the events name."""
         connection = transaction.connection
         while True:
-            facts = await self._known(connection, events)
-            locked = Locked()
-            for _, row in facts.values():
-                if row.digest not in locked.plans:
-                    locked.plans[row.digest] = await self.plan_of(connection, row.digest)
-            numbers = sorted(number for number, _ in facts.values())
+            facts = await self._facts(connection, events)
+            numbers = sorted(live.number for live in facts.values())
             if first is None:
                 await transaction.begin(numbers)
             else:
                 await transaction.begin()
                 await first()
                 await transaction.lock(numbers)
-            found = await queries.wanted(connection, self._wanted(events, facts, locked))
-            by_number = dict(facts.values())
+            locked = Locked()
+            found = await queries.wanted(connection, _wanted(events, facts, locked))
+            by_number = {live.number: live for live in facts.values()}
             for values in found:
-                self._take(locked, by_number, values)
+                _take(locked, by_number[values[0]], values)
             if found:
                 locked.now = self._clock.hear(found[0][queries.WANTED_CLOCK])
                 transaction.number = found[0][queries.WANTED_CLOCK + 1]
+            # What is in memory is not what these are when the transaction has committed.
+            self._drop([id_ for id_, live in facts.items() if live.is_whole])
             gone = facts.keys() - locked.executions.keys()
             if not gone:
                 return locked
             # Purged since it was in hand here; its id may be that of a new one.
-            for execution_id in gone:
-                self._facts.drop(execution_id)
+            self._drop(gone)
             await connection.execute("ROLLBACK")
 
-    async def _known(self, connection: Connection, ids: Iterable[str]) -> dict[str, tuple[int, ExecutionRow]]:
-        """Give what never changes of these executions; one that the journal does not have is left out."""
-        known = {}
+    async def _facts(self, connection: Connection, execution_ids: Iterable[str]) -> dict[str, LiveExecution]:
+        """Return what never changes of these executions; one that the journal does not have is left out."""
+        facts = {}
         missing = []
-        for execution_id in ids:
-            facts = self._facts.get(execution_id)
-            if facts is not None:
-                known[execution_id] = facts
+        for execution_id in execution_ids:
+            live = self._live.get(execution_id)
+            if live is not None:
+                facts[execution_id] = live
             elif "\0" not in execution_id:
                 missing.append(execution_id)
-        if missing:
-            for number, row in await queries.facts(connection, missing):
-                self._facts.put(row.id, (number, row))
-                known[row.id] = number, row
-        return known
-
-    def _wanted(
-        self,
-        events: Mapping[str, Sequence[Event]],
-        facts: Mapping[str, tuple[int, ExecutionRow]],
-        locked: Locked,
-    ) -> list[tuple[int, str, int]]:
-        """List the rows to read with the executions, and note what they are read for."""
-        values: list[tuple[int, str, int]] = []
-        guesses = {digest: _guessed(plan) for digest, plan in locked.plans.items()}
-        for execution_id, (number, row) in facts.items():
-            plan = locked.plans[row.digest]
-            held = locked.nodes[execution_id] = Rows()
-            own = events[execution_id]
-            for event in own:
-                for name in named_rows(event, plan):
-                    held[name] = None
-            held.settled = settled = settled_by(own)
-            if held:
-                values += [(number, name, _ALWAYS) for name in held]
-            else:
-                values.append((number, "", 0))
-            if settled:
-                values += [(number, name, settled) for name in guesses[row.digest] if name not in held]
-        return values
-
-    @staticmethod
-    def _take(locked: Locked, facts: Mapping[int, ExecutionRow], values: Any) -> None:
-        number = values[0]
-        execution_id = facts[number].id
-        if execution_id not in locked.executions:
-            locked.executions[execution_id] = rows.read_progress(facts[number], values, 1)
-            locked.numbers[execution_id] = number
-        stored = values[queries.WANTED_NODE]
-        if stored is not None:
-            node = rows.read_node(stored)
-            locked.nodes[execution_id][node.node_id] = node
+        for number, row in await queries.facts(connection, missing) if missing else ():
+            live = LiveExecution(number, row, await self.plan_of(connection, row.digest), {})
+            facts[row.id] = live
+            self._live.put(row.id, live)
+        return facts
 
     async def _read_further(
         self, connection: Connection, locked: Locked, events: Mapping[str, Sequence[Event]]
     ) -> None:
         """Read what the events need besides the rows they name."""
-        for execution_id, execution in locked.executions.items():
-            held = locked.nodes[execution_id]
-            if held.settled == len(events[execution_id]) < execution.unsettled and all(
+        for execution_id, live in locked.executions.items():
+            own, execution, plan = locked.rows[execution_id], live.row, live.plan
+            if own.settled == len(events[execution_id]) < execution.unsettled and all(
                 type(event) is NodeCompleted for event in events[execution_id]
             ):
                 continue  # as most are: results of an execution that is not near its end
-            plan = locked.plans[execution.digest]
-            further = further_rows(events[execution_id], execution, plan, held.present())
-            number = locked.numbers[execution_id]
-            missing = further.whole - held.keys()
-            was_guessed = bool(_guessed(plan)) and execution.unsettled <= held.settled
-            if missing and was_guessed:
-                held.update(dict.fromkeys(missing))  # they were asked for with the first: there are none
-            elif missing:
-                found = await queries.nodes(connection, number, missing)
-                held.update({name: found.get(name) for name in missing})
+            further = further_rows(events[execution_id], execution, plan, own)
+            missing = further.whole - own.asked
+            # If the end was foreseen, they were asked for with the first.
+            if missing and not (_guessed(plan) and execution.unsettled <= own.settled):
+                own.update(await queries.nodes(connection, live.number, missing))
+            own.asked |= missing
             if further.every_state:
-                found = await queries.nodes(connection, number, states_only=True)
-                held.update({name: row for name, row in found.items() if name not in held})
-                held.has_all = True
-                await self._read_digests(connection, locked, execution, events[execution_id])
+                found = await queries.nodes(connection, live.number, states_only=True)
+                own.update({name: row for name, row in found.items() if name not in own})
+                own.has_all = True
+                names = overwritten_rows(events[execution_id], plan, own)
+                digests = await queries.output_digests(connection, live.number, names)
+                locked.digests.update(((execution_id, name), digest) for name, digest in digests.items())
             if further.whole:
-                await self._read_blobs(connection, locked, held, further.whole, events[execution_id])
-
-    @staticmethod
-    async def _read_digests(
-        connection: Connection, locked: Locked, execution: ExecutionRow, events: Sequence[Event]
-    ) -> None:
-        """Read the digests of the outputs whose rows a retry may overwrite."""
-        held = locked.nodes[execution.id]
-        names = overwritten_rows(events, locked.plans[execution.digest], held.present())
-        digests = await queries.output_digests(connection, locked.numbers[execution.id], names)
-        locked.digests.update(((execution.id, name), digest) for name, digest in digests.items())
+                await self._read_blobs(connection, locked, own, further.whole, events[execution_id])
 
     async def _read_all(
         self, connection: Connection, locked: Locked, execution_id: str, events: Sequence[Event]
     ) -> None:
-        held = locked.nodes[execution_id]
-        held.update(await queries.nodes(connection, locked.numbers[execution_id]))
-        held.has_all, held.missed = True, False
-        plan = locked.plans[locked.executions[execution_id].digest]
-        await self._read_blobs(connection, locked, held, output_nodes(plan), events)
+        live, own = locked.executions[execution_id], locked.rows[execution_id]
+        own.update(await queries.nodes(connection, live.number))
+        own.has_all, own.missed = True, False
+        await self._read_blobs(connection, locked, own, output_nodes(live.plan), events)
 
     @staticmethod
     async def _read_blobs(
-        connection: Connection, locked: Locked, held: Rows, outputs: Collection[str], events: Sequence[Event]
+        connection: Connection, locked: Locked, own: Rows, outputs: Collection[str], events: Sequence[Event]
     ) -> None:
-        stored = [row.blob for name in outputs if (row := dict.get(held, name)) is not None]
+        stored = [own[name].blob for name in outputs if name in own]
         coming = [
             event.blob for event in events if isinstance(event, NodeCompleted) and event.node_id in outputs
         ]
@@ -343,35 +416,45 @@ class Recorder:
         if names:
             locked.blobs.update(await queries.blobs(connection, names))
 
-    def admission(self, known: dict[str, ExecutionRow], now: int) -> Ledger:
-        """Make a ledger that takes in new executions, beside those that are known."""
-        locked = Locked()
-        locked.executions, locked.now = known, now
-        return self._ledger(locked)
+    # -- ledgers and plans -------------------------------------------------------------------------
 
-    def _ledger(self, locked: Locked) -> Ledger:
-        return Ledger(
-            executions=locked.executions,
-            nodes=locked.nodes,  # type: ignore[arg-type]
-            plan_of=locked.plans.__getitem__,
-            load_blob=locked.blob,
-            new_id=self._new_id,
-            max_payload_bytes=self._bounds.max_payload_bytes,
-            now=locked.now,
-            load_digest=lambda execution_id, node_id: locked.digests[execution_id, node_id],
+    def admission(self, known: Mapping[str, LiveExecution], now: int) -> Ledger:
+        """Make a ledger that takes in new executions, beside those that are known."""
+        return self._ledger(known.get, _not_read, now)
+
+    def _ledger_of(self, locked: Locked) -> Ledger:
+        return self._ledger(
+            locked.executions.get,
+            locked.blob,
+            locked.now,
+            lambda execution_id, node_id: locked.digests[execution_id, node_id],
         )
 
-    # -- plans -------------------------------------------------------------------------------------
+    def _ledger(
+        self,
+        find: Callable[[str], LiveExecution | None],
+        load_blob: Callable[[str], bytes],
+        now: int,
+        load_digest: Callable[[str, str], str] | None = None,
+    ) -> Ledger:
+        return Ledger(
+            find,
+            load_blob=load_blob,
+            new_id=self._new_id,
+            max_payload_bytes=self._bounds.max_payload_bytes,
+            now=now,
+            load_digest=load_digest,
+        )
 
     async def plan_of(self, connection: Connection, digest: str) -> Plan:
-        """Give the plan of an execution; raises JournalError where there is none."""
+        """Return the plan of an execution; raises JournalError where there is none."""
         plan = await self.find_plan(connection, digest)
         if plan is None:
             raise JournalError(f"the journal has no definition {digest}, though an execution names it")
         return plan
 
     async def find_plan(self, connection: Connection, digest: str) -> Plan | None:
-        """Give a plan that is kept, or compile it anew."""
+        """Return a plan that is kept, or compile it anew."""
         plan = self._plans.get(digest)
         if plan is not None:
             return plan
@@ -387,3 +470,37 @@ class Recorder:
 
     def _compile(self, document: bytes) -> Plan:
         return compile_plan(decode(document), self._bounds)
+
+
+def _wanted(
+    events: Mapping[str, Sequence[Event]], facts: Mapping[str, LiveExecution], locked: Locked
+) -> list[tuple[int, str, int]]:
+    """List the rows to read with the executions, and note what they are read for."""
+    values: list[tuple[int, str, int]] = []
+    for execution_id, live in facts.items():
+        number, plan = live.number, live.plan
+        own = locked.rows[execution_id] = Rows()
+        for event in events[execution_id]:
+            own.asked.update(named_rows(event, plan))
+        own.settled = settled = settled_by(events[execution_id])
+        if own.asked:
+            values += [(number, name, _ALWAYS) for name in own.asked]
+        else:
+            values.append((number, "", 0))
+        if settled:
+            values += [(number, name, settled) for name in _guessed(plan) if name not in own.asked]
+    return values
+
+
+def _take(locked: Locked, facts: LiveExecution, values: Any) -> None:
+    """Take a row of an answer: the execution as it is now, and perhaps a row of a node."""
+    execution_id = facts.row.id
+    own = locked.rows[execution_id]
+    if execution_id not in locked.executions:
+        row = rows.read_progress(facts.row, values, 1)
+        locked.executions[execution_id] = LiveExecution(facts.number, row, facts.plan, own)
+    stored = values[queries.WANTED_NODE]
+    if stored is not None:
+        node = rows.read_node(stored)
+        own[node.node_id] = node
+        own.asked.add(node.node_id)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.core.ledger import LiveExecution
 from weft.errors import ClaimedError, JournalError, OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
-    from weft.journal.postgres_recent import Facts
     from weft.journal.postgres_record import Recorder
     from weft.journal.postgres_writer import Transaction
 
@@ -44,9 +44,8 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class Submitter:
-    def __init__(self, *, clock: DatabaseClock, facts: Facts, recorder: Recorder) -> None:
+    def __init__(self, *, clock: DatabaseClock, recorder: Recorder) -> None:
         self._clock = clock
-        self._facts = facts
         self._recorder = recorder
 
     async def submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any]:
@@ -84,8 +83,7 @@ class Submitter:
         if len(numbers) < len(new.executions):
             transaction.has_written = bool(numbers)
             return None
-        for execution_id, number in numbers.items():
-            self._facts.put(execution_id, (number, new.executions[execution_id]))
+        self._recorder.remember(new, numbers)
         return answers
 
     async def _submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any] | None:
@@ -108,9 +106,11 @@ class Submitter:
             },
             now,
         )
-        known = (
-            {row.id: row for _, row in await queries.executions(connection, known_ids)} if known_ids else {}
-        )
+        known: dict[str, LiveExecution] = {}
+        if known_ids:
+            plans = {new.id: new.plan for call in calls for new in call.submissions}
+            for number, row in await queries.executions(connection, known_ids):
+                known[row.id] = LiveExecution(number, row, plans[row.id], {})
         ledger = self._recorder.admission(known, now)
         places: dict[str, int] = {}
         answers: list[Any] = []
@@ -123,10 +123,9 @@ class Submitter:
                 await changes.put_batch(connection, call.batch, len(call.submissions), now)
                 places.update((new.id, index) for index, new in enumerate(call.submissions))
         numbers = await changes.add_executions(connection, ledger.changes, places)
-        if len(numbers) < len(ledger.changes.executions):
+        if len(numbers) < sum(change.is_new for change in ledger.changes.executions.values()):
             return None
-        for execution_id, number in numbers.items():
-            self._facts.put(execution_id, (number, ledger.changes.executions[execution_id]))
+        self._recorder.remember(ledger.changes, numbers)
         return answers
 
     async def _missing_documents(
@@ -174,7 +173,7 @@ class Submitter:
             if not await changes.take_claims(connection, [claim], now):
                 raise await _taken(connection, claim)
 
-        standings: list[Standing] = await self._recorder.record_all(transaction, events, first=take)
+        standings: list[Standing] = await self._recorder.record_locked(transaction, events, first=take)
         if accepted_claim(claim, standings) is None:
             await changes.drop_claim(connection, claim)
         return [standings]

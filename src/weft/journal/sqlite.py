@@ -12,22 +12,12 @@ Reads have a thread and a connection of their own: they see the last commit, and
 from __future__ import annotations
 
 import os
-from collections import ChainMap
 from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.event import (
-    AttemptFailed,
-    AttemptIssued,
-    AttemptLost,
-    NodeCached,
-    NodeCompleted,
-    NodeFailed,
-    NodeSkipped,
-    RetryRequested,
-)
-from weft.core.ledger import Changes, Ledger, Standing
+from weft.core.event import RetryRequested
+from weft.core.ledger import Changes, Ledger, LiveExecution, NodeEvent, Standing, live_executions
 from weft.core.payload import decode
 from weft.core.plan import Plan, compile_plan
 from weft.core.snapshot import Snapshot
@@ -54,14 +44,13 @@ from weft.journal.contract import (
     Workflow,
 )
 from weft.journal.data_folder import DataFolder
-from weft.journal.held import ActiveRows, Held
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.plans import PlanCache
 from weft.journal.sqlite_schema import open_for_reading, open_for_writing
 from weft.journal.sqlite_threads import Reader, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
     from sqlite3 import Connection
 
@@ -70,15 +59,9 @@ if TYPE_CHECKING:
 
 FILE_NAME = "weft.db"
 
-_NODE_EVENTS = (
-    NodeCompleted,
-    NodeCached,
-    AttemptFailed,
-    AttemptLost,
-    NodeFailed,
-    NodeSkipped,
-    AttemptIssued,
-)
+# Most rows are the very objects that the memory store holds too, so the bound is high: an execution that was
+# let go from memory is read again, whole, when it changes next.
+_MAX_BYTES = 512 * 1024 * 1024
 
 
 class SqliteJournal:
@@ -100,13 +83,14 @@ class SqliteJournal:
         self._bounds = bounds
         self._folder = DataFolder(path)
         self._plans = PlanCache()
-        self._active = ActiveRows()
+        # By id: executions that are not terminal, with all their rows. Only the writer's thread looks at it.
+        self._live = live_executions(_MAX_BYTES)
         self._next_number = 1
         # No message of this process outlives it, so it need not be stored.
         self._seal_key = os.urandom(32)
         file = path / FILE_NAME
         connect = partial(open_for_writing, file, relaxed=relaxed)
-        self._writer = Writer("weft-journal-writer", connect, self._active.clear)
+        self._writer = Writer("weft-journal-writer", connect, self._live.clear)
         self._reader = Reader("weft-journal-reader", partial(open_for_reading, file))
 
     async def open(self) -> None:
@@ -122,7 +106,7 @@ class SqliteJournal:
     async def close(self) -> None:
         await self._reader.stop()
         await self._writer.stop()
-        self._active.clear()
+        self._live.clear()
         self._folder.release()
 
     # -- writing -----------------------------------------------------------------------------------
@@ -217,33 +201,30 @@ class SqliteJournal:
     ) -> list[ExecutionRow]:
         changes.refuse_taken(connection, claim)
         now = self._now()
-        held = self._hold(connection, {submission.id: () for submission in submissions})
-        ledger = self._ledger(connection, held, now)
+        ledger = self._ledger(connection, now)
         admitted = [admit(submission, ledger, batch) for submission in submissions]
-        numbers = {id_: number for number, id_ in enumerate(ledger.changes.executions, self._next_number)}
-        self._next_number += len(numbers)
+        new = [change for change in ledger.changes.executions.values() if change.is_new]
+        for number, change in enumerate(new, self._next_number):
+            change.live.number = number
+        self._next_number += len(new)
         documents = {submission.plan.digest: submission.document for submission in submissions}
         changes.put_definitions(connection, documents, now)
         places: dict[str, int] = {}
         if batch is not None:
             changes.put_batch(connection, batch, len(submissions), now)
             places = {submission.id: place for place, submission in enumerate(submissions)}
-        changes.put_executions(connection, ledger.changes.executions.values(), numbers, places)
-        changes.write(connection, Held({}, {}, numbers), ledger.changes, now)
+        changes.put_executions(connection, new, places)
+        self._write(connection, ledger.changes, now)
         changes.put_claim(connection, claim, now)
-        for execution_id, execution in ledger.changes.executions.items():
-            self._active.put(numbers[execution_id], execution, {})
-        self._active.shrink()
         return admitted
 
     def _record(self, connection: Connection, events: Sequence[Event], claim: Claim | None) -> list[Standing]:
         changes.refuse_taken(connection, claim)
         now = self._now()
-        held = self._hold_for(connection, events)
-        ledger = self._ledger(connection, held, now)
+        ledger = self._ledger(connection, now, events)
         standings = [ledger.record(event) for event in events]
         changes.put_claim(connection, accepted_claim(claim, standings), now)
-        self._write(connection, held, ledger.changes, now)
+        self._write(connection, ledger.changes, now)
         return standings
 
     def _put_version(
@@ -255,77 +236,53 @@ class SqliteJournal:
 
     def _rebuild(self, connection: Connection, execution_id: str, seen_epoch: int) -> Snapshot | None:
         now = self._now()
-        held = self._hold(connection, {execution_id: None})
-        ledger = self._ledger(connection, held, now)
-        execution = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
-        if execution is None:
+        ledger = self._ledger(connection, now)
+        change = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
+        if change is None:
             return None
-        plan = self._plan_of(connection, execution.digest)
-        snapshot = Snapshot(execution, plan, list(held.nodes[execution_id].values()))
-        self._write(connection, held, ledger.changes, now)
+        snapshot = Snapshot(change.row, change.plan, list(change.live.rows.values()))
+        self._write(connection, ledger.changes, now)
         return snapshot
 
-    def _write(self, connection: Connection, held: Held, gathered: Changes, now: int) -> None:
-        """Write what was gathered, and hold what has become of the rows."""
-        changes.write(connection, held, gathered, now)
-        active = self._active
-        for execution_id, execution in gathered.executions.items():
-            if execution.is_terminal:
-                active.drop(execution_id)
-            elif execution_id in active.executions:
-                active.update(execution, gathered.nodes.get(execution_id, {}))
-        active.shrink()
+    def _write(self, connection: Connection, gathered: Changes, now: int) -> None:
+        """Write what was gathered, and make the executions in memory what has become of them."""
+        changes.write(connection, gathered, now)
+        for execution_id, change in gathered.executions.items():
+            if change.row.is_terminal:
+                self._live.drop(execution_id)
+            else:
+                change.commit()
+                self._live.put(execution_id, change.live)
 
-    def _ledger(self, connection: Connection, held: Held, now: int) -> Ledger:
+    def _ledger(self, connection: Connection, now: int, events: Sequence[Event] = ()) -> Ledger:
         return Ledger(
-            executions=held.executions,
-            nodes=held.nodes,
-            plan_of=_Plans(partial(self._plan_of, connection)).__getitem__,
+            partial(self._find, connection, events),
             load_blob=partial(queries.blob, connection),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,
         )
 
-    def _hold_for(self, connection: Connection, events: Sequence[Event]) -> Held:
-        """Hold the rows that the events will be judged by."""
-        missing = {event.execution_id for event in events} - self._active.executions.keys()
-        wanted: dict[str, list[str] | None] = {execution_id: [] for execution_id in missing}
-        for event in events if missing else ():
-            names = wanted.get(event.execution_id)
-            if names is None:
-                continue
-            if isinstance(event, RetryRequested):
-                wanted[event.execution_id] = None
-            elif isinstance(event, _NODE_EVENTS):
-                names.append(event.node_id)
-        return self._hold(connection, wanted)
+    def _find(
+        self, connection: Connection, events: Sequence[Event], execution_id: str
+    ) -> LiveExecution | None:
+        """Return an execution that is in memory, or read it for these events.
 
-    def _hold(self, connection: Connection, wanted: Mapping[str, Iterable[str] | None]) -> Held:
-        """Give everything held, and with it the executions that are wanted, if they exist.
-
-        Of a terminal one only the nodes named are read (None: all of them), and it is held for this call
-        alone: late results of a wide execution that was cancelled come one by one.
+        Of a terminal one only the rows are read that the events name, unless one retries it: late results of
+        a wide execution that was cancelled come one by one.
         """
-        active = self._active
-        executions: dict[str, ExecutionRow] = {}
-        nodes: dict[str, dict[str, NodeRow]] = {}
-        numbers: dict[str, int] = {}
-        for execution_id, names in wanted.items():
-            found = None if execution_id in active.executions else queries.execution(connection, execution_id)
-            if found is None:
-                continue
-            number, execution = found
-            if not execution.is_terminal:
-                active.put(number, execution, queries.nodes(connection, number))
-                continue
-            executions[execution_id] = execution
-            nodes[execution_id] = queries.nodes(connection, number, names)
-            numbers[execution_id] = number
-        if not executions:
-            return active
-        all_nodes: ChainMap[str, dict[str, NodeRow]] = ChainMap(nodes, active.nodes)
-        return Held(ChainMap(executions, active.executions), all_nodes, ChainMap(numbers, active.numbers))
+        live = self._live.get(execution_id)
+        if live is not None:
+            return live
+        found = queries.execution(connection, execution_id)
+        if found is None:
+            return None
+        number, row = found
+        names: list[str] | None = None
+        if row.is_terminal and events and not any(isinstance(event, RetryRequested) for event in events):
+            names = [event.node_id for event in events if isinstance(event, NodeEvent)]
+        rows = queries.nodes(connection, number, names)
+        return LiveExecution(number, row, self._plan_of(connection, row.digest), rows, is_whole=names is None)
 
     def _plan_of(self, connection: Connection, digest: str) -> Plan:
         plan = self._find_plan(connection, digest)
@@ -434,14 +391,3 @@ class SqliteJournal:
 
     async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
         return await self._reader.run(queries.blobs, names)
-
-
-class _Plans(dict[str, Plan]):
-    """The plans of one batch: each is looked for once, however many events need it."""
-
-    def __init__(self, find: Callable[[str], Plan]) -> None:
-        self._find = find
-
-    def __missing__(self, digest: str) -> Plan:
-        plan = self[digest] = self._find(digest)
-        return plan

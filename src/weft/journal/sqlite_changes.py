@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from sqlite3 import Connection
 
-    from weft.core.ledger import Changes
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.ledger import Change, Changes
     from weft.journal.contract import Claim, NewBatch
-    from weft.journal.held import Held
-
-_NO_ROWS: Mapping[str, NodeRow] = {}
 
 
 def put_definitions(connection: Connection, documents: Mapping[str, bytes], now: int) -> None:
@@ -35,15 +31,14 @@ def put_definitions(connection: Connection, documents: Mapping[str, bytes], now:
 
 def put_executions(
     connection: Connection,
-    executions: Iterable[ExecutionRow],
-    numbers: Mapping[str, int],
+    new: Iterable[Change],
     places: Mapping[str, int],
 ) -> None:
     """Store what never changes of new executions; ``places`` are those in their batch."""
     with _storing():
         values, labels = [], []
-        for execution in executions:
-            number = numbers[execution.id]
+        for change in new:
+            number, execution = change.live.number, change.row
             values.append(rows.execution_values(number, execution, places.get(execution.id)))
             if execution.labels:
                 labels += rows.label_values(number, execution)
@@ -91,17 +86,18 @@ def put_blob(connection: Connection, name: str, payload: bytes, now: int) -> Non
     connection.execute("INSERT INTO blobs VALUES (?, ?, ?)", (name, payload, now))
 
 
-def write(connection: Connection, held: Held, changes: Changes, now: int) -> None:
+def write(connection: Connection, changes: Changes, now: int) -> None:
     """Write what the ledger gathered; where a value cannot be stored, the caller rolls back the rest."""
     with _storing():
-        _write_progress(connection, held, changes)
-        _write_nodes(connection, held, changes)
-        numbers = held.numbers
-        rows.INSERT_EVENTS.run(
-            connection, [rows.event_values(numbers[event.execution], event) for event in changes.events]
-        )
+        executions = changes.executions
+        _write_executions(connection, executions.values())
+        events = [
+            rows.event_values(executions[event.execution].live.number, event)
+            for event in (*changes.overwritten, *changes.events)
+        ]
+        rows.INSERT_EVENTS.run(connection, events)
         if changes.letters or changes.letter_states:
-            _write_letters(connection, held, changes)
+            _write_letters(connection, changes)
         if changes.cache:
             rows.REPLACE_CACHE.run(
                 connection,
@@ -118,12 +114,13 @@ def _storing() -> Iterator[None]:
         raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
 
 
-def _write_progress(connection: Connection, held: Held, changes: Changes) -> None:
+def _write_executions(connection: Connection, changed: Iterable[Change]) -> None:
+    """Write the rows of executions, and of their nodes."""
     new, moved, counted = [], [], []
-    for execution_id, row in changes.executions.items():
-        number = held.numbers[execution_id]
-        before = held.executions.get(execution_id)
-        if before is None:
+    plain_nodes, new_nodes, changed_nodes = [], [], []
+    for change in changed:
+        number, row, before = change.live.number, change.row, change.live.row
+        if change.is_new:
             new.append(rows.new_progress_values(number, row))
         elif (
             row.state is not before.state
@@ -135,41 +132,35 @@ def _write_progress(connection: Connection, held: Held, changes: Changes) -> Non
         elif row.seq != before.seq:
             # Within one state of one generation, events move the counters alone.
             counted.append(rows.counter_values(number, row))
+        stored = change.live.rows
+        for node_id, node in change.rows.items():
+            if node_id in stored:
+                changed_nodes.append(rows.node_values(number, node))
+            elif rows.is_plain(node):
+                plain_nodes.append(rows.plain_node_values(number, node))
+            else:
+                new_nodes.append(rows.node_values(number, node))
     rows.INSERT_PROGRESS.run(connection, new)
     rows.UPDATE_PROGRESS.run(connection, moved)
     rows.UPDATE_COUNTERS.run(connection, counted)
+    rows.INSERT_PLAIN_NODES.run(connection, plain_nodes)
+    rows.INSERT_NODES.run(connection, new_nodes)
+    rows.REPLACE_NODES.run(connection, changed_nodes)
 
 
-def _write_nodes(connection: Connection, held: Held, changes: Changes) -> None:
-    plain, new, changed = [], [], []
-    for execution_id, nodes in changes.nodes.items():
-        number = held.numbers[execution_id]
-        stored = held.nodes.get(execution_id, _NO_ROWS)
-        for node_id, row in nodes.items():
-            if node_id in stored:
-                changed.append(rows.node_values(number, row))
-            elif rows.is_plain(row):
-                plain.append(rows.plain_node_values(number, row))
-            else:
-                new.append(rows.node_values(number, row))
-    rows.INSERT_PLAIN_NODES.run(connection, plain)
-    rows.INSERT_NODES.run(connection, new)
-    rows.REPLACE_NODES.run(connection, changed)
-
-
-def _write_letters(connection: Connection, held: Held, changes: Changes) -> None:
+def _write_letters(connection: Connection, changes: Changes) -> None:
+    executions = changes.executions
     for execution_id, node_id, state in changes.letter_states:
         connection.execute(
             "UPDATE dead_letters SET state = ? WHERE execution = ? AND state = 'open'"
             " AND (? IS NULL OR node_id = ?)",
-            (state, held.numbers[execution_id], node_id, node_id),
+            (state, executions[execution_id].live.number, node_id, node_id),
         )
     rows.INSERT_LETTERS.run(
         connection,
         [
-            rows.letter_values(
-                held.numbers[letter.execution_id], changes.executions[letter.execution_id].namespace, letter
-            )
+            rows.letter_values(change.live.number, change.row.namespace, letter)
             for letter in changes.letters
+            if (change := executions[letter.execution_id])
         ],
     )

@@ -15,7 +15,7 @@ from weft.core.payload import decode
 from weft.core.plan import compile_plan
 from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
-from weft.core.view import NodeView
+from weft.core.view import FreeNode
 from weft.testing.walk import node, workflow
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def decided(
         document or workflow("a", "b", node("n", "a", "b", **fields), node("behind", "n", rule="all_success"))
     )
     seen = {parent.node_id: parent for parent in parents}
-    view = NodeView(row or execution(), plan, plan.nodes["n"], parents, seen)
+    free = FreeNode(row or execution(), plan, plan.nodes["n"], parents, seen)
     return decide(
-        view,
+        free,
         decode=decode,
         value_of=lambda row: node_value(row, lambda name: b""),
         max_bytes=max_bytes,

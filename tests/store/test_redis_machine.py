@@ -60,7 +60,7 @@ from weft.errors import StoreError
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal
 from weft.redis.connection import Redis
-from weft.store.contract import Answer, Applied, FreeNode, Held, StartRequest
+from weft.store.contract import Answer, Applied, Held, StartRequest
 from weft.store.redis import RedisStore
 from weft.testing.walk import an_error, nonce
 
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
+    from weft.core.view import FreeNode
     from weft.redis.script import Script
     from weft.testing.redis_server import RedisServer
 

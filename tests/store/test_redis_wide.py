@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.core.row import NodeRow
+    from weft.core.view import FreeNode
     from weft.redis.connection import Redis
-    from weft.store.contract import FreeNode
     from weft.store.redis import RedisStore
     from weft.testing.walk import Walk
 

@@ -1,4 +1,4 @@
-"""A free node's view → what to do with it. Every branch of the engine that is not about failure is here."""
+"""A free node → what to do with it. Every branch of the engine that is not about failure is here."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from weft.core.expression import Scope
     from weft.core.payload import Json
     from weft.core.template import SecretSlot
-    from weft.core.view import Decode, NodeView, ValueOf
+    from weft.core.view import Decode, FreeNode, ValueOf
 
 
 def decide(
-    view: NodeView,
+    free: FreeNode,
     *,
     decode: Decode,
     value_of: ValueOf,
@@ -31,52 +31,52 @@ def decide(
     settled: Container[str] = (),
 ) -> Decision:
     """Say what follows for a free node, and touch nothing: rule first, then condition, then templates."""
-    node, plan = view.node, view.plan
-    ready = readiness(node.id, node.trigger_rule, view.parents, waiting=view.waiting)
+    node, plan = free.node, free.plan
+    ready = readiness(node.id, node.trigger_rule, free.parents, waiting=free.waiting)
     if isinstance(ready, Skip):
-        return _skip(view, ready.reason, ready.cause, settled)
+        return _skip(free, ready.reason, ready.cause, settled)
     assert ready is READY, f"{node.id} is free, yet its rule waits"
     scope: Scope | None = None
     condition = plan.conditions.get(node.id)
     if condition is not None:
-        scope = view.scope(decode, value_of)
+        scope = free.scope(decode, value_of)
         try:
             wanted = condition.evaluate(scope)
         except EvaluationError as problem:
-            return _fail(view, "condition_error", f"condition {condition.source!r}: {problem}", settled)
+            return _fail(free, "condition_error", f"condition {condition.source!r}: {problem}", settled)
         if not wanted:
-            return _skip(view, Reason.CONDITION, None, settled)
+            return _skip(free, Reason.CONDITION, None, settled)
     if node.handler == "input":
-        return DispatchNode(node.id, view.execution.input)
+        return DispatchNode(node.id, free.execution.input)
     static = plan.static_configs.get(node.id)
     if static is not None:
-        return DispatchNode(node.id, static, (), _cache_key(view, node.config))
+        return DispatchNode(node.id, static, (), _cache_key(free, node.config))
     try:
-        filled = plan.templates[node.id].fill(scope or view.scope(decode, value_of), max_bytes=max_bytes)
+        filled = plan.templates[node.id].fill(scope or free.scope(decode, value_of), max_bytes=max_bytes)
         config = encode(filled.value, max_bytes=max_bytes)
     except (EvaluationError, PayloadError) as problem:
-        return _fail(view, "template_error", f"config: {problem}", settled)
-    return DispatchNode(node.id, config, filled.secrets, _cache_key(view, filled.value, filled.secrets))
+        return _fail(free, "template_error", f"config: {problem}", settled)
+    return DispatchNode(node.id, config, filled.secrets, _cache_key(free, filled.value, filled.secrets))
 
 
-def _skip(view: NodeView, reason: str, cause: str | None, settled: Container[str]) -> SkipNode:
-    node_id = view.node.id
+def _skip(free: FreeNode, reason: str, cause: str | None, settled: Container[str]) -> SkipNode:
+    node_id = free.node.id
     if reason == Reason.UPSTREAM_FAILED:
         assert cause is not None
-        skips = skips_behind_failure(view.plan, node_id, cause=cause, settled=settled)
+        skips = skips_behind_failure(free.plan, node_id, cause=cause, settled=settled)
     else:
-        skips = skips_behind_skip(view.plan, node_id, cause=cause or node_id, settled=settled)
+        skips = skips_behind_skip(free.plan, node_id, cause=cause or node_id, settled=settled)
     return SkipNode(node_id, reason, cause, skips)
 
 
-def _fail(view: NodeView, code: str, message: str, settled: Container[str]) -> FailNode:
-    node_id = view.node.id
+def _fail(free: FreeNode, code: str, message: str, settled: Container[str]) -> FailNode:
+    node_id = free.node.id
     error: dict[str, Any] = {"code": code, "message": message, "retryable": False}
-    return FailNode(node_id, error, skips_behind_failure(view.plan, node_id, cause=node_id, settled=settled))
+    return FailNode(node_id, error, skips_behind_failure(free.plan, node_id, cause=node_id, settled=settled))
 
 
-def _cache_key(view: NodeView, config: Json, secrets: Sequence[SecretSlot] = ()) -> str | None:
-    if view.node.cache_ttl_seconds is None:
+def _cache_key(free: FreeNode, config: Json, secrets: Sequence[SecretSlot] = ()) -> str | None:
+    if free.node.cache_ttl_seconds is None:
         return None
     # A secret counts by its name: the value is known to the worker alone.
     slots = [
@@ -86,6 +86,6 @@ def _cache_key(view: NodeView, config: Json, secrets: Sequence[SecretSlot] = ())
         ]
         for slot in secrets
     ]
-    namespace, handler = view.execution.namespace, view.node.handler
+    namespace, handler = free.execution.namespace, free.node.handler
     key = b"\0".join((namespace.encode(), handler.encode(), canonical([config, slots])))
     return hashlib.sha256(key).hexdigest()

@@ -1,4 +1,4 @@
-"""NodeView: what one free node sees of its execution, and no more."""
+"""FreeNode: a node that may run, with all that deciding it needs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ Decode = Callable[[bytes], Any]
 ValueOf = Callable[[NodeRow], NodeValue]
 
 
-class NodeView(msgspec.Struct, frozen=True, gc=False):
-    """``parents`` are the settled ones its rule is asked about, ``seen`` the nodes its expressions name.
+class FreeNode(msgspec.Struct, frozen=True, gc=False):
+    """A node whose parents are settled as its rule asks, and what it sees of its execution.
 
-    Both were fixed when the node became free, so whoever decides it sees the same.
+    ``parents`` are the settled ones its rule is asked about, ``seen`` the nodes its expressions name. Both
+    are fixed when the node becomes free: two orchestrators that decide it see the same. ``waiting`` counts
+    the parents an early rule did not wait for.
     """
 
     execution: ExecutionRow
@@ -32,6 +34,16 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     parents: tuple[NodeRow, ...]
     seen: Mapping[str, NodeRow]
     waiting: int = 0
+    attempt: int = 1
+    failures: int = 0
+    losses: int = 0
+    issued: int = 0
+    # A token of its resource tag is reserved for it: it goes to the queue, not to the line.
+    released: bool = False
+
+    @property
+    def node_id(self) -> str:
+        return self.node.id
 
     def scope(self, decode: Decode, value_of: ValueOf) -> Scope:
         return Scope(

@@ -26,13 +26,14 @@ from weft.orchestrator.ahead import foresee
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.incarnation import check_step
 from weft.orchestrator.recover import rebuild
-from weft.store.contract import Answer, FreeNode
+from weft.store.contract import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.view import FreeNode
     from weft.orchestrator.service import Orchestrator
     from weft.ports import Ports
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from weft.core.decide import decide
@@ -11,7 +12,7 @@ from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, 
 from weft.core.ledger import Verdict
 from weft.core.snapshot import Settlement
 from weft.core.task import PRIORITIES, Task
-from weft.core.view import NodeView
+from weft.core.view import FreeNode
 from weft.feed.contract import node_queued
 from weft.limits.contract import Ticket
 from weft.orchestrator.inhand import with_running
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from weft.orchestrator.payloads import Payloads
     from weft.orchestrator.service import Orchestrator
     from weft.ports import Ports
-    from weft.store.contract import FreeNode
 
 
 async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
@@ -63,14 +63,12 @@ async def _carry_out(
     blobs = await payloads.fetch((row for node in free for row in node.seen.values()), ports.journal)
     max_bytes = ports.bounds.max_payload_bytes
     wanted: list[tuple[FreeNode, DispatchNode]] = []
+    value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of
     for node in free:
-        view = NodeView(
-            node.execution, node.plan, node.plan.nodes[node.node_id], node.parents, node.seen, node.waiting
-        )
         decision = decide(
-            view,
+            node,
             decode=payloads.decode,
-            value_of=lambda row: payloads.value_of(row, blobs),
+            value_of=value_of,
             max_bytes=max_bytes,
             settled=orchestrator.cascades.known(node.execution.id, node.execution.generation),
         )
@@ -140,7 +138,7 @@ async def _stand_in_line(
     ports = orchestrator.ports
     left = []
     for node, decision in wanted:
-        tag = node.plan.nodes[node.node_id].resource_tag
+        tag = node.node.resource_tag
         if tag is None or node.released or not ports.limits.limited(tag):
             left.append((node, decision))
             continue
@@ -165,7 +163,7 @@ async def _issue(
     unissued = [
         (node, decision)
         for node, decision in wanted
-        if node.plan.nodes[node.node_id].delivery is Delivery.AT_MOST_ONCE and node.issued != node.attempt
+        if node.node.delivery is Delivery.AT_MOST_ONCE and node.issued != node.attempt
     ]
     if not unissued:
         return wanted
@@ -208,9 +206,7 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
         blob = None
         if is_large(decision, ports):
             blob = await ports.journal.put_blob(decision.config)
-        attempt = free.attempt, free.failures, free.losses
-        task = make_task(free.execution, free.plan, decision, ports, attempt=attempt, config_blob=blob)
-        tasks.append((task, free.execution.epoch))
+        tasks.append((make_task(free, decision, ports, config_blob=blob), free.execution.epoch))
     for (task, _), answer in zip(tasks, await queue(tasks, ports), strict=True):
         if answer is Answer.UNKNOWN:
             await rebuild(task.execution_id, ports)
@@ -245,15 +241,16 @@ def plain_task(
     if any(row.blob is not None for row in seen.values()):
         return None
     parents = tuple([rows[other] for other in plan.graph.parents[name]])
+    free = FreeNode(execution, plan, node, parents, seen)
     decision = decide(
-        NodeView(execution, plan, node, parents, seen),
+        free,
         decode=payloads.decode,
         value_of=payloads.value_of,
         max_bytes=ports.bounds.max_payload_bytes,
     )
     if not isinstance(decision, DispatchNode) or is_large(decision, ports):
         return None
-    return make_task(execution, plan, decision, ports)
+    return make_task(free, decision, ports)
 
 
 def is_large(decision: DispatchNode, ports: Ports) -> bool:
@@ -262,25 +259,15 @@ def is_large(decision: DispatchNode, ports: Ports) -> bool:
 
 
 def make_task(
-    execution: ExecutionRow,
-    plan: Plan,
-    decision: DispatchNode,
-    ports: Ports,
-    *,
-    attempt: tuple[int, int, int] = (1, 0, 0),
-    config_blob: str | None = None,
+    free: FreeNode, decision: DispatchNode, ports: Ports, *, config_blob: str | None = None
 ) -> Task:
-    """Write down an attempt of a node for whoever is to run it.
-
-    ``attempt``: its number, and how many before it failed and were lost.
-    """
-    node, seal = plan.nodes[decision.node_id], ports.seal
-    number, failures, losses = attempt
+    """Write down an attempt of a node for whoever is to run it."""
+    execution, node, seal = free.execution, free.node, ports.seal
     return Task(
         execution_id=execution.id,
         generation=execution.generation,
         node_id=node.id,
-        attempt=number,
+        attempt=free.attempt,
         digest=execution.digest,
         handler=node.handler,
         queue=node.queue,
@@ -288,14 +275,14 @@ def make_task(
         config=decision.config if config_blob is None else b"",
         timeout_seconds=node.timeout_seconds,
         queued_at=ports.clock.now(),
-        failures=failures,
-        losses=losses,
+        failures=free.failures,
+        losses=free.losses,
         secrets=decision.secrets,
         resource_tag=node.resource_tag,
         cache_key=decision.cache_key,
         namespace=execution.namespace,
         config_blob=config_blob,
-        seal=b"" if seal is None else seal(execution.id, execution.generation, node.id, number),
+        seal=b"" if seal is None else seal(execution.id, execution.generation, node.id, free.attempt),
     )
 
 

@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.event import Running
-    from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
+    from weft.core.view import FreeNode
 
 
 class Answer(StrEnum):
@@ -47,27 +46,6 @@ class Answer(StrEnum):
     NO_PLACE = "no_place"
     # The store does not have this execution, or an older life of it.
     UNKNOWN = "unknown"
-
-
-class FreeNode(msgspec.Struct, frozen=True, gc=False):
-    """A node whose parents are settled as its rule asks, with all that deciding it needs.
-
-    ``parents`` and ``seen`` are fixed when the node becomes free: two orchestrators that decide it see
-    the same. ``waiting`` counts the parents an early rule did not wait for.
-    """
-
-    execution: ExecutionRow
-    plan: Plan
-    node_id: str
-    attempt: int
-    failures: int
-    losses: int
-    issued: int
-    # A token of its resource tag is reserved for it: it goes to the queue, not to the line.
-    released: bool
-    parents: tuple[NodeRow, ...]
-    seen: dict[str, NodeRow]
-    waiting: int
 
 
 # The mark of an execution that was installed once and closed stays for longer than this.

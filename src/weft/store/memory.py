@@ -16,6 +16,7 @@ from weft.core.definition import TriggerRule
 from weft.core.event import Running
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros
+from weft.core.view import FreeNode
 from weft.store.contract import (
     FIRST_INSTALL_SECONDS,
     RENEWALS_PER_LEASE,
@@ -23,7 +24,6 @@ from weft.store.contract import (
     Applied,
     Due,
     Expired,
-    FreeNode,
     Held,
     NodeSight,
     Sight,
@@ -485,15 +485,15 @@ class MemoryStore:
         return FreeNode(
             execution.row,
             plan,
-            node_id,
+            plan.nodes[node_id],
+            tuple([outcomes[name] for name in parents]),
+            {name: outcomes[name] for name in needs if name in outcomes} if needs else {},
+            waiting,
             node.attempt,
             node.failures,
             node.losses,
             node.issued,
             node.released,
-            tuple([outcomes[name] for name in parents]),
-            {name: outcomes[name] for name in needs if name in outcomes} if needs else {},
-            waiting,
         )
 
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:

@@ -20,11 +20,11 @@ from weft.core.event import AttemptIssued, DeadlinePassed, Event, ExecutionStart
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.time import micros
+from weft.core.view import FreeNode
 from weft.store.contract import (
     FIRST_INSTALL_SECONDS,
     Answer,
     Expired,
-    FreeNode,
     Started,
     StartRequest,
     StateStore,
@@ -1345,7 +1345,7 @@ async def _after(walk: Walk, event: Event) -> Sequence[FreeNode]:
 
 def as_seen_before(walk: Walk, row: ExecutionRow, node_id: str) -> FreeNode:
     """Make a free node as somebody may have seen it who comes too late."""
-    return FreeNode(row, walk.plan, node_id, 1, 0, 0, 0, False, (), {}, 0)
+    return FreeNode(row, walk.plan, walk.plan.nodes[node_id], (), {})
 
 
 def _reordered(snapshot: Snapshot, order: int) -> Snapshot:

@@ -30,14 +30,15 @@ from weft.core.plan import compile_plan
 from weft.core.row import ExecutionRow, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.task import Result, Task
-from weft.core.view import NodeView
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal
-from weft.store.contract import Answer, FreeNode, Held, StartRequest, StateStore
+from weft.store.contract import Answer, Held, StartRequest, StateStore
 from weft.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from weft.core.view import FreeNode
 
 WORKER = "worker-1"
 MAX_BYTES = 1_000_000
@@ -117,11 +118,8 @@ class Walk:
         return applied.free
 
     def decide(self, free: FreeNode) -> Decision:
-        view = NodeView(
-            free.execution, free.plan, free.plan.nodes[free.node_id], free.parents, free.seen, free.waiting
-        )
         return decide(
-            view, decode=decode, value_of=lambda row: node_value(row, _no_blob), max_bytes=MAX_BYTES
+            free, decode=decode, value_of=lambda row: node_value(row, _no_blob), max_bytes=MAX_BYTES
         )
 
     async def hand_out(self, free: FreeNode, config: bytes = b"null") -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft.store.contract import Answer, Applied, FreeNode
+from weft.core.view import FreeNode
+from weft.store.contract import Answer, Applied
 from weft.store.redis.layout import is_outcome, node_field, output_field, read_node, read_outcome
 from weft.store.redis.plan_arguments import is_set
 
@@ -100,15 +101,15 @@ class FreeNodesReply:
                 FreeNode(
                     self.row,
                     plan,
-                    node_id,
+                    plan.nodes[node_id],
+                    seen_parents,
+                    {name: rows[name] for name in needs if name in rows} if needs else {},
+                    waiting,
                     node.attempt,
                     node.failures,
                     node.losses,
                     node.issued,
                     node.released,
-                    seen_parents,
-                    {name: rows[name] for name in needs if name in rows} if needs else {},
-                    waiting,
                 )
             )
         return Applied(Answer.YES, made, queued=self._queued)

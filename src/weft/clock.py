@@ -35,8 +35,7 @@ class RealClock:
     def now(self) -> int:
         return (time.monotonic_ns() + _OFFSET_NS) // 1000
 
-    def monotonic(self) -> int:
-        return self.now()
+    monotonic = now
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

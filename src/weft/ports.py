@@ -34,10 +34,6 @@ def _never() -> int:
     return 0
 
 
-def _uncounted(events: int, microseconds: int) -> None:
-    """Count nothing."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Ports:
     store: StateStore
@@ -71,10 +67,11 @@ class Ports:
     sends_ahead: bool = False
     # The incarnation of the database (``core.incarnation``), and when it began on the store's clock: whatever
     # was started before that may rest on results that the journal has lost.
-    incarnation: Callable[[], str | None] = field(default=_nothing)
+    # None: the database belongs to this process, which would know.
+    incarnation: Callable[[], str | None] | None = None
     incarnation_began: Callable[[], int] = field(default=_never)
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
     announce: Callable[[Sequence[Standing]], None] = field(default=_nobody)
     timers_changed: Callable[[], None] = field(default=_nothing)
-    # How many events a commit took, and how long it took in microseconds.
-    committed: Callable[[int, int], None] = field(default=_uncounted)
+    # How many events a commit took, and how long it took in microseconds; None: nobody counts.
+    committed: Callable[[int, int], None] | None = None

@@ -68,7 +68,7 @@ def decided(
         decode=decode,
         value_of=lambda row: node_value(row, lambda name: b""),
         max_bytes=max_bytes,
-        settled=settled,
+        settled=lambda *_: settled,
     )
 
 

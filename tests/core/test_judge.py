@@ -44,7 +44,8 @@ def result(**fields: Any) -> Result:
 
 
 def judged(given: Result, *, draw: float = 0.0, settled: Container[str] = (), **fields: Json) -> Event:
-    return judge(given, plan_of(**fields), draw=draw, max_deliveries=MAX_DELIVERIES, settled=settled)
+    plan = plan_of(**fields)
+    return judge(given, plan, draw=draw, max_deliveries=MAX_DELIVERIES, settled=lambda *_: settled)
 
 
 def lost(**fields: Any) -> Event:

@@ -31,12 +31,16 @@ async def _large(journal: MemoryJournal, value: str) -> NodeRow:
     return NodeRow(node_id="a", state=NodeState.COMPLETED, blob=blob)
 
 
+async def _fetch(payloads: Payloads, journal: MemoryJournal, *rows: NodeRow) -> Mapping[str, bytes]:
+    return await payloads.fetch([row.blob for row in rows if row.blob is not None], journal)
+
+
 async def test_a_batch_keeps_its_blobs_while_another_batch_fetches_its_own() -> None:
     journal, payloads = _CountingJournal(), Payloads()
     first, second = await _large(journal, "first"), await _large(journal, "second")
-    blobs = await payloads.fetch([first], journal)
-    others = await payloads.fetch([second], journal)
-    nothing = await payloads.fetch([], journal)
+    blobs = await _fetch(payloads, journal, first)
+    others = await _fetch(payloads, journal, second)
+    nothing = await _fetch(payloads, journal)
     assert payloads.value_of(first, blobs).output == "first"
     assert payloads.value_of(second, others).output == "second"
     assert not nothing
@@ -45,7 +49,7 @@ async def test_a_batch_keeps_its_blobs_while_another_batch_fetches_its_own() -> 
 async def test_a_blob_that_the_next_batch_needs_too_is_read_once() -> None:
     journal, payloads = _CountingJournal(), Payloads()
     row, other = await _large(journal, "shared"), await _large(journal, "other")
-    first = await payloads.fetch([row], journal)
-    second = await payloads.fetch([row, other], journal)
+    first = await _fetch(payloads, journal, row)
+    second = await _fetch(payloads, journal, row, other)
     assert journal.read == [row.blob, other.blob]
     assert payloads.value_of(row, first).output == payloads.value_of(row, second).output == "shared"

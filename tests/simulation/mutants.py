@@ -134,8 +134,8 @@ MUTANTS = (
     Mutant(
         "blobs_of_another_batch",
         f"{_ORCHESTRATOR}.dispatch:_carry_out",
-        "payloads.value_of(row, blobs)",
-        "payloads.value_of(row, payloads._latest)",
+        "value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of",
+        "value_of = lambda row: payloads.value_of(row, payloads._latest)",
         "collectors",
         1100,
         "of two batches the second replaces the large outputs that the first is reading",

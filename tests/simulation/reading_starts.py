@@ -82,7 +82,8 @@ class ReadingTransport(FaultyTransport):
         level = lane.levels[task.priority]
         (entry,) = [entry for entry in level if entry[1] is task]
         level.remove(entry)
-        if not len(lane):
+        lane.waiting -= 1
+        if not lane.waiting:
             self._waiting.pop(task.queue, None)
 
     def wipe(self, execution_id: str) -> None:

@@ -7,7 +7,8 @@ ask about all parents (``one_success``, ``one_failed``, all parents skipped) are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.core.definition import TriggerRule
 from weft.core.event import Skip
@@ -15,11 +16,17 @@ from weft.core.readiness import SKIPPED_BY_FAILURE
 from weft.core.state import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from weft.core.plan import Plan
 
+# Names the nodes of an execution's generation that are known to be settled: where a cascade of skips ends.
+SettledNodes: TypeAlias = Callable[[str, int], Container[str]]
+
 _BY_SKIP = frozenset({TriggerRule.ALL_SUCCESS})
+
+
+def no_nodes(execution_id: str, generation: int) -> Container[str]:
+    """Return no node: nothing is known."""
+    return ()
 
 
 def skips_behind_failure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from weft.core.consequence import skips_behind_failure, skips_behind_skip
+from weft.core.consequence import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
@@ -14,7 +14,7 @@ from weft.core.state import Reason
 from weft.errors import EvaluationError, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
 
     from weft.core.expression import Scope
     from weft.core.payload import Json
@@ -28,14 +28,17 @@ def decide(
     decode: Decode,
     value_of: ValueOf,
     max_bytes: int,
-    settled: Container[str] = (),
+    settled: SettledNodes = no_nodes,
 ) -> Decision:
-    """Say what follows for a free node, and touch nothing: rule first, then condition, then templates."""
+    """Say what follows for a free node, and touch nothing: rule first, then condition, then templates.
+
+    ``settled``: nodes of an execution known to be settled, where a cascade of skips ends.
+    """
     node, plan = free.node, free.plan
     ready = readiness(node.id, node.trigger_rule, free.parents, waiting=free.waiting)
-    if isinstance(ready, Skip):
+    if ready is not READY:
+        assert isinstance(ready, Skip), f"{node.id} is free, yet its rule waits"
         return _skip(free, ready.reason, ready.cause, settled)
-    assert ready is READY, f"{node.id} is free, yet its rule waits"
     scope: Scope | None = None
     condition = plan.conditions.get(node.id)
     if condition is not None:
@@ -50,34 +53,36 @@ def decide(
         return DispatchNode(node.id, free.execution.input)
     static = plan.static_configs.get(node.id)
     if static is not None:
-        return DispatchNode(node.id, static, (), _cache_key(free, node.config))
+        key = None if node.cache_ttl_seconds is None else _cache_key(free, node.config)
+        return DispatchNode(node.id, static, (), key)
     try:
         filled = plan.templates[node.id].fill(scope or free.scope(decode, value_of), max_bytes=max_bytes)
         config = encode(filled.value, max_bytes=max_bytes)
     except (EvaluationError, PayloadError) as problem:
         return _fail(free, "template_error", f"config: {problem}", settled)
-    return DispatchNode(node.id, config, filled.secrets, _cache_key(free, filled.value, filled.secrets))
+    key = None if node.cache_ttl_seconds is None else _cache_key(free, filled.value, filled.secrets)
+    return DispatchNode(node.id, config, filled.secrets, key)
 
 
-def _skip(free: FreeNode, reason: str, cause: str | None, settled: Container[str]) -> SkipNode:
+def _skip(free: FreeNode, reason: str, cause: str | None, settled: SettledNodes) -> SkipNode:
     node_id = free.node.id
+    known = settled(free.execution.id, free.execution.generation)
     if reason == Reason.UPSTREAM_FAILED:
         assert cause is not None
-        skips = skips_behind_failure(free.plan, node_id, cause=cause, settled=settled)
+        skips = skips_behind_failure(free.plan, node_id, cause=cause, settled=known)
     else:
-        skips = skips_behind_skip(free.plan, node_id, cause=cause or node_id, settled=settled)
+        skips = skips_behind_skip(free.plan, node_id, cause=cause or node_id, settled=known)
     return SkipNode(node_id, reason, cause, skips)
 
 
-def _fail(free: FreeNode, code: str, message: str, settled: Container[str]) -> FailNode:
+def _fail(free: FreeNode, code: str, message: str, settled: SettledNodes) -> FailNode:
     node_id = free.node.id
+    known = settled(free.execution.id, free.execution.generation)
     error: dict[str, Any] = {"code": code, "message": message, "retryable": False}
-    return FailNode(node_id, error, skips_behind_failure(free.plan, node_id, cause=node_id, settled=settled))
+    return FailNode(node_id, error, skips_behind_failure(free.plan, node_id, cause=node_id, settled=known))
 
 
-def _cache_key(free: FreeNode, config: Json, secrets: Sequence[SecretSlot] = ()) -> str | None:
-    if free.node.cache_ttl_seconds is None:
-        return None
+def _cache_key(free: FreeNode, config: Json, secrets: Sequence[SecretSlot] = ()) -> str:
     # A secret counts by its name: the value is known to the worker alone.
     slots = [
         [

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.consequence import skips_behind_failure
+from weft.core.consequence import SettledNodes, no_nodes, skips_behind_failure
 from weft.core.definition import Delivery
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed
 from weft.core.retry import delay_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from weft.core.plan import Plan
     from weft.core.task import Result
 
@@ -22,7 +20,7 @@ def judge(
     *,
     draw: float,
     max_deliveries: int,
-    settled: Container[str] = (),
+    settled: SettledNodes = no_nodes,
 ) -> Event:
     """Make an event of a result. ``settled``: nodes known to be settled, where a cascade of skips ends."""
     if result.lost:
@@ -90,7 +88,12 @@ def judge(
         started_at=result.started_at,
         finished_at=result.finished_at,
         error=result.error,
-        skips=skips_behind_failure(plan, result.node_id, cause=result.node_id, settled=settled),
+        skips=skips_behind_failure(
+            plan,
+            result.node_id,
+            cause=result.node_id,
+            settled=settled(result.execution_id, result.generation),
+        ),
     )
 
 
@@ -129,7 +132,7 @@ def judge_loss(
     started_at: int | None,
     finished_at: int | None,
     max_deliveries: int,
-    settled: Container[str] = (),
+    settled: SettledNodes = no_nodes,
 ) -> Event:
     """Make an event of an attempt that ended without a result.
 
@@ -172,6 +175,6 @@ def judge_loss(
         started_at=started_at,
         finished_at=finished_at,
         error=error,
-        skips=skips_behind_failure(plan, node_id, cause=node_id, settled=settled),
+        skips=skips_behind_failure(plan, node_id, cause=node_id, settled=settled(execution_id, generation)),
         lost=True,
     )

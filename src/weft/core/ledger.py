@@ -337,12 +337,12 @@ class Ledger:
         if execution.unsettled == 0 and execution.state not in TERMINAL:
             self._finish(change)
         kept = change.live.rows if change.live.is_whole else _NO_ROWS
-        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, self._noted(start), kept)
+        noted = self._noted(start) if len(self.changes.events) > start else ()
+        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, noted, kept)
 
     def _noted(self, start: int) -> tuple[History, ...]:
         """Return the events that were stored since there were ``start``, but for completions."""
-        events = self.changes.events
-        return tuple(events[start:]) if len(events) > start else ()
+        return tuple(self.changes.events[start:])
 
     def _fence(self, event: NodeEvent, execution: ExecutionRow, row: NodeRow) -> Verdict:
         if event.generation != execution.generation:

@@ -219,11 +219,13 @@ class SqliteJournal:
         return admitted
 
     def _record(self, connection: Connection, events: Sequence[Event], claim: Claim | None) -> list[Standing]:
-        changes.refuse_taken(connection, claim)
+        if claim is not None:
+            changes.refuse_taken(connection, claim)
         now = self._now()
         ledger = self._ledger(connection, now, events)
         standings = [ledger.record(event) for event in events]
-        changes.put_claim(connection, accepted_claim(claim, standings), now)
+        if claim is not None:
+            changes.put_claim(connection, accepted_claim(claim, standings), now)
         self._write(connection, ledger.changes, now)
         return standings
 

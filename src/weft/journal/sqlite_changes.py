@@ -91,11 +91,12 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
     with _storing():
         executions = changes.executions
         _write_executions(connection, executions.values())
-        events = [
-            rows.event_values(executions[event.execution].live.number, event)
-            for event in (*changes.overwritten, *changes.events)
-        ]
-        rows.INSERT_EVENTS.run(connection, events)
+        if changes.events or changes.overwritten:
+            events = [
+                rows.event_values(executions[event.execution].live.number, event)
+                for event in (*changes.overwritten, *changes.events)
+            ]
+            rows.INSERT_EVENTS.run(connection, events)
         if changes.letters or changes.letter_states:
             _write_letters(connection, changes)
         if changes.cache:
@@ -140,12 +141,16 @@ def _write_executions(connection: Connection, changed: Iterable[Change]) -> None
                 plain_nodes.append(rows.plain_node_values(number, node))
             else:
                 new_nodes.append(rows.node_values(number, node))
-    rows.INSERT_PROGRESS.run(connection, new)
-    rows.UPDATE_PROGRESS.run(connection, moved)
-    rows.UPDATE_COUNTERS.run(connection, counted)
-    rows.INSERT_PLAIN_NODES.run(connection, plain_nodes)
-    rows.INSERT_NODES.run(connection, new_nodes)
-    rows.REPLACE_NODES.run(connection, changed_nodes)
+    for statement, values in (
+        (rows.INSERT_PROGRESS, new),
+        (rows.UPDATE_PROGRESS, moved),
+        (rows.UPDATE_COUNTERS, counted),
+        (rows.INSERT_PLAIN_NODES, plain_nodes),
+        (rows.INSERT_NODES, new_nodes),
+        (rows.REPLACE_NODES, changed_nodes),
+    ):
+        if values:
+            statement.run(connection, values)
 
 
 def _write_letters(connection: Connection, changes: Changes) -> None:

@@ -13,7 +13,7 @@ from weft.core.ledger import Verdict
 from weft.core.lru import Lru
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container
 
     from weft.core.ledger import Standing
 
@@ -28,17 +28,16 @@ class Cascades:
     def known(self, execution_id: str, generation: int) -> Container[str]:
         return self._skipped.get((execution_id, generation)) or ()
 
-    def learn(self, standings: Iterable[Standing]) -> None:
-        """Remember the skips that are committed; forget executions that are over."""
-        for standing in standings:
-            event, execution = standing.event, standing.execution
-            if not isinstance(event, _SKIPPING) or standing.verdict is not Verdict.ACCEPTED:
-                continue
-            assert execution is not None
-            key = (event.execution_id, event.generation)
-            if execution.is_terminal:
-                self._skipped.drop(key)
-            elif event.skips:
-                skipped = self._skipped.get(key) or set()
-                skipped.update(row.node_id for row in standing.rows)
-                self._skipped.put(key, skipped)
+    def learn(self, standing: Standing) -> None:
+        """Remember skips that are committed; forget an execution that is over."""
+        event, execution = standing.event, standing.execution
+        if not isinstance(event, _SKIPPING) or standing.verdict is not Verdict.ACCEPTED:
+            return
+        assert execution is not None
+        key = (event.execution_id, event.generation)
+        if execution.is_terminal:
+            self._skipped.drop(key)
+        elif event.skips:
+            skipped = self._skipped.get(key) or set()
+            skipped.update(row.node_id for row in standing.rows)
+            self._skipped.put(key, skipped)

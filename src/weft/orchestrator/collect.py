@@ -65,7 +65,11 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
         return
     woken: dict[str, None] = {}
     results: list[Result] = []
-    for delivery in await without_orphans(deliveries, orchestrator.ports):
+    if orchestrator.ports.incarnation is not None:
+        whole = await without_orphans(deliveries, orchestrator.ports)
+    else:
+        whole = deliveries
+    for delivery in whole:
         if isinstance(delivery.message, Wake):
             woken[delivery.message.execution_id] = None
         else:
@@ -121,10 +125,8 @@ async def finish(orchestrator: Orchestrator, *, limit: int) -> None:
         await take(deliveries, orchestrator)
 
 
-def _is_sealed(result: Result, seal: Seal | None) -> bool:
-    """Say whether a result answers a task that was sent: anybody might write into a stream."""
-    if seal is None:
-        return True
+def _is_sealed(result: Result, seal: Seal) -> bool:
+    """True if a result answers a task that was sent: anybody might write into a stream."""
     expected = seal(result.execution_id, result.generation, result.node_id, result.attempt)
     return fits(result.seal, expected)
 
@@ -138,7 +140,11 @@ async def _judge(results: Sequence[Result], orchestrator: Orchestrator) -> list[
         if result.digest not in plans:
             plans[result.digest] = await ports.journal.plan(result.digest)
         plan = plans[result.digest]
-        if plan is None or result.node_id not in plan.nodes or not _is_sealed(result, ports.seal):
+        if (
+            plan is None
+            or result.node_id not in plan.nodes
+            or (ports.seal is not None and not _is_sealed(result, ports.seal))
+        ):
             orchestrator.quarantine(result)
             continue
         event = judge(
@@ -146,7 +152,7 @@ async def _judge(results: Sequence[Result], orchestrator: Orchestrator) -> list[
             plan,
             draw=ports.draw(),
             max_deliveries=ports.max_deliveries,
-            settled=cascades.known(result.execution_id, result.generation),
+            settled=cascades.known,
         )
         if not isinstance(event, NodeCompleted):
             event = await with_running(event, plan, ports)

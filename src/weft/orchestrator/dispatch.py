@@ -22,6 +22,7 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from weft.core.definition import Node
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.orchestrator.payloads import Payloads
@@ -31,14 +32,7 @@ if TYPE_CHECKING:
 
 async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
     """Decide free nodes and carry the decisions out; give the events that are still to be recorded."""
-    # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be lost,
-    # or have come while it was paused.
-    unstarted = {node.execution.id: node.execution for node in free if node.execution.started_at is None}
-    events: list[Event] = [
-        ExecutionStarted(execution_id=row.id, generation=row.generation) for row in unstarted.values()
-    ]
-    if unstarted:
-        free = [node for node in free if node.execution.id not in unstarted]
+    events: list[Event] = []
     decided: set[tuple[str, str]] = set()
     while free:
         lined = await _carry_out(free, events, orchestrator)
@@ -58,23 +52,36 @@ async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list
 async def _carry_out(
     free: Sequence[FreeNode], events: list[Event], orchestrator: Orchestrator
 ) -> Sequence[str]:
-    """Decide free nodes once; give the executions of which some went to a line."""
+    """Decide free nodes once; return the executions of which some went to a line."""
     ports, payloads = orchestrator.ports, orchestrator.payloads
-    blobs = await payloads.fetch((row for node in free for row in node.seen.values()), ports.journal)
+    unstarted: set[str] = set()
+    names = {row.blob for node in free for row in node.seen.values() if row.blob is not None}
+    blobs = await payloads.fetch(names, ports.journal)
     max_bytes = ports.bounds.max_payload_bytes
     wanted: list[tuple[FreeNode, DispatchNode]] = []
+    # Whether all that follows for each node is a task.
+    are_plain = True
     value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of
     for node in free:
+        row = node.execution
+        if row.started_at is None:
+            # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be
+            # lost, or have come while it was paused.
+            if row.id not in unstarted:
+                unstarted.add(row.id)
+                events.append(ExecutionStarted(execution_id=row.id, generation=row.generation))
+            continue
         decision = decide(
             node,
             decode=payloads.decode,
             value_of=value_of,
             max_bytes=max_bytes,
-            settled=orchestrator.cascades.known(node.execution.id, node.execution.generation),
+            settled=orchestrator.cascades.known,
         )
         match decision:
             case DispatchNode():
                 wanted.append((node, decision))
+                are_plain = are_plain and _is_plain(node.node, ports)
             case SkipNode():
                 skipped = NodeSkipped(
                     execution_id=node.execution.id,
@@ -98,12 +105,23 @@ async def _carry_out(
                 events.append(await with_running(failed, node.plan, ports))
             case _:
                 assert_never(decision)
-    wanted = await _answer_from_cache(wanted, events, orchestrator)
     lined: dict[str, None] = {}
-    wanted = await _stand_in_line(wanted, lined, orchestrator)
-    wanted = await _issue(wanted, orchestrator)
-    await _send(wanted, orchestrator)
+    if not are_plain:
+        wanted = await _answer_from_cache(wanted, events, orchestrator)
+        wanted = await _stand_in_line(wanted, lined, orchestrator)
+        wanted = await _issue(wanted, orchestrator)
+    if wanted:
+        await _send(wanted, orchestrator)
     return list(lined)
+
+
+def _is_plain(node: Node, ports: Ports) -> bool:
+    """True if nothing comes before the task of a node: no look into the cache, no token, no commit."""
+    return (
+        node.cache_ttl_seconds is None
+        and (node.resource_tag is None or not ports.limits.limited(node.resource_tag))
+        and node.delivery is not Delivery.AT_MOST_ONCE
+    )
 
 
 async def _answer_from_cache(
@@ -198,13 +216,11 @@ async def _issue(
 
 async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator) -> None:
     """Move free nodes to queued and send their tasks: the first to move one sends it."""
-    if not wanted:
-        return
     ports = orchestrator.ports
     tasks = []
     for free, decision in wanted:
         blob = None
-        if is_large(decision, ports):
+        if _is_large(decision, ports):
             blob = await ports.journal.put_blob(decision.config)
         tasks.append((make_task(free, decision, ports, config_blob=blob), free.execution.epoch))
     for (task, _), answer in zip(tasks, await queue(tasks, ports), strict=True):
@@ -231,11 +247,7 @@ def plain_task(
     as free.
     """
     node = plan.nodes[name]
-    if (
-        node.delivery is Delivery.AT_MOST_ONCE
-        or node.cache_ttl_seconds is not None
-        or (node.resource_tag is not None and ports.limits.limited(node.resource_tag))
-    ):
+    if not _is_plain(node, ports):
         return None
     seen = {other: rows[other] for other in plan.needs[name]}
     if any(row.blob is not None for row in seen.values()):
@@ -248,12 +260,12 @@ def plain_task(
         value_of=payloads.value_of,
         max_bytes=ports.bounds.max_payload_bytes,
     )
-    if not isinstance(decision, DispatchNode) or is_large(decision, ports):
+    if not isinstance(decision, DispatchNode) or _is_large(decision, ports):
         return None
     return make_task(free, decision, ports)
 
 
-def is_large(decision: DispatchNode, ports: Ports) -> bool:
+def _is_large(decision: DispatchNode, ports: Ports) -> bool:
     """Say whether a node's config is to lie in the journal, and its task to name it."""
     return ports.inline_config_bytes is not None and len(decision.config) > ports.inline_config_bytes
 
@@ -289,8 +301,9 @@ def make_task(
 async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Answer]:
     """Move nodes to queued, each under the epoch beside its task, and send the tasks of those that moved."""
     answers = await ports.store.queue(tasks)
-    moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
-    await send(moved, ports)
+    if ports.feed is not None or not ports.transport.joint:
+        moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
+        await send(moved, ports)
     return answers
 
 

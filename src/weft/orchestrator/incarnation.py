@@ -28,11 +28,13 @@ _step: ContextVar[str | None] = ContextVar("incarnation", default=None)
 
 def begin_step(ports: Ports) -> None:
     """Note that what follows in this task belongs to the incarnation of now."""
+    assert ports.incarnation is not None
     _step.set(ports.incarnation())
 
 
 def check_step(ports: Ports) -> None:
     """Raise JournalError if the database lost commits since the step began."""
+    assert ports.incarnation is not None
     begun_on = _step.get()
     if begun_on is not None and begun_on != ports.incarnation():
         raise JournalError("the database has lost commits since this was decided; it is decided anew")

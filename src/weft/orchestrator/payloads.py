@@ -14,7 +14,7 @@ from weft.core.payload import decode
 from weft.core.state import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from weft.core.row import NodeRow
     from weft.journal.contract import Journal
@@ -50,9 +50,8 @@ class Payloads:
             output = self.decode(payload)
         return NodeValue(state=str(row.state), output=output, error=row.error, reason=row.reason)
 
-    async def fetch(self, rows: Iterable[NodeRow], journal: Journal) -> Mapping[str, bytes]:
-        """Return the blobs of a batch's rows. They belong to the batch: collectors fetch side by side."""
-        names = {row.blob for row in rows if row.blob is not None}
+    async def fetch(self, names: Collection[str], journal: Journal) -> Mapping[str, bytes]:
+        """Return the blobs that a batch needs. They belong to the batch: collectors fetch side by side."""
         # A mapping is replaced and never changed: whoever has one keeps all of it.
         latest = self._latest
         if not names:

@@ -91,7 +91,7 @@ async def _judge(expired: Expired, orchestrator: Orchestrator) -> Event | None:
         started_at=expired.started_at,
         finished_at=None,
         max_deliveries=orchestrator.ports.max_deliveries,
-        settled=orchestrator.cascades.known(expired.execution_id, expired.generation),
+        settled=orchestrator.cascades.known,
     )
     return await with_running(event, plan, orchestrator.ports)
 

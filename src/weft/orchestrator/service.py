@@ -220,7 +220,8 @@ class Orchestrator:
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
         """Outlive a port that is away: nothing was acknowledged, so nothing is lost by waiting."""
-        begin_step(self.ports)
+        if self.ports.incarnation is not None:
+            begin_step(self.ports)
         try:
             return await step()
         except JournalError as error:

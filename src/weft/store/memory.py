@@ -102,6 +102,7 @@ class _Execution:
         "deadline_at",
         "delayed",
         "free",
+        "is_open",
         "nodes",
         "outcomes",
         "places",
@@ -112,8 +113,8 @@ class _Execution:
     )
 
     def __init__(self, row: ExecutionRow, plan: Plan, window: int) -> None:
-        self.row = row
         self.plan = plan
+        self.set_row(row)
         self.deadline_at: int | None = None
         limit = plan.definition.max_concurrency
         self.window = window if limit is None else min(window, limit)
@@ -127,10 +128,10 @@ class _Execution:
         self.running = 0
         self.delayed = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Say whether attempts may start: it is neither paused nor terminal."""
-        return self.row.state in _OPEN
+    def set_row(self, row: ExecutionRow) -> None:
+        self.row = row
+        # Whether attempts may start: it is neither paused nor terminal.
+        self.is_open = row.state in _OPEN
 
 
 class _Mark(NamedTuple):
@@ -289,7 +290,7 @@ class MemoryStore:
     ) -> Sequence[Applied]:
         now = self._now()
         answers = [self._apply(settlement, now) for settlement in settlements]
-        queued = await self._queue_ahead(ahead)
+        queued = await self._queue_ahead(ahead) if ahead else {}
         # The free nodes of an execution once, with the last settlement of this call that was merged.
         last = {
             settlement.execution.id: index
@@ -297,7 +298,11 @@ class MemoryStore:
             if answers[index] is Answer.YES and settlement.execution.id in self._executions
         }
         return [
-            self._applied(self._executions[settlement.execution.id], queued.get(settlement.execution.id, ()))
+            Applied(
+                Answer.YES,
+                self._free_nodes(self._executions[settlement.execution.id]),
+                queued.get(settlement.execution.id, ()),
+            )
             if last.get(settlement.execution.id) == index
             else Applied(answer)
             for index, (settlement, answer) in enumerate(zip(settlements, answers, strict=True))
@@ -310,9 +315,6 @@ class MemoryStore:
             if answer is Answer.YES:
                 queued.setdefault(task.execution_id, []).append(task.node_id)
         return queued
-
-    def _applied(self, execution: _Execution, queued: Sequence[str] = ()) -> Applied:
-        return Applied(Answer.YES, self._free_nodes(execution), queued)
 
     def _apply(self, settlement: Settlement, now: int) -> Answer:
         row = settlement.execution
@@ -327,8 +329,9 @@ class MemoryStore:
             return Answer.REFUSED
         if row.seq >= execution.row.seq:
             self._unsettled += row.unsettled - execution.row.unsettled
-            execution.row = row
-            self._set_deadline(execution)
+            execution.set_row(row)
+            if row.deadline_at is not None:
+                self._set_deadline(execution)
         for node_row in settlement.rows:
             self._merge(execution, node_row, now)
         return Answer.YES
@@ -368,7 +371,7 @@ class MemoryStore:
     def _settle(self, execution: _Execution, row: NodeRow, now: int) -> None:
         node_id = row.node_id
         node = execution.nodes.pop(node_id, None)
-        if node is not None:
+        if node is not None and node.phase is not WAITING:
             self._leave_phase(execution, node_id, node)
         execution.outcomes[node_id] = row
         self._free_behind(execution, row, now)
@@ -409,7 +412,10 @@ class MemoryStore:
             if not all(name in outcomes for name in wanted):
                 node.seen = frozenset(name for name in wanted if name in outcomes)
         node.awaited = None
-        self._free_in_time(execution, node_id, node, now)
+        if node.retry_at is None:
+            self._set_free(execution, node_id, node, now)
+        else:
+            self._free_in_time(execution, node_id, node, now)
 
     def _free_in_time(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
         """Set a ready node free, or a timer for it where it is to wait."""
@@ -451,7 +457,7 @@ class MemoryStore:
         return [
             Applied(self._missing(execution_id))
             if (execution := self._executions.get(execution_id)) is None
-            else self._applied(execution)
+            else Applied(Answer.YES, self._free_nodes(execution))
             for execution_id in execution_ids
         ]
 

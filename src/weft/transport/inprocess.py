@@ -41,23 +41,21 @@ class _Lane:
         self.levels: tuple[deque[tuple[int, Task]], ...] = tuple(deque() for _ in PRIORITIES)
         # By handler: tasks that nobody who has asked so far can run. One that is sent again stands once.
         self.aside: dict[str, dict[tuple[str, int, str, int], tuple[int, Task]]] = {}
-        self.came = 0
-        self.taken = 0
-
-    def __len__(self) -> int:
-        return sum(len(level) for level in self.levels)
+        # How many have come, were taken in their turn, and wait.
+        self.came = self.taken = self.waiting = 0
 
     @property
     def depth(self) -> int:
-        return len(self) + sum(map(len, self.aside.values()))
+        return self.waiting + sum(map(len, self.aside.values()))
 
     def put(self, task: Task) -> None:
         self.came += 1
+        self.waiting += 1
         self.levels[task.priority].append((self.came, task))
 
     def take(self, handlers: Container[str] | None) -> Task | None:
-        """Give the task whose turn it is, of these handlers; None: there is none of them."""
-        while len(self):
+        """Return the task whose turn it is, of these handlers; None: there is none of them."""
+        while self.waiting:
             came, task = self._next()
             if handlers is None or task.handler in handlers:
                 return task
@@ -72,9 +70,11 @@ class _Lane:
         for entry in back:
             # Whatever was set aside came before all that is there.
             self.levels[entry[1].priority].appendleft(entry)
+            self.waiting += 1
 
     def _next(self) -> tuple[int, Task]:
         self.taken += 1
+        self.waiting -= 1
         if self.taken % _OLDEST_EVERY == 0:
             level = min((level for level in self.levels if level), key=lambda level: level[0][0])
             return level.popleft()
@@ -141,16 +141,18 @@ class InProcessTransport:
     def _take(
         self, consumer: str, queues: Collection[str] | None, limit: int, handlers: Container[str] | None
     ) -> list[TaskDelivery]:
-        now = self._now()
         taken: list[TaskDelivery] = []
         if self._aside:
             self._bring_back(handlers)
-        names = [name for name in self._waiting if queues is None or name in queues]
+        if not self._waiting:
+            return taken
+        now = self._now()
+        names = list(self._waiting) if queues is None else [name for name in self._waiting if name in queues]
         while names and len(taken) < limit:
             share = max(1, (limit - len(taken)) // len(names))
             for name in names[: limit - len(taken)]:
                 lane = self._lanes[name]
-                for _ in range(min(share, len(lane), limit - len(taken))):
+                for _ in range(min(share, lane.waiting, limit - len(taken))):
                     task = lane.take(handlers)
                     if task is None:
                         break
@@ -160,7 +162,7 @@ class InProcessTransport:
                     taken.append(delivery)
                 # Served: the others come first the next time.
                 del self._waiting[name]
-                if len(lane):
+                if lane.waiting:
                     self._waiting[name] = None
                 if lane.aside:
                     self._aside.add(name)
@@ -173,7 +175,7 @@ class InProcessTransport:
             lane.bring_back(handlers)
             if not lane.aside:
                 self._aside.remove(name)
-            if len(lane):
+            if lane.waiting:
                 self._waiting[name] = None
 
     async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:

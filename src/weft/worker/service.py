@@ -347,13 +347,14 @@ async def begin(
     """
     if not deliveries:
         return []
-    tasks = [delivery.task for delivery in deliveries]
-    if any(task.resource_tag is not None for task in tasks):
-        tasks = [task for task in tasks if await _has_token(task, ports)]
-    requests = [
-        StartRequest(task.execution_id, task.generation, task.node_id, task.attempt, ports.new_id(), worker)
-        for task in tasks
-    ]
+    tasks: list[Task] = []
+    requests: list[StartRequest] = []
+    for delivery in deliveries:
+        task = delivery.task
+        if task.resource_tag is None or await _has_token(task, ports):
+            attempt = task.execution_id, task.generation, task.node_id, task.attempt
+            tasks.append(task)
+            requests.append(StartRequest(*attempt, ports.new_id(), worker))
     clock = ports.clock
     asked_at = clock.monotonic()
     started = await _start(requests, ports)
@@ -400,8 +401,7 @@ async def _start(requests: Sequence[StartRequest], ports: Ports) -> Sequence[Sta
 
 async def _has_token(task: Task, ports: Ports) -> bool:
     """Spend a token for a start that happens now. Token first: a crash wastes one and never overspends."""
-    if task.resource_tag is None:
-        return True
+    assert task.resource_tag is not None
     ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
     has_token = await ports.limits.spend(task.resource_tag, ticket)
     ports.timers_changed()

@@ -56,7 +56,7 @@ async def test_a_slot_that_moved_is_an_error_once_and_then_found(cluster: RedisC
     keys = redis.partitions[3]
     await redis.call("SET", keys.results, "kept", partition=3)
     await redis.call("SET", keys.token, "t", partition=3)
-    owner = cluster.at(redis._address(slot_of(keys.tag)).port)
+    owner = cluster.at(redis._address(keys.partition).port)
     to = next(server for server in cluster.servers if server is not owner)
     cluster.move(slot_of(keys.tag), to=to)
     with pytest.raises(StoreError, match="MOVED"):
@@ -157,7 +157,7 @@ async def test_the_slots_of_a_server_that_died_are_found_where_another_took_them
         for partition in range(PARTITIONS):
             await redis.call("PING", partition=partition)
         first = cluster.servers[0]
-        lost = [n for n in range(PARTITIONS) if redis._address(slot_of(f"p{n}")).port == first.port]
+        lost = [n for n in range(PARTITIONS) if redis._address(n).port == first.port]
         kept = [n for n in range(PARTITIONS) if n not in lost]
         assert lost
         first.kill()

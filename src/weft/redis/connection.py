@@ -145,7 +145,8 @@ class Connection(asyncio.Protocol):
         self._writing: asyncio.Handle | None = None
         self._writing_later: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
-        # Why it cannot be used any more.
+        # Whether it can be used, and why it cannot be any more.
+        self.is_open = False
         self._lost: str | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -163,10 +164,6 @@ class Connection(asyncio.Protocol):
     listens = False
 
     @property
-    def is_open(self) -> bool:
-        return self._lost is None and self._transport is not None
-
-    @property
     def is_quiet(self) -> bool:
         """Say whether the next reply would be that to the next command."""
         return self.is_open and not self._batches
@@ -176,7 +173,7 @@ class Connection(asyncio.Protocol):
 
         ``wait_seconds``: how long the server may take by itself, as a blocking read does.
         """
-        packed = _packed(commands)
+        packed = _pack(commands[0]) if len(commands) == 1 else _packed(commands)
         while not self._writable.is_set():
             await self._writable.wait()
         batch = self._add(packed, len(commands), wait_seconds)
@@ -244,18 +241,16 @@ class Connection(asyncio.Protocol):
         else:
             self._lose(f"no answer for {patience:g} s")
 
-    def _rest(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
     def _lose(self, why: str) -> None:
         if self._lost is None:
             self._lost = f"the store cannot be reached: {why}"
+        self.is_open = False
         if self._transport is not None:
             self._transport.abort()
         self._writable.set()
-        self._rest()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         while self._batches:
             done = self._batches.popleft().done
             if not done.done():
@@ -268,6 +263,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Of uvloop's it is no subclass.
         self._transport = cast("asyncio.Transport", transport)
+        self.is_open = self._lost is None
 
     def data_received(self, data: bytes) -> None:
         reader, batches = self._reader, self._batches
@@ -287,7 +283,9 @@ class Connection(asyncio.Protocol):
                     reply = reader.gets()
                 else:
                     return
-            self._rest()
+            if self._watch is not None:
+                self._watch.cancel()
+                self._watch = None
         except hiredis.ProtocolError as error:
             self._lose(f"what answers is not Redis: {error}")
 
@@ -301,11 +299,13 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
 
+# Its type says that a command is one word long.
+_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+
 def _packed(commands: Sequence[Command]) -> bytes:
     """Pack commands before anything waits for a reply: of what cannot be packed, nothing is sent."""
-    # Its type says that a command is one word long.
-    pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
-    return b"".join([pack(command) for command in commands])
+    return b"".join(map(_pack, commands))
 
 
 _Kind = TypeVar("_Kind", bound=Connection)
@@ -384,11 +384,15 @@ class Redis:
         """Send commands about one partition or key in one go; a refused one is a ReplyError in its place."""
         if not commands:
             return []
-        slot = self._slot(partition, key)
-        connection = self._shared.get((asyncio.get_running_loop(), self._address(slot)))
+        address = self._address(partition, key) if self._slots else self._seeds[0]
+        connection = self._shared.get((asyncio.get_running_loop(), address))
         if connection is None or not connection.is_open or self._is_unsure:
-            connection = await self._connection(slot)
-        return self.checked(await connection.run(commands))
+            connection = await self._connection(partition, key)
+        replies = await connection.run(commands)
+        for reply in replies:
+            if isinstance(reply, ReplyError):
+                return self.checked(replies)
+        return replies
 
     async def run_later(
         self, commands: Sequence[Command], *, partition: int = 0
@@ -398,7 +402,7 @@ class Redis:
         For what may as well not happen: it goes out before anything that is asked for afterwards, or never.
         Nobody has to await the future.
         """
-        return (await self._connection(self._slot(partition, None))).run_later(commands)
+        return (await self._connection(partition)).run_later(commands)
 
     async def scripts(
         self,
@@ -416,6 +420,11 @@ class Redis:
             ("EVALSHA", script.sha, len(keys), *keys, *arguments) for script, keys, arguments in calls
         ]
         replies = await self.run(commands, partition=partition, key=key)
+        for reply in replies:
+            if isinstance(reply, ReplyError):
+                break
+        else:
+            return replies
         if forgotten := _forgotten(replies):
             sources = {calls[index][0].sha: calls[index][0].source for index in forgotten}
             again: list[Command] = [("SCRIPT", "LOAD", source) for source in sources.values()]
@@ -455,15 +464,15 @@ class Redis:
         """
         groups: dict[Address, list[int]] = {}
         for place, key in enumerate(keys):
-            groups.setdefault(self._address(slot_of_key(key)), []).append(place)
+            groups.setdefault(self._address(key=key), []).append(place)
         return list(groups.values())
 
     @asynccontextmanager
     async def lend(self, *, partition: int = 0) -> AsyncIterator[Connection]:
         """Lend a connection of its own to one who makes the server wait."""
         # The first connection to a cluster brings the knowledge of where to go.
-        await self._connection(self._slot(partition, None))
-        address = self._address(self._slot(partition, None))
+        await self._connection(partition)
+        address = self._address(partition) if self._slots else self._seeds[0]
         idle = self._idle.setdefault((asyncio.get_running_loop(), address), [])
         connection = idle.pop() if idle else await self._connect(address, Connection)
         while not connection.is_open:
@@ -492,8 +501,8 @@ class Redis:
     async def connect(self, kind: type[_Kind]) -> _Kind:
         """Make a connection of another kind, for one who keeps it; it is closed with the rest."""
         # The first connection to a cluster brings the knowledge of where to go.
-        await self._connection(self._slot(0, None))
-        return await self._connect(self._address(self._slot(0, None)), kind)
+        await self._connection()
+        return await self._connect(self._address(), kind)
 
     # -- the incarnation of the database -------------------------------------------------------------
 
@@ -537,18 +546,18 @@ class Redis:
 
     async def _tell(self) -> None:
         for keys in self.partitions:
-            connection = await self._connection(self._slot(keys.partition, None))
+            connection = await self._connection(keys.partition)
             await self._hello(connection, [keys], connection.run_id)
 
     # -- connections -------------------------------------------------------------------------------
 
-    def _slot(self, partition: int, key: str | None) -> int:
-        return slot_of(f"p{partition}") if key is None else slot_of_key(key)
-
-    def _address(self, slot: int) -> Address:
-        for first, last, address in self._slots:
-            if first <= slot <= last:
-                return address
+    def _address(self, partition: int = 0, key: str | None = None) -> Address:
+        """Return the server that has a partition, or a key."""
+        if self._slots:
+            slot = slot_of(f"p{partition}") if key is None else slot_of_key(key)
+            for first, last, address in self._slots:
+                if first <= slot <= last:
+                    return address
         return self._seeds[0]
 
     def checked(self, replies: list[Reply]) -> list[Reply]:
@@ -579,7 +588,7 @@ class Redis:
         All who listen have to be at one server: each knows its own listeners alone.
         """
         self._slots = slots
-        here = {keys.partition: self._address(slot_of(keys.tag)) for keys in self.partitions}
+        here = {keys.partition: self._address(keys.partition) for keys in self.partitions}
         for connection in list(self._all):
             # What leaves a server may come back to it, and not be what it was.
             connection.greeted = frozenset(
@@ -594,11 +603,11 @@ class Redis:
             keys
             for keys in self.partitions
             if keys.partition not in connection.greeted
-            and self._address(slot_of(keys.tag)) == connection.address
+            and self._address(keys.partition) == connection.address
         ]
 
     def _is_in_place(self, connection: Connection) -> bool:
-        return not connection.listens or connection.address == self._address(self._slot(0, None))
+        return not connection.listens or connection.address == self._address()
 
     async def _ask_again(self) -> None:
         """Ask a server of the cluster that can be reached whether the slots are still where they were."""
@@ -615,20 +624,22 @@ class Redis:
                     return
         self._forget()
 
-    async def _connection(self, slot: int) -> Connection:
+    async def _connection(self, partition: int = 0, key: str | None = None) -> Connection:
+        """Return the connection that all callers of this loop share, to the server of a partition or key."""
         if self._is_unsure:
             await self._ask_again()
-        address = self._address(slot)
-        connection = await self._shared_connection(address)
-        # With the first connection to a cluster comes the knowledge of where to go instead.
-        elsewhere = self._address(slot)
-        return connection if elsewhere == address else await self._shared_connection(elsewhere)
-
-    async def _shared_connection(self, address: Address) -> Connection:
         loop = asyncio.get_running_loop()
-        connection = self._shared.get((loop, address))
-        if connection is not None and connection.is_open:
+        while True:
+            address = self._address(partition, key) if self._slots else self._seeds[0]
+            connection = self._shared.get((loop, address))
+            if connection is None or not connection.is_open:
+                connection = await self._open(loop, address)
+                # With the first connection to a cluster comes the knowledge of where to go instead.
+                if self._address(partition, key) != address:
+                    continue
             return connection
+
+    async def _open(self, loop: asyncio.AbstractEventLoop, address: Address) -> Connection:
         opening = self._opening.get((loop, address))
         if opening is None:
             opening = loop.create_task(self._connect(address, Connection))

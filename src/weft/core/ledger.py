@@ -80,6 +80,9 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
+_COMPLETIONS = (NodeCompleted, NodeCached)
+
+
 class Standing(msgspec.Struct, frozen=True, gc=False):
     """An event's verdict, with the journal's own rows: these are applied to the store, never the message."""
 
@@ -96,7 +99,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     @property
     def completed_row(self) -> NodeRow | None:
         """The row of the node that the event completed."""
-        if self.verdict is Verdict.ACCEPTED and isinstance(self.event, NodeCompleted | NodeCached):
+        if self.verdict is Verdict.ACCEPTED and isinstance(self.event, _COMPLETIONS):
             return self.rows[0]
         return None
 

@@ -157,16 +157,20 @@ async def write_if_current(connection: Connection, changes: Changes) -> tuple[in
     Return the database's time, and the numbers of these executions; None: it is too much for one statement.
     """
     with storing():
-        pieces = _pieces(changes)
-        if any(len(values) > MAX_ROWS for values in pieces.values()):
-            return None
-        before = [change.live for change in changes.executions.values()]
-        versions = sorted((live.number, live.row.seq, live.row.epoch) for live in before)
-        chosen = tuple(piece for piece, values in pieces.items() if values)
+        versions = []
+        for change in changes.executions.values():
+            before = change.live.row
+            versions.append((change.live.number, before.seq, before.epoch))
+        versions.sort()
         values = rows.VERSION.parameters(versions)
-        for piece in chosen:
-            values += piece.columns.parameters(pieces[piece])
-    clock, current = await connection.fetchrow(_guarded_statement(chosen), *values)
+        chosen = []
+        for piece, new in _pieces(changes).items():
+            if len(new) > MAX_ROWS:
+                return None
+            if new:
+                chosen.append(piece)
+                values += piece.columns.parameters(new)
+    clock, current = await connection.fetchrow(_guarded_statement(tuple(chosen)), *values)
     return clock, set(current)
 
 

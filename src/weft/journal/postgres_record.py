@@ -170,17 +170,19 @@ class Recorder:
         left = {id_: own for id_, own in events.items() if self._may_be_known(id_, own)}
         done = await self._ask_after(connection, left) if self._unknown else {}
         for _ in range(_TRIES):
-            known = await self._known(connection, left)
-            if not known:
+            if not left:
                 break
-            done |= await self._try(connection, {id_: left[id_] for id_ in known}, known)
-            left = {id_: own for id_, own in left.items() if id_ not in done}
+            known = await self._known(connection, left)
+            for execution_id, standings in (await self._try(connection, left, known)).items():
+                done[execution_id] = standings
+                del left[execution_id]
         return done
 
     def _may_be_known(self, execution_id: str, events: Sequence[Event]) -> bool:
-        # An output for the cache belongs to no execution whose version could be compared.
-        if any(type(event) is NodeCompleted and event.cache_key is not None for event in events):
-            return False
+        for event in events:
+            # An output for the cache belongs to no execution whose version could be compared.
+            if type(event) is NodeCompleted and event.cache_key is not None:
+                return False
         live = self._live.get(execution_id)
         return "\0" not in execution_id if live is None else _is_small(live.plan)
 
@@ -221,9 +223,11 @@ class Recorder:
         known: Mapping[str, LiveExecution],
     ) -> dict[str, list[Standing]]:
         """Judge by what is in memory, and write; return the standings of executions that were so still."""
+        if not known:
+            return {}
         ledger = self._ledger(known.get, _not_read, await self._time_behind(connection, known.values()))
         try:
-            standings = {id_: [ledger.record(event) for event in own] for id_, own in events.items()}
+            standings = {id_: [ledger.record(event) for event in events[id_]] for id_ in known}
             written = await changes.write_if_current(connection, ledger.changes)
         except _UnreadError:
             return {}
@@ -271,7 +275,9 @@ class Recorder:
         now = self._clock.time()
         if now is None:
             now = self._clock.hear(await queries.clock(connection))
-        return max(now, *[live.row.updated_at for live in known])
+        for live in known:
+            now = max(now, live.row.updated_at)
+        return now
 
     def _drop(self, execution_ids: Iterable[str]) -> None:
         for execution_id in execution_ids:

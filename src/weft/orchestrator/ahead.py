@@ -31,26 +31,31 @@ _MOST_NODES = 200
 
 def foresee(standings: Sequence[Standing], orchestrator: Orchestrator) -> list[tuple[Task, int]]:
     """Return the tasks of nodes that recorded rows make ready, each with the epoch it is for."""
-    # By execution and node: where several parents came at once, a join follows from each of them.
-    ahead: dict[tuple[str, str], tuple[Task, int]] = {}
     recorded: dict[str, dict[str, NodeRow]] = {}
+    latest: dict[str, Standing] = {}
     for standing in standings:
         row = standing.completed_row
         if row is not None:
-            recorded.setdefault(standing.event.execution_id, {})[row.node_id] = row
-    for standing in standings:
-        execution, plan, parent = standing.execution, standing.plan, standing.completed_row
-        if parent is None or execution is None or plan is None or not _is_foreseen(execution, plan):
+            execution_id = standing.event.execution_id
+            latest[execution_id] = standing
+            recorded.setdefault(execution_id, {})[row.node_id] = row
+    ahead: list[tuple[Task, int]] = []
+    ports, payloads = orchestrator.ports, orchestrator.payloads
+    for execution_id, rows in recorded.items():
+        standing = latest[execution_id]
+        execution, plan = standing.execution, standing.plan
+        if execution is None or plan is None or not _is_foreseen(execution, plan):
             continue
-        for name in plan.graph.dependents[parent.node_id]:
-            if (execution.id, name) not in ahead:
-                rows = _rows_at_hand(plan, name, recorded[execution.id], standing.kept)
-                task = rows and plain_task(
-                    execution, plan, name, rows, orchestrator.ports, orchestrator.payloads
-                )
-                if task:
-                    ahead[execution.id, name] = task, execution.epoch
-    return list(ahead.values())
+        # Where several parents came at once, a join follows from each of them.
+        children = dict.fromkeys([name for node_id in rows for name in plan.graph.dependents[node_id]])
+        for name in children:
+            at_hand = _rows_at_hand(plan, name, rows, standing.kept)
+            if at_hand is None:
+                continue
+            task = plain_task(execution, plan, name, at_hand, ports, payloads)
+            if task is not None:
+                ahead.append((task, execution.epoch))
+    return ahead
 
 
 def _is_foreseen(execution: ExecutionRow, plan: Plan) -> bool:

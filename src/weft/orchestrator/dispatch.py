@@ -250,8 +250,9 @@ def plain_task(
     if not _is_plain(node, ports):
         return None
     seen = {other: rows[other] for other in plan.needs[name]}
-    if any(row.blob is not None for row in seen.values()):
-        return None
+    for row in seen.values():
+        if row.blob is not None:
+            return None
     parents = tuple([rows[other] for other in plan.graph.parents[name]])
     free = FreeNode(execution, plan, node, parents, seen)
     decision = decide(

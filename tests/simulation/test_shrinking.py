@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from weft.core.ledger import Ledger
+from weft.core.ledger import Change, Ledger
 from weft.testing.simulation.__main__ import main
 from weft.testing.simulation.profiles import PROFILES
 from weft.testing.simulation.shrink import shrink
 from weft.testing.simulation.table import table
 from weft.testing.simulation.world import Cut, World
 
-if TYPE_CHECKING:
-    from weft.core.row import ExecutionRow
-
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant a bug: an execution whose last node completed is left open."""
 
-    def forget(self: Ledger, execution: ExecutionRow, plan: object) -> None:
+    def forget(self: Ledger, change: Change) -> None:
         pass
 
-    monkeypatch.setattr(Ledger, "_finish_if_settled", forget)
+    monkeypatch.setattr(Ledger, "_finish", forget)
 
 
 @pytest.mark.usefixtures("broken")

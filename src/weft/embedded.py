@@ -12,7 +12,7 @@ from weft.clock import RealClock
 from weft.core.event import RetryRequested
 from weft.core.lru import Lru
 from weft.core.payload import encode
-from weft.core.state import SETTLED, ExecutionState, NodeState
+from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import InputError, NotFoundError
 from weft.feed.memory import MemoryFeed
 from weft.handlers.outbound import Outbound
@@ -422,7 +422,7 @@ class Engine:
             progress = self._progress.get(execution.id)
             if progress is not None:
                 progress.see(standing.rows)
-            if execution.is_terminal:
+            if execution.state in TERMINAL:
                 self._end(execution)
                 if execution.state is not ExecutionState.COMPLETED:
                     # What still runs of it is told to stop with the next heartbeat: that may as well be

@@ -420,7 +420,7 @@ MUTANTS = (
     Mutant(
         "end_is_merged",
         f"{_STORE}._apply",
-        "if row.is_terminal:",
+        "if row.state in TERMINAL:",
         "if False:",
         "calm",
         20,

@@ -121,10 +121,6 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 _EXECUTION_BYTES, _ROW_BYTES = 1_000, 500
 
 
-def _weight(row: NodeRow) -> int:
-    return _ROW_BYTES if row.output is None else _ROW_BYTES + len(row.output)
-
-
 def live_executions(max_bytes: int) -> Lru[str, LiveExecution]:
     """Return a memory of the executions used last, by id."""
     return Lru(max_bytes, attrgetter("weight"))
@@ -148,7 +144,8 @@ class LiveExecution:
         self.rows = rows
         self.is_whole = is_whole
         # About how many bytes it takes in memory.
-        self.weight = _EXECUTION_BYTES + len(row.input) + sum(map(_weight, rows.values()))
+        outputs = sum([len(one.output) for one in rows.values() if one.output is not None])
+        self.weight = _EXECUTION_BYTES + len(row.input) + _ROW_BYTES * len(rows) + outputs
 
 
 class Change:
@@ -176,7 +173,7 @@ class Change:
         live.row = self.row
         for node_id, row in self.rows.items():
             if node_id not in live.rows:
-                live.weight += _weight(row)
+                live.weight += _ROW_BYTES if row.output is None else _ROW_BYTES + len(row.output)
             live.rows[node_id] = row
 
 

@@ -21,6 +21,7 @@ from weft.core.ledger import Changes, Ledger, LiveExecution, NodeEvent, Standing
 from weft.core.payload import decode
 from weft.core.plan import Plan, compile_plan
 from weft.core.snapshot import Snapshot
+from weft.core.state import TERMINAL
 from weft.errors import JournalError
 from weft.journal import sqlite_changes as changes
 from weft.journal import sqlite_pages as pages
@@ -250,7 +251,7 @@ class SqliteJournal:
         """Write what was gathered, and make the executions in memory what has become of them."""
         changes.write(connection, gathered, now)
         for execution_id, change in gathered.executions.items():
-            if change.row.is_terminal:
+            if change.row.state in TERMINAL:
                 self._live.drop(execution_id)
             else:
                 change.commit()

@@ -75,10 +75,11 @@ class Inbox:
         self._count = 0
 
 
-def _out(waiting: dict[str, deque[MessageDelivery]], name: str, count: int) -> list[MessageDelivery]:
+def _out(waiting: dict[str, deque[MessageDelivery]], name: str, count: int) -> Iterable[MessageDelivery]:
     """Take up to so many of an execution out. Where it has more, it is the last to be served again."""
     line = waiting.pop(name)
-    taken = [line.popleft() for _ in range(min(count, len(line)))]
-    if line:
-        waiting[name] = line
+    if len(line) <= count:
+        return line
+    taken = [line.popleft() for _ in range(count)]
+    waiting[name] = line
     return taken

@@ -180,7 +180,8 @@ class Orchestrator:
             deliveries = await next_batch(self, limit=BATCH, wait_seconds=_READ_SECONDS)
         finally:
             self._readings.discard(collector)
-        await take_or_keep(deliveries, self)
+        if deliveries:
+            await take_or_keep(deliveries, self)
 
     async def _sweeping(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from weft.core.definition import TriggerRule
 from weft.core.event import Running
-from weft.core.state import ExecutionState, NodeState
+from weft.core.state import TERMINAL, ExecutionState, NodeState
 from weft.core.time import micros
 from weft.core.view import FreeNode
 from weft.store.contract import (
@@ -230,7 +230,8 @@ class MemoryStore:
         for node_row in execution.outcomes.values():
             self._free_behind(execution, node_row, now)
         for node_row in snapshot.rows:
-            self._merge(execution, node_row, now)
+            if node_row.state is None:
+                self._merge(execution, node_row, now)
         if not fresh:
             for node_id in list(execution.free):
                 if snapshot.may_be_in_hand(node_id, execution.nodes[node_id].attempt):
@@ -318,7 +319,7 @@ class MemoryStore:
 
     def _apply(self, settlement: Settlement, now: int) -> Answer:
         row = settlement.execution
-        if row.is_terminal:
+        if row.state in TERMINAL:
             return self._close(row.id, row.generation, row.epoch)
         execution = self._executions.get(row.id)
         if execution is None:
@@ -333,7 +334,10 @@ class MemoryStore:
             if row.deadline_at is not None:
                 self._set_deadline(execution)
         for node_row in settlement.rows:
-            self._merge(execution, node_row, now)
+            if node_row.state is None:
+                self._merge(execution, node_row, now)
+            elif node_row.node_id not in execution.outcomes:
+                self._settle(execution, node_row, now)
         return Answer.YES
 
     def _set_deadline(self, execution: _Execution) -> None:
@@ -343,12 +347,9 @@ class MemoryStore:
             heapq.heappush(self._timers, (row.deadline_at, row.id, "", row.generation, 0))
 
     def _merge(self, execution: _Execution, row: NodeRow, now: int) -> None:
-        """Make the store's node what the journal's row says, if the row is news."""
+        """Make an unsettled node what the journal's row says, if the row is news."""
         node_id = row.node_id
         if node_id in execution.outcomes:
-            return
-        if row.state is not None:
-            self._settle(execution, row, now)
             return
         node = execution.nodes.get(node_id)
         if node is None:

@@ -16,7 +16,7 @@ from weft.core.task import Result, Task, Wake
 from weft.errors import StoreError
 from weft.feed.contract import node_started
 from weft.limits.contract import Ticket
-from weft.store.contract import Answer, Held, Started, StartRequest, WorkerSight, WorkerState
+from weft.store.contract import Answer, Held, StartRequest, WorkerSight, WorkerState
 from weft.transport.contract import TaskDelivery
 from weft.worker.lease import Heart, LoopHeart
 
@@ -357,7 +357,14 @@ async def begin(
             requests.append(StartRequest(*attempt, ports.new_id(), worker))
     clock = ports.clock
     asked_at = clock.monotonic()
-    started = await _start(requests, ports)
+    while True:
+        try:
+            started = await ports.store.start(requests)
+            break
+        except StoreError as error:
+            # Until there is an answer: a start whose answer was lost is ours, and the same request says so.
+            log.warning("store.unavailable", extra={"error": str(error)})
+            await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
     answered_at = clock.monotonic()
     # By how much the server's clock is ahead of the monotonic one.
     ahead = clock.now() - answered_at
@@ -387,16 +394,6 @@ async def begin(
             wake = Wake(task.execution_id, task.generation, task.digest)
             await ports.transport.publish([wake])
     return ours
-
-
-async def _start(requests: Sequence[StartRequest], ports: Ports) -> Sequence[Started]:
-    """Ask until there is an answer: a start whose answer was lost is ours, and the same request says so."""
-    while True:
-        try:
-            return await ports.store.start(requests)
-        except StoreError as error:
-            log.warning("store.unavailable", extra={"error": str(error)})
-            await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
 
 
 async def _has_token(task: Task, ports: Ports) -> bool:

@@ -10,6 +10,7 @@ import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from tests.celery.harness import celery_fleet
@@ -103,9 +104,11 @@ async def test_what_was_moved_and_not_sent_is_sent_again_as_the_same_attempt(fle
     for peer in fleet.having("orchestrator"):
         assert await peer.stop() == 0
     quick: dict[str, Any] = {"WEFT_REAPER_IDLE_TIMEOUT": "3"}
-    mortal = await fleet.add("orchestrator", crash="transport.send:before:1", **quick)
-    execution = await fleet.api.start(calls_once(fleet))
+    mortal = await fleet.add("api", crash="transport.send:before:1", **quick)
+    with pytest.raises(aiohttp.ClientError):
+        await fleet.api_of(mortal).start(calls_once(fleet), key="moved")
     assert await mortal.ended() == KILLED
+    execution = await fleet.api.start(calls_once(fleet), key="moved")
     _, worker = await asyncio.gather(fleet.add("orchestrator", **quick), fleet.work())
     (shown,) = await fleet.check(execution, graph=ONE)
     assert shown["nodes"][0]["attempt"] == 1

@@ -33,6 +33,7 @@ DEATHS: list[Callable[[RunningFleet], Awaitable[None]]] = [
         deaths.test_a_submit_without_an_answer_is_repeated_at_another_api_and_made_once,
         "journal.submit:after:1",
         True,
+        2,
     ),
     deaths.test_what_a_worker_was_doing_when_it_was_killed_is_done_by_another,
     partial(

@@ -116,6 +116,26 @@ async def test_an_execution_that_is_merely_slow_is_left_alone(ports: Ports, cloc
     assert await ports.store.epochs(["x"]) == [1]
 
 
+async def test_what_a_peer_has_rebuilt_meanwhile_is_not_rebuilt_again(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    """Both have found that the store does not have it, and the peer is quicker."""
+    await ports.journal.submit([submission("x")])
+    clock.advance(6)
+    unchanged = ports.store.unchanged
+    by_the_peer: list[int] = []
+
+    async def after_the_peer(since: int) -> dict[str, int]:
+        ports.store.unchanged = unchanged  # type: ignore[method-assign]
+        by_the_peer.append(await recover(ports, grace_seconds=5))
+        return dict(await unchanged(since))
+
+    ports.store.unchanged = after_the_peer  # type: ignore[method-assign]
+    assert await recover(ports, grace_seconds=5) == 0
+    assert by_the_peer == [1]
+    assert await ports.store.epochs(["x"]) == [2]
+
+
 async def test_of_two_builders_the_later_epoch_stays(ports: Ports) -> None:
     await submit([submission("x")], ports)
     token = await ports.store.token()

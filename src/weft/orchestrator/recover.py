@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from weft.ports import Ports
 
 
-async def rebuild(execution_id: str, ports: Ports) -> Answer:
-    """Put an execution into the store as the journal has it; REFUSED: somebody else was quicker."""
+async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = None) -> Answer:
+    """Put an execution into the store as the journal has it; REFUSED: somebody else was quicker.
+
+    ``seen_epoch``: the epoch that the execution had when the store was found not to have it.
+    """
     token = await ports.store.token()
     row = await ports.journal.execution(execution_id)
     if row is None:
         return Answer.UNKNOWN
     if not row.is_terminal:
-        snapshot = await ports.journal.rebuild(execution_id, seen_epoch=row.epoch)
+        seen_epoch = row.epoch if seen_epoch is None else seen_epoch
+        snapshot = await ports.journal.rebuild(execution_id, seen_epoch=seen_epoch)
         if snapshot is None:
             return Answer.REFUSED
         row = snapshot.execution
@@ -55,7 +59,8 @@ async def recover(ports: Ports, *, grace_seconds: float) -> int:
     rebuilt = 0
     for execution, epoch in zip(active, epochs, strict=True):
         if epoch is None or epoch < execution.epoch:
-            rebuilt += await rebuild(execution.id, ports) is Answer.YES
+            # A peer may have rebuilt it since the list was read: once more would hold its nodes for a lease.
+            rebuilt += await rebuild(execution.id, ports, seen_epoch=execution.epoch) is Answer.YES
         elif unchanged.get(execution.id, execution.updated_at) < execution.updated_at:
             await _tell(execution.id, ports)
     still_active = {execution.id for execution in active}

@@ -141,7 +141,8 @@ async def submit(
         submissions = [replace(one, partition=partition_of(one.id, ports.partitions)) for one in submissions]
     token = await _token(ports)
     if token is not None:
-        submissions = [replace(one, starts=True) for one in submissions]
+        away = {partition for partition, word in enumerate(token.split(" ")) if not word}
+        submissions = [replace(one, starts=one.partition not in away) for one in submissions]
     began_at = ports.clock.now()
     rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
     if ports.committed is not None:
@@ -172,9 +173,11 @@ async def _install(
     """Install new executions in the store and queue their first tasks; return the token.
 
     None where the store is away. The executions are accepted all the same, for the commit alone counts: the
-    sweep tells the store later.
+    sweep tells the store later. So it does where a partition was away and they are not started.
     """
-    snapshots = [Snapshot(row, plan, ()) for row, plan in zip(rows, plans, strict=True)]
+    snapshots = [
+        Snapshot(row, plan, ()) for row, plan in zip(rows, plans, strict=True) if row.started_at is not None
+    ]
     try:
         await ports.store.install(snapshots, token=token, fresh=True)
         await _send_first(snapshots, ports)

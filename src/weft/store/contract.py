@@ -175,7 +175,10 @@ class StateStore(Protocol):
         """Return if the store can be read and written now; raises StoreError otherwise."""
 
     async def token(self) -> str:
-        """Give a word that is lost whenever the store's state is: it says which life of the store this is."""
+        """Return a token that is lost whenever the store's state is: it names the incarnation of the store.
+
+        It has a word for each partition, separated by spaces; an empty word: that partition is away.
+        """
 
     async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
         """Put executions into the store as the journal has them.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 from tests.journal.test_sqlite import file_size_limit
 
 from weft.core.payload import encode
@@ -19,6 +21,7 @@ from weft.handlers.registry import Registry
 from weft.orchestrator.submit import Manner, Source, make_submission, submit
 from weft.settings import Settings
 from weft.testing.fault_proxy import FaultProxy
+from weft.worker.service import begin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -236,6 +239,26 @@ async def test_the_result_of_an_instant_handler_is_reported_again_where_its_repo
     assert (await members.ended(execution)).state is ExecutionState.COMPLETED
     assert cut.is_set()
     assert await members.attempts(execution) == {"a": 1, "b": 1}
+
+
+async def test_what_was_started_beside_an_unknown_execution_is_kept_where_its_wake_is_lost(
+    redis_url: str, journal_url: str
+) -> None:
+    """The store does not know the second execution, and Redis is gone when its rebuild is asked for."""
+    unknown = "0" * 64
+    with FaultProxy(redis_url) as proxy:
+        settings = Settings(redis_url=proxy.url, database_url=journal_url)
+        async with Fleet(settings, registry=Registry(), roles={"orchestrator"}) as fleet:
+            await fleet.started()
+            ports, members = fleet.ports, Members({"orchestrator": fleet}, {"postgres": proxy})
+            await members.start({"id": "a", "handler": "echo"})
+            fetch = partial(ports.transport.fetch, "w", queues=None, limit=10, wait_seconds=PATIENCE_SECONDS)
+            (known,) = await fetch()
+            await ports.transport.send([replace(known.task, execution_id=new_id(), digest=unknown)])
+            cut = proxy.reset_on(unknown.encode(), delivered=False)
+            ours = await begin([known, *await fetch()], ports, worker="w")
+            assert cut.is_set()
+            assert [task for task, _, _ in ours] == [known.task]
 
 
 async def ends_in_time(fleet: Fleet) -> bool:

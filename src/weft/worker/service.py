@@ -371,6 +371,7 @@ async def begin(
     await ports.transport.ack_tasks(worker, [delivery.id for delivery in deliveries])
     feed = ports.feed if ports.feed is not None and ports.feed.has_listeners() else None
     ours = []
+    wakes: list[Wake] = []
     for task, request, start in zip(tasks, requests, started, strict=True):
         if start.answer is Answer.YES:
             if task.queued_at != start.queued_at:
@@ -390,9 +391,12 @@ async def begin(
             if feed is not None and feed.wanted(task.execution_id):
                 feed.tell([node_started(task, worker=worker, at=start.at)], namespace=task.namespace)
         elif start.answer is Answer.UNKNOWN:
-            # The store has lost it: ask for a rebuild.
-            wake = Wake(task.execution_id, task.generation, task.digest)
-            await ports.transport.publish([wake])
+            wakes.append(Wake(task.execution_id, task.generation, task.digest))
+    if wakes:
+        # The store has lost these executions: ask for a rebuild. Unasked the sweep does it, and the attempts
+        # that were started are ours in any case.
+        with suppress(StoreError):
+            await ports.transport.publish(wakes)
     return ours
 
 

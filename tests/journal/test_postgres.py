@@ -725,6 +725,34 @@ async def test_what_another_process_has_changed_is_judged_anew(journal_url: str)
         assert (await run.node("n5")).state is NodeState.CANCELLED
 
 
+async def test_what_would_change_nothing_is_answered_by_the_version_that_is_current(journal_url: str) -> None:
+    """What a process remembers may be a generation behind: by that, the loss of an attempt would be stale."""
+    async with opened(journal_url) as journal, opened(journal_url) as other:
+        run = await Recording.start(journal, node("a"), node("b"))
+        assert (await run.completed("a")).verdict is Verdict.ACCEPTED
+        theirs = Recording(other, run.id, run.plan)
+        await theirs.cancel()
+        assert (await theirs.retry()).verdict is Verdict.ACCEPTED
+        attempt = (await theirs.node("b")).attempt
+        # By its memory, the loss would change nothing, not even the history.
+        run.generation = 2
+        assert (await run.lost("b", attempt)).verdict is Verdict.ACCEPTED
+        assert (await theirs.completed("b", attempt + 1, generation=2)).verdict is Verdict.ACCEPTED
+        assert (await run.row()).state is ExecutionState.COMPLETED
+        await assert_consistent(journal, run.id)
+
+
+async def test_a_failure_and_its_letter_take_one_round_trip(journal_url: str) -> None:
+    with FaultProxy(journal_url) as proxy:
+        async with opened(proxy.url) as journal:
+            run = await Recording.start(journal, node("a"), node("b"), failure_policy="continue")
+            await run.completed("b")
+            begun = proxy.reset_on(b"BEGIN", delivered=True)
+            assert (await run.failed("a")).verdict is Verdict.ACCEPTED
+            assert not begun.is_set()
+            assert await run.letters() == {("a", 1): "open"}
+
+
 async def test_two_processes_at_once_record_each_result_once(journal_url: str) -> None:
     names = [f"n{number}" for number in range(40)]
     async with opened(journal_url) as journal, opened(journal_url) as other:

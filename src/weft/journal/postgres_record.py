@@ -173,6 +173,9 @@ class Recorder:
             if not left:
                 break
             known = await self._known(connection, left)
+            if len(known) < len(left):
+                # What did not get to be known now does not the next time.
+                left = {id_: own for id_, own in left.items() if id_ in known}
             for execution_id, standings in (await self._try(connection, left, known)).items():
                 done[execution_id] = standings
                 del left[execution_id]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from weft.core.payload import encode
 from weft.core.row import NodeRow
 from weft.core.state import NodeState
+from weft.errors import JournalError
 from weft.journal.memory import MemoryJournal
 from weft.orchestrator.payloads import Payloads
 
@@ -53,3 +56,12 @@ async def test_a_blob_that_the_next_batch_needs_too_is_read_once() -> None:
     second = await _fetch(payloads, journal, row, other)
     assert journal.read == [row.blob, other.blob]
     assert payloads.value_of(row, first).output == payloads.value_of(row, second).output == "shared"
+
+
+async def test_a_blob_that_the_journal_has_lost_is_an_error_of_the_journal() -> None:
+    """The batch is then kept and decided anew, instead of waiting until a peer claims it."""
+    journal = _CountingJournal()
+    row = await _large(journal, "lost")
+    journal._blobs.clear()
+    with pytest.raises(JournalError, match="lost commits"):
+        await _fetch(Payloads(), journal, row)

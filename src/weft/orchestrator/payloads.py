@@ -12,6 +12,7 @@ from weft.core.expression import NodeValue
 from weft.core.lru import Lru
 from weft.core.payload import decode
 from weft.core.state import NodeState
+from weft.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -51,7 +52,10 @@ class Payloads:
         return NodeValue(state=str(row.state), output=output, error=row.error, reason=row.reason)
 
     async def fetch(self, names: Collection[str], journal: Journal) -> Mapping[str, bytes]:
-        """Return the blobs that a batch needs. They belong to the batch: collectors fetch side by side."""
+        """Return the blobs that a batch needs. They belong to the batch: collectors fetch side by side.
+
+        Raises JournalError where a blob is gone: the batch is kept, and decided anew on what the journal has.
+        """
         # A mapping is replaced and never changed: whoever has one keeps all of it.
         latest = self._latest
         if not names:
@@ -59,6 +63,8 @@ class Payloads:
             return _NO_BLOBS
         missing = [name for name in sorted(names) if name not in latest]
         found = await journal.blobs(missing) if missing else _NO_BLOBS
+        if not all(name in found for name in missing):
+            raise JournalError("the journal has lost commits since these nodes were ready: a blob is gone")
         blobs = {name: found.get(name) or latest[name] for name in names}
         self._latest = blobs
         return blobs

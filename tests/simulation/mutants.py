@@ -400,6 +400,18 @@ MUTANTS = (
         "a task that comes twice is started twice",
     ),
     Mutant(
+        "renewal_of_any_attempt",
+        f"{_STORE}._beat",
+        "    found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)\n",
+        "    there = self._executions.get(item.execution_id)\n"
+        "    if there is not None and item.node_id in there.nodes:\n"
+        "        return Answer.YES\n"
+        "    found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)\n",
+        "frozen_worker",
+        60,
+        "a lease is renewed for a worker whose attempt is no longer its own",
+    ),
+    Mutant(
         "report_keeps_the_lease",
         f"{_STORE}.report",
         "node.phase, node.since, node.lease_until = REPORTED, now, now + self._reported",
@@ -443,6 +455,53 @@ MUTANTS = (
         "flush",
         60,
         "what was in flight when the store was lost is never given up",
+    ),
+    # -- a journal that has lost commits -----------------------------------------------------------
+    Mutant(
+        "orphans_count",
+        f"{_ORCHESTRATOR}.incarnation:without_orphans",
+        "if not old:",
+        "if True:",
+        "set_back",
+        60,
+        "a result counts though the journal has lost what its attempt was started on",
+    ),
+    Mutant(
+        "any_orphan_is_adopted",
+        f"{_ORCHESTRATOR}.incarnation:_is_adopted",
+        'if node.phase == "limbo":',
+        "if True:",
+        "set_back_crash",
+        150,
+        "the same of an attempt that was not in limbo, which has the number of another",
+    ),
+    Mutant(
+        "step_of_another_incarnation",
+        f"{_ORCHESTRATOR}.incarnation:check_step",
+        "if begun_on is not None and begun_on != ports.incarnation():",
+        "if False:",
+        "set_back",
+        60,
+        "what was decided on lost commits is recorded",
+    ),
+    # These two rules are scripts of Redis (hello.lua): in the simulation the world follows them.
+    Mutant(
+        "streams_are_not_wiped",
+        "weft.testing.simulation.world:World.connect",
+        "self.transport.wipe_tasks()",
+        "pass",
+        "set_back_queues",
+        150,
+        "a task that was made of lost results is started when its node is queued again",
+    ),
+    Mutant(
+        "store_is_not_wiped",
+        "weft.testing.simulation.world:World.connect",
+        "self.store.flush()",
+        "pass",
+        "set_back",
+        60,
+        "the store goes on with what the journal has lost",
     ),
     # -- nets --------------------------------------------------------------------------------------
     Mutant(
@@ -490,6 +549,15 @@ MUTANTS = (
         "calm_control",
         60,
         "a cancel is answered before the store knows, and attempts start after it",
+    ),
+    Mutant(
+        "close_leaves_the_queue",
+        f"{_STORE}._close",
+        "self._drop(execution_id)",
+        "pass",
+        "calm_control",
+        60,
+        "a task that was queued before the cancel is started after it",
     ),
     Mutant(
         "pause_is_not_told",

@@ -11,10 +11,12 @@ from weft.core.task import Result, Task
 from weft.core.time import MICROSECONDS, micros
 from weft.errors import JournalError
 from weft.orchestrator.collect import collect
+from weft.orchestrator.incarnation import begin_step
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
 from weft.testing.simulation import pace
+from weft.testing.simulation.drawing import QUEUES
 from weft.testing.simulation.faults import PortError
 from weft.testing.simulation.scheduler import Step
 from weft.worker.lease import renew
@@ -35,6 +37,7 @@ async def collects(world: World, actor: Actor) -> None:
     orchestrator: Orchestrator = process.memory
     takes_over = world.profile.takes_over
     while takes_over:
+        begin_step(orchestrator.ports)
         try:
             await orchestrator.take_over()
             takes_over = False
@@ -45,6 +48,7 @@ async def collects(world: World, actor: Actor) -> None:
             # The lock would wait on an event loop, and there is none.
             await Step("idle", pace.WAIT_TO_READ_SECONDS)
             continue
+        begin_step(orchestrator.ports)
         try:
             await collect(orchestrator, limit=world.batch, wait_seconds=0)
         except (JournalError, PortError):
@@ -54,11 +58,12 @@ async def collects(world: World, actor: Actor) -> None:
 
 
 async def sweeps(world: World, actor: Actor) -> None:
-    orchestrator = Orchestrator(world.ports(actor), name=actor.name)
+    orchestrator = actor.process.memory = Orchestrator(world.ports(actor), name=actor.name)
     ports, nets = orchestrator.ports, world.profile.nets
     look_back_at = 0
     while True:
         wait_seconds = pace.SWEEP_SECONDS
+        begin_step(ports)
         try:
             next_at = await sweep(orchestrator)
             if next_at is not None:
@@ -117,16 +122,22 @@ async def work(world: World, actor: Actor) -> None:
     """Take tasks, start them, run them, keep their leases, and report how they ended."""
     ports = world.ports(actor)
     name = f"{actor.name}.{actor.lives}"
+    queues = None
+    if "queues" in world.profile.more:
+        # Each queue has a worker of its own, and that of the second is slow to come: its tasks wait.
+        index = int(actor.name[-1]) % len(QUEUES)
+        queues = (QUEUES[index],)
+        await Step("idle", index * world.rng.choice(pace.LATE_SECONDS))
     hand: list[_InHand] = []
     beat_at = world.scheduler.now + micros(pace.HEARTBEAT_SECONDS)
     while True:
         try:
             if len(hand) < pace.SLOTS:
                 deliveries = await ports.transport.fetch(
-                    name, queues=None, limit=pace.SLOTS - len(hand), wait_seconds=0
+                    name, queues=queues, limit=pace.SLOTS - len(hand), wait_seconds=0
                 )
                 for task, held, _ in await begin(deliveries, ports, worker=name):
-                    world.invariants.took(task)
+                    world.invariants.took(task, held)
                     seconds = min(world.rng.choice(pace.WORK_SECONDS), task.timeout_seconds)
                     ends_at = world.scheduler.now + micros(seconds)
                     is_large = world.profile.has_blobs and world.rng.random() < world.large
@@ -145,7 +156,7 @@ async def work(world: World, actor: Actor) -> None:
             await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
         ends = [item.ends_at for item in hand]
         is_free = len(hand) < pace.SLOTS
-        if is_free and world.transport.has_tasks:
+        if is_free and world.transport.has_tasks(queues):
             continue
         wake_at = min([*ends, beat_at]) if hand else None
         wait_seconds = 30.0 if wake_at is None else max(0.0, (wake_at - world.scheduler.now) / MICROSECONDS)
@@ -211,5 +222,5 @@ def _result(world: World, ports: Ports, item: _InHand) -> Result:
         lost=is_lost,
         charged=is_charged,
     )
-    world.invariants.ended_attempt(result)
+    world.invariants.ended_attempt(result, task)
     return result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.payload import encode
 from weft.core.state import ExecutionState
-from weft.errors import ClaimedError, JournalError, NotAllowedError
+from weft.errors import ClaimedError, JournalError, NotAllowedError, NotFoundError
 from weft.journal.contract import Claim, NewBatch, Submission
 from weft.orchestrator import control
 from weft.orchestrator.submit import submit
@@ -106,7 +106,7 @@ class Caller:
                 # The client makes it again, or gives up.
                 if self._world.rng.random() < 0.7:
                     continue
-            except NotAllowedError:
+            except (NotAllowedError, NotFoundError):
                 self._world.hits["control call refused"] += 1
             if self._script and self._script[0] is request:
                 self._script.pop(0)
@@ -118,7 +118,7 @@ class Caller:
                 if row.state is ExecutionState.PAUSED:
                     try:
                         await control.resume(row.id, ports)
-                    except (JournalError, PortError, NotAllowedError):
+                    except (JournalError, PortError, NotAllowedError, NotFoundError):
                         continue
 
     async def _call(self, request: Request, ports: Ports) -> None:
@@ -130,17 +130,22 @@ class Caller:
         if not rows:
             return
         row = world.rng.choice(rows)
+        began_on = world.incarnation
         match request.kind:
             case "cancel":
-                world.invariants.cancel_answered(await control.cancel(row.id, ports))
+                row = await control.cancel(row.id, ports)
+                if world.incarnation == began_on:
+                    world.invariants.cancel_answered(row)
             case "cancel_all":
                 await control.cancel_all(rows, ports)
-                for each in rows:
+                for each in rows if world.incarnation == began_on else ():
                     current = world.journal._executions[each.id]
                     if current.state is ExecutionState.CANCELLED:
                         world.invariants.cancel_answered(current)
             case "pause":
-                world.invariants.pause_answered(await control.pause(row.id, ports))
+                row = await control.pause(row.id, ports)
+                if world.incarnation == began_on:
+                    world.invariants.pause_answered(row)
             case "resume":
                 await control.resume(row.id, ports)
             case "retry":
@@ -155,6 +160,7 @@ class Caller:
     async def _submit(self, request: Request, ports: Ports) -> None:
         """Start executions as the API does: the key's claim is looked up, then taken with the commit."""
         world = self._world
+        began_on = world.incarnation
         is_batch = request.count > 1
         claim = None
         ids = tuple(world.new_id() for _ in range(request.count))
@@ -163,7 +169,7 @@ class Caller:
             known = await ports.journal.claim(request.key)
             if known is not None:
                 world.hits["claim: known"] += 1
-                self._answered(request, known.resource)
+                self._answered(request, known.resource, began_on)
                 return
             resource = f"batch/{batch_id}" if is_batch else f"execution/{ids[0]}"
             claim = Claim(key=request.key, request_digest="digest", resource=resource)
@@ -184,14 +190,23 @@ class Caller:
             await submit(submissions, ports, claim=claim, batch=batch)
         except ClaimedError as error:
             world.hits["claim: taken meanwhile"] += 1
-            self._answered(request, error.resource)
+            self._answered(request, error.resource, began_on)
             return
-        self._answered(request, f"batch/{batch_id}" if is_batch else f"execution/{ids[0]}")
+        self._answered(request, f"batch/{batch_id}" if is_batch else f"execution/{ids[0]}", began_on)
 
-    def _answered(self, request: Request, resource: str) -> None:
+    def _answered(self, request: Request, resource: str, began_on: int) -> None:
+        if began_on != self._world.incarnation:
+            return  # the journal may have lost what is answered
         kind, _, identity = resource.partition("/")
         ids = (identity,) if kind == "execution" else self._world.journal._batches[identity].executions
         self._world.invariants.submit_answered(request, ids)
+
+    def lost_commits(self) -> None:
+        """Forget the answers about executions that the journal has lost: no promise holds for them."""
+        there = self._world.journal._executions
+        for request in self.submits:
+            if request.answer is not None and not all(id_ in there for id_ in request.answer):
+                request.answer = None
 
     async def _retry_once(self, execution_id: str, ports: Ports) -> None:
         """Retry with a key, twice: the second call must not open another generation."""
@@ -199,10 +214,12 @@ class Caller:
         claim = Claim(
             key=f"retry-{self._keys}", request_digest="digest", resource=f"execution/{execution_id}"
         )
+        began_on = self._world.incarnation
         row = await control.retry(execution_id, ports, claim=claim)
         try:
             await control.retry(execution_id, ports, claim=claim)
         except ClaimedError:
             self._world.hits["claim: of a retry"] += 1
             return
-        self._world.invariants.retried_twice(row)
+        if self._world.incarnation == began_on:
+            self._world.invariants.retried_twice(row)

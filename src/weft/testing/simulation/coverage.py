@@ -90,6 +90,7 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
 # an execution that ended while it was to be rebuilt, one that was accepted while the store was away.
 _RARE_STEPS: dict[str, tuple[str, ...]] = {
+    "orchestrator": ("store.look",),
     "sweeper": ("journal.blobs", "limits.leave", "store.close", "transport.publish"),
     "worker": ("limits.join", "store.line", "transport.publish"),
     "api": ("journal.rebuild",),
@@ -139,6 +140,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "freeze sweeper",
         "freeze worker",
         "journal away",
+        "journal set back",
         "message delayed",
         "message doubled",
         "message dropped",
@@ -146,10 +148,14 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "mistaken rebuild",
         "sweep met an error",
     ),
-    "unknown and failed commits": tuple(
-        f"commit {outcome} journal.{step}"
-        for outcome in ("failed", "unknown")
-        for step in ("submit", "record", "rebuild")
+    "unknown and failed commits": (
+        *(
+            f"commit {outcome} journal.{step}"
+            for outcome in ("failed", "unknown")
+            for step in ("submit", "record", "rebuild")
+        ),
+        "commit of another incarnation journal.submit",
+        "commit of another incarnation journal.record",
     ),
     "accepted": tuple(
         f"accepted {event}"

@@ -22,6 +22,8 @@ _CONDITIONS = ["true", "false", "input.draw > 0.5", "input.missing > 1"]
 # Small graphs reach most of what there is, at a fraction of the steps; some are larger.
 _SIZES = [2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 9, 14]
 _LARGE_SIZES = [9, 14, 20]
+# A queue is named after its handler, unless a node says otherwise.
+QUEUES = ("work", "other")
 # One of these rates is set, the other tag is unlimited.
 TAGS = ("limited", "unlimited")
 
@@ -72,7 +74,7 @@ def draw_definition(
             node["resource_tag"] = rng.choice(TAGS)
         if rng.random() < 0.15:
             node["timeout_seconds"] = rng.choice([1, 4])
-        if rng.random() < 0.1:
+        if is_more("queues", 0.1, 0.5):
             node["queue"] = "other"
         nodes.append(node)
     policy = "fail_fast" if "skips" in more else "continue"

@@ -19,7 +19,7 @@ from weft.testing.simulation.scheduler import Step
 from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from weft.core.snapshot import Snapshot
     from weft.core.task import Result, Task
@@ -62,6 +62,7 @@ class Faulty:
 
     def _journal(self, method: str) -> Any:
         world, actor, target = self._world, self._actor, self._target
+        process = actor.process
         step, commits = f"journal.{method}", method in _COMMITS
         before, after = Step(f"{step}:before"), Step(f"{step}:after")
 
@@ -70,6 +71,11 @@ class Faulty:
             if world.journal_is_down():
                 world.hits["journal away"] += 1
                 raise JournalError("the journal is away")
+            if process.incarnation != world.incarnation:
+                world.connect(process)
+                if commits:
+                    world.hits[f"commit of another incarnation {step}"] += 1
+                    raise JournalError("nothing was written: the journal has lost commits")
             draw = world.draw_fault() if commits else 1.0
             if draw < world.amounts["commit_fails"]:
                 world.fault(f"commit failed {step}")
@@ -119,9 +125,8 @@ class FaultyTransport(InProcessTransport):
         # On their way: (arrives at, order, whether it is a task, what)
         self.late: list[tuple[int, int, bool, Any]] = []
 
-    @property
-    def has_tasks(self) -> bool:
-        return bool(self._waiting)
+    def has_tasks(self, queues: Collection[str] | None) -> bool:
+        return bool(self._waiting) if queues is None else any(name in queues for name in self._waiting)
 
     @property
     def has_messages(self) -> bool:
@@ -195,6 +200,13 @@ class FaultyTransport(InProcessTransport):
             else:
                 self._arrive_messages([item])
         return (self.late[0][0] - now) / 1e6 if self.late else 1e6
+
+    def wipe_tasks(self) -> None:
+        """Lose all tasks, as with another incarnation of the journal; results stay."""
+        empty = InProcessTransport(now=self._now)
+        self._lanes, self._waiting, self._tasks_pending = empty._lanes, empty._waiting, empty._tasks_pending
+        self.late = [entry for entry in self.late if not entry[2]]
+        heapq.heapify(self.late)
 
     def flush(self) -> None:
         ids = self._ids

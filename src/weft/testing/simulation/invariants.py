@@ -7,7 +7,8 @@ happened before it, so that a look costs what has changed and not what there is.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.core import trace
 from weft.core.definition import TriggerRule
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
-    from weft.store.contract import Started, StartRequest
+    from weft.store.contract import Held, Started, StartRequest
     from weft.testing.simulation.caller import Request
     from weft.testing.simulation.scheduler import Actor
     from weft.testing.simulation.world import World
@@ -50,6 +51,18 @@ class Violation(AssertionError):  # noqa: N818 - it is what it is called
     """An invariant does not hold."""
 
 
+class Kept(NamedTuple):
+    """What is known of the journal at one time, in case that it comes back as it was then."""
+
+    replays: dict[str, _Replay]
+    starts: int
+    started_in: Counter[tuple[str, str, int]]
+    accepted: set[tuple[str, str, int]]
+    ended: set[tuple[str, str, int]]
+    cancelled: dict[str, int]
+    paused: set[str]
+
+
 class _Replay:
     """One execution as its history tells it."""
 
@@ -67,6 +80,13 @@ class _Replay:
         # Started, and not known to have ended: node → attempt
         self.in_hand: dict[str, int] = {}
 
+    def copy(self) -> _Replay:
+        copy = _Replay()
+        copy.seq, copy.history, copy.generation = self.seq, list(self.history), self.generation
+        copy.state, copy.states = self.state, dict(self.states)
+        copy.attempts, copy.in_hand = dict(self.attempts), dict(self.in_hand)
+        return copy
+
 
 class Invariants:
     """Watches the journal and the starts of one run."""
@@ -75,10 +95,18 @@ class Invariants:
         self._world = world
         self._journal = world.journal
         self._replays: dict[str, _Replay] = {}
-        # (execution, node, attempt) → the generation it was started in
+        # (execution, node, attempt) → how many were started before it
         self._starts: dict[tuple[str, str, int], int] = {}
-        # (execution, node, attempt) → how its handler ended
-        self._results: dict[tuple[str, str, int], Result] = {}
+        self._numbers = count()
+        # The nonce of each start, and the starts that rest on commits which the journal has lost.
+        self._nonces: dict[tuple[str, str, int], str] = {}
+        self._orphaned: set[tuple[str, str, int]] = set()
+        # (execution, node) → the attempt that was started last
+        self._latest: dict[tuple[str, str], int] = {}
+        # (execution, node, attempt) → how its handler ended, once; more often if it was orphaned
+        self._results: dict[tuple[str, str, int], list[Result]] = {}
+        # output → the task that led to it
+        self._tasks: dict[bytes, Task] = {}
         # (execution, node) → how often a handler failed, or was lost with its process
         self._failures: Counter[tuple[str, str]] = Counter()
         # (execution, node, generation)
@@ -106,6 +134,8 @@ class Invariants:
             case "journal.submit":
                 for row in result:
                     self._read_on(row.id)
+            case "store.beat":
+                self._renewed(args[0], result)
             case "store.report":
                 for each in args[0]:
                     self._report(each)
@@ -124,11 +154,29 @@ class Invariants:
             else:
                 self._world.hits[f"start {answer.answer}"] += 1
 
+    def _renewed(self, items: Sequence[Held], answers: Sequence[Answer]) -> None:
+        for item, answer in zip(items, answers, strict=True):
+            latest = self._latest.get((item.execution_id, item.node_id), 0)
+            if answer is Answer.YES and item.attempt < latest:
+                raise Violation(
+                    f"I10 the lease of attempt {item.attempt} of {item.node_id} was renewed after the start "
+                    f"of attempt {latest}"
+                )
+
     def _start(self, request: StartRequest) -> None:
         key = (request.execution_id, request.node_id, request.attempt)
-        if key in self._starts:
+        if self._world.store_is_ahead:
+            # Nobody knows yet that the journal has lost what this rests on.
+            self._starts[key] = next(self._numbers)
+            self._orphaned.add(key)
+            return
+        self._nonces[key] = request.nonce
+        self._latest[key[:2]] = request.attempt
+        if key in self._orphaned:
+            self._orphaned.remove(key)
+        elif key in self._starts:
             raise Violation(f"I5 attempt {request.attempt} of {request.node_id} was started twice")
-        self._starts[key] = request.generation
+        self._starts[key] = next(self._numbers)
         execution = self._execution(request.execution_id)
         plan = self._plan(execution)
         node = plan.nodes[request.node_id]
@@ -180,8 +228,13 @@ class Invariants:
         if limit is not None and not self._world.losses and len(in_hand) > limit:
             raise Violation(f"I10 {len(in_hand)} attempts in hand, {limit} places")
 
-    def took(self, task: Task) -> None:
-        """Check what a handler is given: the accepted outputs of the parents, all of them, none else."""
+    def took(self, task: Task, held: Held) -> None:
+        """Check what a handler is given."""
+        if self._nonces.get((task.execution_id, task.node_id, task.attempt)) == held.nonce:
+            self._check_given(task)
+
+    def _check_given(self, task: Task) -> None:
+        """Check that a task has the accepted outputs of the parents, all of them, none else."""
         execution = self._execution(task.execution_id)
         if execution.generation != task.generation:
             return
@@ -197,10 +250,13 @@ class Invariants:
             if given != (None if accepted is None else decode(accepted)):
                 raise Violation(f"I7 {task.node_id} was given {given!r} of {name}, accepted is {accepted!r}")
 
-    def ended_attempt(self, result: Result) -> None:
+    def ended_attempt(self, result: Result, task: Task) -> None:
         """Remember how a handler ended, whether or not anybody hears of it."""
-        self._results[result.execution_id, result.node_id, result.attempt] = result
-        if result.output is None:
+        key = (result.execution_id, result.node_id, result.attempt)
+        self._results.setdefault(key, []).append(result)
+        if result.output is not None:
+            self._tasks[result.output] = task
+        else:
             self._failures[result.execution_id, result.node_id] += 1
 
     def _report(self, result: Result) -> None:
@@ -225,6 +281,27 @@ class Invariants:
         """Take note that the store was lost, and the buckets with it."""
         self._spent_at = None
 
+    def copy(self) -> Kept:
+        """Return what is known of the journal now."""
+        return Kept(
+            {id_: replay.copy() for id_, replay in self._replays.items()},
+            next(self._numbers),
+            self._started_in.copy(),
+            set(self._accepted),
+            set(self._ended),
+            dict(self._cancelled),
+            set(self._paused),
+        )
+
+    def lost_commits(self, kept: Kept) -> None:
+        """Take note that the journal is again what it was: what was started since may be started again."""
+        self._replays, self._started_in = kept.replays, kept.started_in
+        self._accepted, self._ended = kept.accepted, kept.ended
+        self._cancelled, self._paused = kept.cancelled, kept.paused
+        self._orphaned.update(key for key, number in self._starts.items() if number > kept.starts)
+        self._nonces.clear()
+        self._latest.clear()
+
     # -- the journal -------------------------------------------------------------------------------
 
     def _recorded(self, standings: Sequence[Standing]) -> None:
@@ -245,10 +322,11 @@ class Invariants:
         if key in self._accepted:
             raise Violation(f"I3 two results of {event.node_id} were accepted in one generation")
         self._accepted.add(key)
-        result = self._results.get((event.execution_id, event.node_id, event.attempt))
+        results = self._results.get((event.execution_id, event.node_id, event.attempt), [])
         output = event.output if event.blob is None else self._journal._blobs[event.blob]
-        if result is None or output is None or output != result.output:
-            raise Violation(f"I4 {event.node_id} was accepted with {output!r}, its handler gave {result}")
+        if output is None or not any(output == result.output for result in results):
+            raise Violation(f"I4 {event.node_id} was accepted with {output!r}, its handler gave {results}")
+        self._check_given(self._tasks[output])
         if event.cache_key is not None:
             self._cacheable.add((event.cache_key, output))
 
@@ -378,23 +456,26 @@ class Invariants:
             if key not in self._starts and not self._world.losses and not self._world.profile.rebuilds:
                 raise Violation(f"I15 {event.node} failed as {code}, and was never started")
             return
-        result = self._results.get(key)
-        if result is None or result.error is None or result.error["code"] != code:
+        errors = [result.error["code"] for result in self._results.get(key, []) if result.error is not None]
+        if code not in errors:
             raise Violation(f"I15 {event.node} failed with {code}, which its handler did not say")
 
     def _check_delay(self, event: History, plan: Plan) -> None:
         assert event.node is not None
         assert event.due_at is not None
         policy = plan.nodes[event.node].retry
-        result = self._results[event.execution, event.node, event.attempt or 0]
-        after = micros(result.retry_after_seconds or 0.0)
-        backoff = min(
-            policy.max_delay_seconds, policy.base_delay_seconds * policy.multiplier**result.failures
-        )
-        least = max(after, micros(backoff))
-        most = max(after, micros(backoff * (1 + policy.jitter)))
-        if not least - 1 <= event.due_at - event.at <= most + 1:
-            delay_seconds = (event.due_at - event.at) / MICROSECONDS
+        delay = event.due_at - event.at
+        for result in self._results[event.execution, event.node, event.attempt or 0]:
+            after = micros(result.retry_after_seconds or 0.0)
+            backoff = min(
+                policy.max_delay_seconds, policy.base_delay_seconds * policy.multiplier**result.failures
+            )
+            least = max(after, micros(backoff))
+            most = max(after, micros(backoff * (1 + policy.jitter)))
+            if least - 1 <= delay <= most + 1:
+                break
+        else:
+            delay_seconds = delay / MICROSECONDS
             raise Violation(
                 f"I19 attempt {event.attempt} of {event.node} is followed after {delay_seconds} s"
             )
@@ -476,7 +557,8 @@ class Invariants:
         nets, is_calm = world.profile.nets, world.profile.is_calm
         if "rebuild" in nets or is_calm:
             for execution_id in world.store._executions:
-                if self._execution(execution_id).state in TERMINAL:
+                row = self._journal._executions.get(execution_id)
+                if row is None or row.state in TERMINAL:
                     return f"{execution_id} is terminal and still open in the store"
             if world.store._leases and not any(
                 row.state not in TERMINAL for row in self._journal._executions.values()
@@ -555,8 +637,9 @@ class Invariants:
         nodes = sum(execution.total for execution in executions)
         explained = sum(execution.total * execution.generation for execution in executions)
         explained += sum(self._failures.values()) + SLOTS * world.faults + nodes * world.losses
-        if len(self._starts) > explained:
-            raise Violation(f"I14 {len(self._starts)} starts, of which {explained} are explained")
+        starts = sum(key[0] in self._journal._executions for key in self._starts)
+        if starts > explained:
+            raise Violation(f"I14 {starts} starts, of which {explained} are explained")
 
     def _check_conserved(self) -> None:
         """Check that every result that was reported is accounted for, where no message can be lost."""
@@ -566,7 +649,7 @@ class Invariants:
         if self._world.losses or amounts["dropped"] or amounts["port_error"] or amounts["crash.worker"]:
             return
         for key in self._reported - self._ended:
-            if not self._results[key].lost:
+            if not self._results[key][-1].lost:
                 raise Violation(f"I12 the result of attempt {key[2]} of {key[1]} was reported and is nowhere")
 
     def _check_submits(self) -> None:

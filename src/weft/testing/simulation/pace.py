@@ -18,6 +18,8 @@ PAUSE_AFTER_ERROR_SECONDS = 0.5
 # How long a collector waits while another of its process reads.
 WAIT_TO_READ_SECONDS = 0.005
 SLOTS = 3
+# How long the worker of a second queue is not there.
+LATE_SECONDS = (0.0, 10.0, 20.0, 30.0)
 # How long a handler takes.
 WORK_SECONDS = (0.0, 0.0, 0.05, 0.5, 3.0, 8.0)
 # Timeouts over this are never met.

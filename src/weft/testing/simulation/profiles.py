@@ -48,6 +48,8 @@ KINDS: dict[str, tuple[float, float]] = {
     "rollback": (0.002, 0.01),
     # Chance per step: the store loses the state of one execution alone; the streams stay.
     "forgotten": (0.003, 0.02),
+    # Chance per step: the journal comes back without its last commits; store and streams stay.
+    "set_back": (0.003, 0.015),
     # Chance per look of a sweeper that it rebuilds an execution that the store has.
     "mistaken_rebuild": (0.05, 0.3),
     # By how many seconds the clock of an actor may be off; it jumps once more in the middle of the run.
@@ -70,7 +72,7 @@ class Profile:
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
     # What the workflows have more of: "at_most_once", "early", "timers", "places", "tags", "skips",
-    # "nodes"; and "large" outputs.
+    # "nodes", "queues" (each with workers of its own); and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -97,6 +99,8 @@ class Profile:
 
 _CRASHES = ("crash.orchestrator", "crash.sweeper", "crash.worker", "crash.api")
 _FREEZES = ("freeze.orchestrator", "freeze.sweeper", "freeze.worker", "freeze.api")
+# A journal and a store that lose data at once are not simulated together.
+_MOST = tuple(kind for kind in KINDS if kind != "set_back")
 _MESSAGES = ("doubled", "dropped", "delayed", "reordered")
 
 PROFILES: dict[str, Profile] = {
@@ -167,11 +171,16 @@ PROFILES: dict[str, Profile] = {
     "mistaken_timers": Profile(
         kinds=("mistaken_rebuild", "freeze.sweeper"), rebuilds=True, more=frozenset({"timers"})
     ),
+    "set_back": Profile(kinds=("set_back",), controls=2, rebuilds=True),
+    "set_back_queues": Profile(kinds=("set_back", "stop.worker"), rebuilds=True, more=frozenset({"queues"})),
+    "set_back_crash": Profile(
+        kinds=("set_back", "crash.orchestrator", *_FREEZES), controls=3, rebuilds=True, sends_ahead=True
+    ),
     "at_most_once": Profile(
         kinds=("flush", "mistaken_rebuild", "crash.worker"), rebuilds=True, more=frozenset({"at_most_once"})
     ),
     "skew": Profile(kinds=("skew",), controls=2, nets=frozenset({"free", "rebuild"}), is_calm=True),
-    "all": Profile(kinds=tuple(KINDS), controls=4, is_swarm=True, rebuilds=True, collectors=2),
+    "all": Profile(kinds=_MOST, controls=4, is_swarm=True, rebuilds=True, collectors=2),
     "swarm": Profile(
         kinds=(*_CRASHES, *_FREEZES, *_MESSAGES, "commit_unknown", "flush", "mistaken_rebuild"),
         controls=3,
@@ -180,7 +189,7 @@ PROFILES: dict[str, Profile] = {
         more=frozenset({"early", "at_most_once", "timers", "tags", "places"}),
     ),
     "ahead_swarm": Profile(
-        kinds=tuple(KINDS),
+        kinds=_MOST,
         controls=4,
         is_swarm=True,
         rebuilds=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
@@ -34,15 +35,17 @@ class Step:
 class Process:
     """One or more loops that share a memory, and that die and stand still together."""
 
-    __slots__ = ("loops", "memory")
+    __slots__ = ("incarnation", "loops", "memory")
 
     def __init__(self) -> None:
         self.loops: list[Actor] = []
+        # The incarnation of the journal that its connections lead to; None: it has none.
+        self.incarnation: int | None = None
         # What the loops share, made by the first of them; a crash drops it.
         self.memory: Any = None
 
     def crash(self) -> None:
-        self.memory = None
+        self.memory = self.incarnation = None
         for loop in self.loops:
             loop.crash()
 
@@ -50,7 +53,18 @@ class Process:
 class Actor:
     """One loop of a process: its life is a coroutine, which a crash drops and a restart makes anew."""
 
-    __slots__ = ("_coroutine", "_live", "clock", "kind", "lives", "name", "process", "topic", "turn")
+    __slots__ = (
+        "_context",
+        "_coroutine",
+        "_live",
+        "clock",
+        "kind",
+        "lives",
+        "name",
+        "process",
+        "topic",
+        "turn",
+    )
 
     def __init__(
         self,
@@ -72,14 +86,17 @@ class Actor:
         self.topic: str | None = None
         self._live = live
         self._coroutine: Coroutine[Step, None, None] | None = None
+        # Context variables are those of a task, and an actor's loop is one.
+        self._context = Context()
 
     def resume(self) -> Step | None:
         """Run to the next step; None: the life has ended."""
         if self._coroutine is None:
             self.lives += 1
             self._coroutine = self._live(self)
+            self._context = Context()
         try:
-            return self._coroutine.send(None)
+            return self._context.run(self._coroutine.send, None)
         except StopIteration:
             self._coroutine = None
             return None

@@ -13,12 +13,14 @@ from weft.core.time import micros
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
+from weft.orchestrator.service import Orchestrator
 from weft.ports import Ports
 from weft.testing.simulation import actors
 from weft.testing.simulation.caller import Caller
 from weft.testing.simulation.coverage import CRASH_STEPS, FAILING_STEPS
+from weft.testing.simulation.drawing import QUEUES
 from weft.testing.simulation.faults import Faulty, FaultyTransport, WatchedStore
-from weft.testing.simulation.invariants import Invariants, Violation
+from weft.testing.simulation.invariants import Invariants, Kept, Violation
 from weft.testing.simulation.pace import (
     BOUND_SECONDS,
     LEASE_SECONDS,
@@ -93,6 +95,9 @@ class World:
         self.hits: Counter[str] = Counter()
         self.faults = 0
         self.losses = 0
+        # How often the journal has lost commits; the same as the store was told last, and when.
+        self.incarnation = self._told = 0
+        self._told_at = 0
         self.trace: list[Line] | None = [] if trace else None
         self._ids = 0
         self._draw()
@@ -114,6 +119,7 @@ class World:
         self.invariants = Invariants(self)
         self.caller = Caller(self)
         self._copies: list[tuple[InProcessTransport, dict[str, Any]]] = []
+        self._journal_copies: list[tuple[dict[str, Any], Kept]] = []
         self._over_at = 0
 
     def _draw(self) -> None:
@@ -127,6 +133,8 @@ class World:
             "sweeper": rng.randint(1, 2),
             "worker": rng.randint(1, 3),
         }
+        if "queues" in profile.more:
+            self.counts["worker"] = len(QUEUES)
         faults_end_seconds = rng.choice([15.0, 30.0, 60.0])
         # In a run for safety faults never end, and nothing has to: only what is done must be right.
         self.is_safety = not profile.is_calm and rng.random() < 0.2
@@ -212,6 +220,52 @@ class World:
             self.hits["forgotten"] += 1
             self.store.forget(self.rng.choice(held))
 
+    @property
+    def store_is_ahead(self) -> bool:
+        """True while the store holds what rests on commits that the journal has lost."""
+        return self._told != self.incarnation
+
+    def _maybe_set_back(self) -> None:
+        """Let the journal lose its last commits, once in a run (docs/proof.md, what is not covered)."""
+        if self.scheduler.steps % _COPY_EVERY == 0:
+            self._journal_copies = [
+                *self._journal_copies[-7:],
+                (self._copy_journal(), self.invariants.copy()),
+            ]
+        if self.incarnation or not self._journal_copies or self.rng.random() >= self.amounts["set_back"]:
+            return
+        self.losses += 1
+        self.incarnation += 1
+        self.fault("journal set back")
+        self._note("journal", "comes back without its last commits")
+        held, kept = self.rng.choice(self._journal_copies)
+        self._journal_copies.clear()
+        for name, value in held.items():
+            setattr(self.journal, name, value)
+        self.invariants.lost_commits(kept)
+        self.caller.lost_commits()
+
+    def _copy_journal(self) -> dict[str, Any]:
+        journal = vars(self.journal)
+        # Definitions are named by their content, and are not lost.
+        plans = {id(plan): plan for plan in self.journal._plans.values()}
+        return {
+            name: deepcopy(value, dict(plans))
+            for name, value in journal.items()
+            if isinstance(value, dict) and name not in ("_plans", "_documents")
+        }
+
+    def connect(self, process: Process) -> None:
+        """Let a process connect to the journal. The first that finds commits lost has the store follow it."""
+        if self._told != self.incarnation:
+            self._told, self._told_at = self.incarnation, self.scheduler.now
+            self._note("store", "is wiped: the journal has lost commits")
+            self.store.flush()
+            self.transport.wipe_tasks()
+        process.incarnation = self.incarnation
+        if isinstance(process.memory, Orchestrator):
+            process.memory.forget()
+
     # -- the run -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
@@ -277,19 +331,21 @@ class World:
                 self._maybe_lose()
             if self.amounts["forgotten"]:
                 self._maybe_forget()
+            if self.amounts["set_back"]:
+                self._maybe_set_back()
             kind = actor.kind
             chance = self._crash[kind]
             if chance and (
                 rng.random() < chance or (step.name == self._favourites[kind] and rng.random() < FAVOURITE)
             ):
                 self.fault(f"crash {kind} {step.name}")
-                self._note(actor, f"the process dies at {step.name}")
+                self._note(actor.name, f"the process dies at {step.name}")
                 actor.process.crash()
                 return self._stand_still(actor, rng.random() * 3)
             chance = self._freeze[kind]
             if chance and rng.random() < chance:
                 self.fault(f"freeze {kind}")
-                self._note(actor, f"stands still at {step.name}")
+                self._note(actor.name, f"stands still at {step.name}")
                 return self._stand_still(actor, LEASE_SECONDS * (1 + 2 * rng.random()))
         return step.seconds + rng.random() * 0.004, step.topic
 
@@ -305,6 +361,8 @@ class World:
         if skew and actor.lives == 1 and self.rng.random() < 0.5:
             # Somebody set the clock right, or wrong.
             actor.clock.offset = micros(self.drawing.uniform(-skew, skew))
+        process = actor.process
+        self.connect(process)
         return Ports(
             store=_port(self, actor, self.store, "store"),
             journal=_port(self, actor, self.journal, "journal"),
@@ -316,6 +374,8 @@ class World:
             stale_result_seconds=STALE_SECONDS,
             sweep_seconds=SWEEP_SECONDS,
             sends_ahead=self.profile.sends_ahead,
+            incarnation=lambda: str(process.incarnation),
+            incarnation_began=lambda: self._told_at,
             timers_changed=lambda: self.scheduler.tell("timers"),
         )
 
@@ -326,12 +386,12 @@ class World:
     ) -> None:
         """Look at the effect of a step."""
         if self.trace is not None:
-            self._note(actor, step, describe(step, args, kwargs, result))
+            self._note(actor.name, step, describe(step, args, kwargs, result))
         self.invariants.effect(actor, step, args, result)
 
-    def _note(self, actor: Actor, what: str, detail: str = "") -> None:
+    def _note(self, who: str, what: str, detail: str = "") -> None:
         if self.trace is not None:
-            self.trace.append(Line(self.scheduler.elapsed_seconds, actor.name, what, detail))
+            self.trace.append(Line(self.scheduler.elapsed_seconds, who, what, detail))
 
     def about(self) -> str:
         amounts = ", ".join(f"{kind} {amount:g}" for kind, amount in self.amounts.items() if amount)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from weft.core.envelope import unpack_message, unpack_task
+from weft.core.envelope import unpack_all, unpack_message, unpack_task
 from weft.core.task import Result
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
@@ -75,9 +75,10 @@ class TestRedisStore(StoreContract, AheadContract):
             for keys in redis.partitions:
                 entries = await redis.call("XRANGE", keys.results, "-", "+", partition=keys.partition)
                 for _, (_, wire) in entries:
-                    message = unpack_message(wire)
-                    assert isinstance(message, Result)
-                    found.append(message)
+                    for one in unpack_all(wire):
+                        message = unpack_message(one)
+                        assert isinstance(message, Result)
+                        found.append(message)
             return found
 
         async def sent() -> Sequence[Task]:

@@ -19,7 +19,7 @@ from weft.core.envelope import pack_json, unpack_json
 from weft.core.task import PRIORITIES
 from weft.testing.transport_contract import GrowOld, a_result, a_task, fetch, numbers
 from weft.transport.celery import CeleryTransport, celery_queue, limits
-from weft.transport.contract import QueueSight, TaskDelivery, Transport
+from weft.transport.contract import DeliveryId, QueueSight, TaskDelivery, Transport
 from weft.transport.redis_streams import RedisStreams
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class TakingTransport(CeleryTransport):
         super().__init__(redis, broker_url=broker_url, grace_seconds=GRACE_SECONDS)
         self._url = broker_url
         self._connections: dict[str, Connection] = {}
-        self._messages: dict[int | str, Any] = {}
+        self._messages: dict[DeliveryId, Any] = {}
 
     async def fetch(
         self,
@@ -83,7 +83,7 @@ class TakingTransport(CeleryTransport):
             message.requeue()
         return taken
 
-    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+    async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         for identity in ids:
             message = self._messages[identity]
             if not message.acknowledged:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.envelope import pack, pack_json, unpack_json, unpack_message, unpack_task
+from weft.core.envelope import pack, pack_all, pack_json, unpack_all, unpack_json, unpack_message, unpack_task
 from weft.core.seal import fits, sealer
 from weft.core.task import Result, Task, Wake
 from weft.core.template import compile_template
@@ -52,6 +52,12 @@ def test_a_task_comes_back_with_its_secrets() -> None:
 
 def test_a_wake_comes_back() -> None:
     assert unpack_message(pack(WAKE)) == WAKE
+
+
+@given(st.lists(st.binary(max_size=50), min_size=1))
+def test_several_messages_come_back_as_one_each(messages: list[bytes]) -> None:
+    assert unpack_all(pack_all([pack(WAKE), *messages])) == [pack(WAKE), *messages]
+    assert unpack_all(pack_all([pack(WAKE)])) == [pack(WAKE)]
 
 
 @given(st.binary(max_size=200))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weft.ports import Ports
     from weft.store.contract import Due
     from weft.store.memory import _Execution, _Node
-    from weft.transport.contract import TaskDelivery
+    from weft.transport.contract import DeliveryId, TaskDelivery
 
 
 class Wipes(IntEnum):
@@ -48,7 +48,7 @@ class ReadingTransport(FaultyTransport):
     def __init__(self, world: world.World) -> None:
         super().__init__(world)
         # Entries that were read, until their worker has taken them up.
-        self.started: dict[int | str, tuple[StartRequest, int]] = {}
+        self.started: dict[DeliveryId, tuple[StartRequest, int]] = {}
 
     def put(self, tasks: Sequence[Task]) -> None:
         self._arrive_tasks(tasks)

@@ -148,10 +148,12 @@ class Model:
     async def token(self) -> str:
         return " ".join([await partition.token() for partition in self.partitions])
 
-    async def install(self, snapshot: Snapshot, *, token: str, fresh: bool) -> Answer:
+    async def install(
+        self, snapshot: Snapshot, *, token: str, fresh: bool, ahead: Sequence[tuple[Task, int]] = ()
+    ) -> Answer:
         number = self.where(snapshot.execution.id)
         word = token.split(" ")[number]
-        (answer,) = await self.partitions[number].install([snapshot], token=word, fresh=fresh)
+        (answer,) = await self.partitions[number].install([snapshot], token=word, fresh=fresh, ahead=ahead)
         return answer
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:

@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 
 import pytest
+from msgspec.structs import replace
 
 from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
@@ -16,6 +17,7 @@ from weft.store.redis.layout import (
     CONSTANTS,
     LiveNode,
     PoisonError,
+    fixed_value,
     read_mark,
     read_node,
     read_row,
@@ -91,7 +93,7 @@ def test_letters_of_phases_and_of_states_are_each_their_own() -> None:
     assert f"[{''.join(map(str, phases))}]" in str(CONSTANTS["NODE_PATTERN"])
     states = [CONSTANTS[name] for name in ("OPEN", "HALTED", "TERMINAL", "INSTALLING", "CLOSED")]
     assert len(set(states)) == len(states)
-    fields = ("MARK", "ROW", "PLAN", "INPUT", "IN_FLIGHT", "IN_HAND", "DELAYED", "FREE_LIST")
+    fields = ("MARK", "ROW", "FIXED", "PLAN", "INPUT", "COUNTS", "FREE_LIST")
     assert len({CONSTANTS[name] for name in fields}) == len(fields)
 
 
@@ -112,7 +114,9 @@ def test_what_is_written_is_read_again() -> None:
         deadline_at=99,
         created_at=1,
     )
-    assert read_row("x1", row_value(row), digest="d", given=b"1 2 3") == row
+    assert read_row("x1", row_value(row), fixed_value(row), digest="d", given=b"1 2 3") == row
+    later = replace(row, seq=9, unsettled=0, failed=1, updated_at=5)
+    assert layouts.with_changes(row, row_value(later)) == later
     assert layouts.read_progress(row_value(row)) == (1, 0)
     node = NodeRow(node_id="a", state=NodeState.COMPLETED, output=b"\x00:,", output_bytes=3)
     value, output = layouts.pack_outcome(node, keep_output=True)
@@ -132,8 +136,8 @@ def test_what_is_written_is_read_again() -> None:
         (b"t1::77", LiveNode("timer", 1, due_at=77)),
         (b"q1::77:", LiveNode("queued", 1, queued_at=77)),
         (b"q1::77:1-0 a|b|1", LiveNode("queued", 1, queued_at=77, entry=("1-0", "a|b|1"))),
-        (b"r1::7:8:3:a:bw:1", LiveNode("running", 1, queued_at=7, started_at=8, worker="w:1")),
-        (b"p1::7:8:3:a:bw:1:99", LiveNode("reported", 1, queued_at=7, started_at=8, worker="w:1")),
+        (b"r1::7:8:w:1:a:b:3", LiveNode("running", 1, queued_at=7, started_at=8, worker="w:1")),
+        (b"p1::7:8:w:1:a:b:3:99", LiveNode("reported", 1, queued_at=7, started_at=8, worker="w:1")),
         (b"l3::", LiveNode("limbo", 3)),
     ],
 )
@@ -167,10 +171,10 @@ def test_keys_are_only_those_declared(name: str) -> None:
     for command, key in commands:
         if command in ("TIME", "INFO"):  # about no key
             continue
-        assert re.match(r"KEYS\[|unpack\(KEYS|ex\.key$|key$", key.strip()), (command, key)
+        assert re.match(r"KEYS\[|unpack\(KEYS|hash$|key$", key.strip()), (command, key)
     # `key` has one source: KEYS, a parameter, or a list of keys.
-    for found in re.findall(r"\bkey = ([^,\n}]+)", code_of(name)):
-        assert found.startswith(("KEYS[", "key", "closed[")), found
+    for found in re.findall(r"\b(?:key|hash)(?:, [\w, ]+)? = ([^,\n}]+)", code_of(name)):
+        assert found.startswith(("KEYS[", "key", "part.key", "closed[")), found
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -187,7 +191,7 @@ def test_only_so_much_is_unpacked_as_a_call_may_have(name: str) -> None:
     """Arguments and moves are cut by the adapter, lists of names by the room there is."""
     bounded = (
         r"KEYS, \w+, \w+",
-        r"fields, 1, count or #fields",
+        r"fields, 1, count",
         r"set, 1, filled",
         r"values, from, math\.min\(from \+ MOST_VALUES - 1, count",
         r"parts\[index\]",

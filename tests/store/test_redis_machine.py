@@ -36,7 +36,7 @@ from tests.store.drawn import ANY, INDEXES, MOSTLY, OFFSETS, PAYLOADS, RARELY, S
 from tests.store.model import Model
 
 from weft.clock import VirtualClock
-from weft.core.envelope import unpack_message, unpack_task
+from weft.core.envelope import unpack_all, unpack_message, unpack_task
 from weft.core.event import (
     AttemptIssued,
     CancelRequested,
@@ -88,7 +88,6 @@ SORTED_SETS = ["leases", "timers", "free", "active"]
 # With these a few nodes are already too many for one call, and an output for its record.
 NARROW = {
     "weft.store.redis.store.MOST_FIELDS": 6,
-    "weft.store.redis.store.MOST_ITEMS": 2,
     "weft.store.redis.calls.MOST_ITEMS": 2,
     "weft.store.redis.calls.MOST_FIELDS": 6,
     "weft.store.redis.calls.MOST_TASKS": 2,
@@ -245,11 +244,16 @@ class StoreMachine(RuleBasedStateMachine):
         await self.both("close", execution_id, generation=generation, epoch=epoch)
 
     async def install(
-        self, snapshot: Snapshot, *, fresh: bool, tokens: tuple[str, str] | None = None
+        self,
+        snapshot: Snapshot,
+        *,
+        fresh: bool,
+        tokens: tuple[str, str] | None = None,
+        ahead: Sequence[tuple[Task, int]] = (),
     ) -> None:
         ours, theirs = tokens or await self.new_tokens()
-        expected = await self.model.install(snapshot, token=theirs, fresh=fresh)
-        (answered,) = await self.store.install([snapshot], token=ours, fresh=fresh)
+        expected = await self.model.install(snapshot, token=theirs, fresh=fresh, ahead=ahead)
+        (answered,) = await self.store.install([snapshot], token=ours, fresh=fresh, ahead=ahead)
         assert answered is expected
         self.keep(snapshot, expected)
 
@@ -380,7 +384,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = self.new_store()
         await self.add(compile_plan(document), partition, payloads[0])
 
-    async def add(self, plan: Plan, partition: int, given: bytes) -> None:
+    async def add(self, plan: Plan, partition: int, given: bytes, *, is_ahead: bool = False) -> None:
         self.plans[plan.digest] = plan
         submission = Submission(
             id=f"x{next(self._numbers)}",
@@ -392,14 +396,17 @@ class StoreMachine(RuleBasedStateMachine):
         (row,) = await self.journal.submit([submission])
         self.executions = [*self.executions, row.id][-MOST_EXECUTIONS:]
         self.model.put(row)
-        await self.install(Snapshot(row, plan, ()), fresh=True)
+        names = plan.nodes if is_ahead else ()
+        ahead = [(self.task(row, NodeRow(node_id=name)), row.epoch) for name in names]
+        await self.install(Snapshot(row, plan, ()), fresh=True, ahead=ahead)
+        await self.drain()
         await self.record(ExecutionStarted(execution_id=row.id, generation=1))
 
     @precondition(lambda self: len(self.executions) < MOST_EXECUTIONS)
-    @rule(document=documents(), partition=INDEXES, given=PAYLOADS)
+    @rule(document=documents(), partition=INDEXES, given=PAYLOADS, is_ahead=MOSTLY)
     @told
-    async def submit(self, document: Json, partition: int, given: bytes) -> None:
-        await self.add(compile_plan(document), partition, given)
+    async def submit(self, document: Json, partition: int, given: bytes, is_ahead: bool) -> None:
+        await self.add(compile_plan(document), partition, given, is_ahead=is_ahead)
 
     @rule(x=INDEXES, n=INDEXES, is_told=MOSTLY, twice=RARELY)
     @told
@@ -702,9 +709,10 @@ class StoreMachine(RuleBasedStateMachine):
                     tasks.append(unpack_task(fields[1]))
                 await self.redis.call("XTRIM", lane, "MAXLEN", 0)
             for _, fields in await self.redis.call("XRANGE", keys.results, "-", "+"):
-                message = unpack_message(fields[1])
-                assert isinstance(message, Result)
-                results.append(message)
+                for wire in unpack_all(fields[1]):
+                    message = unpack_message(wire)
+                    assert isinstance(message, Result)
+                    results.append(message)
             await self.redis.call("XTRIM", keys.results, "MAXLEN", 0)
         assert sorted(tasks, key=repr) == sorted(self.model.sent, key=repr)
         assert sorted(results, key=repr) == sorted(self.model.published, key=repr)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from weft.core.envelope import unpack_all, unpack_message
 from weft.core.snapshot import Settlement
 from weft.errors import StoreKeyError
 from weft.store.contract import Answer, StartRequest
@@ -143,7 +144,8 @@ async def test_report(
     results = [await walk.result("a") for walk in several]
     await poison()
     await store.report(results, [nonce("a", 1)] * COUNT)
-    assert await redis.call("XLEN", redis.partitions[0].results) >= COUNT
+    ((_, (_, wire)),) = await redis.call("XRANGE", redis.partitions[0].results, "-", "+")
+    assert [unpack_message(one) for one in unpack_all(wire)] == results
     for walk in others(several):
         sight = await store.look(walk.execution_id)
         assert sight is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.store.refusing import REFUSALS
 
-from weft.core.envelope import VERSION, pack
+from weft.core.envelope import VERSION, pack, pack_all
 from weft.core.task import PRIORITIES, Wake
 from weft.errors import StoreError
 from weft.redis.connection import Redis, ReplyError
@@ -484,6 +484,76 @@ async def test_garbage_in_somebodys_hand_is_put_aside_by_who_claims_it(
     assert [one.message for one in messages] == [a_result(0)]
     assert await pending(redis, RESULTS, "orchestrators") == 1
     assert await redis.call("XLEN", "weft:{p0}:quarantine") == len(GARBAGE)
+
+
+# -- several results in one entry ------------------------------------------------------------------
+
+
+async def report(redis: Redis, *messages: bytes) -> None:
+    """Append one entry with several messages, as a worker's report does."""
+    await redis.call("XADD", RESULTS, "*", "m", pack_all(messages))
+
+
+async def test_an_entry_is_acknowledged_with_the_last_of_its_results(
+    transport: RedisStreams, redis: Redis
+) -> None:
+    await report(redis, *[pack(a_result(number)) for number in range(3)])
+    await report(redis, pack(a_result(3)))
+    taken = await read(transport)
+    assert [one.message for one in taken] == [a_result(number) for number in range(4)]
+    assert len({one.id for one in taken}) == 4
+    await transport.ack("o", [taken[0].id, taken[2].id])
+    assert await pending(redis, RESULTS, "orchestrators") == 2
+    await transport.ack("o", [taken[0].id, taken[3].id])
+    assert await pending(redis, RESULTS, "orchestrators") == 1
+    await transport.ack("o", [taken[1].id])
+    assert await pending(redis, RESULTS, "orchestrators") == await redis.call("XLEN", RESULTS) == 0
+
+
+async def test_one_bad_result_of_an_entry_is_put_aside_alone(transport: RedisStreams, redis: Redis) -> None:
+    await report(redis, pack(a_result(0)), b"garbage", pack(a_task(1)), pack(a_result(2)))
+    taken = await read(transport)
+    assert [one.message for one in taken] == [a_result(0), a_result(2)]
+    put_aside = await redis.call("XRANGE", "weft:{p0}:quarantine", "-", "+")
+    assert [fields[-1] for _, fields in put_aside] == [b"garbage", pack(a_task(1))]
+    assert await pending(redis, RESULTS, "orchestrators") == 1
+    await transport.ack("o", [one.id for one in taken])
+    assert await pending(redis, RESULTS, "orchestrators") == await redis.call("XLEN", RESULTS) == 0
+
+
+async def test_an_entry_of_nothing_but_garbage_is_gone(transport: RedisStreams, redis: Redis) -> None:
+    await report(redis, b"garbage", b"more")
+    await redis.call("XADD", RESULTS, "*", "m", pack_all([b"", b""])[:-2])
+    assert await read(transport) == []
+    assert await pending(redis, RESULTS, "orchestrators") == await redis.call("XLEN", RESULTS) == 0
+    assert await redis.call("XLEN", "weft:{p0}:quarantine") == 3
+
+
+async def test_an_entry_that_came_twice_is_acknowledged_for_each_of_its_results(
+    transport: RedisStreams, redis: Redis
+) -> None:
+    """Claimed by who has it already: two acknowledgements of one result are none of the other."""
+    await report(redis, pack(a_result(0)), pack(a_result(1)))
+    first, second = await read(transport)
+    await transport.ack("o", [first.id])
+    again, _ = await transport.claim("o", idle_seconds=0, limit=10)
+    assert [one.message for one in again] == [a_result(0), a_result(1)]
+    await transport.ack("o", [first.id, again[0].id])
+    assert await pending(redis, RESULTS, "orchestrators") == 1
+    await transport.ack("o", [second.id, again[1].id])
+    assert await pending(redis, RESULTS, "orchestrators") == 0
+
+
+async def test_a_reader_of_full_entries_asks_for_fewer_of_them(transport: RedisStreams, redis: Redis) -> None:
+    wires = [pack(a_result(number)) for number in range(50)]
+    for _ in range(20):
+        await report(redis, *wires)
+    # It cannot know before it has read some that they are full.
+    assert len(await read(transport, limit=1)) == 50
+    taken = await read(transport, limit=100)
+    assert len(taken) == 100
+    await transport.ack("o", [one.id for one in taken])
+    assert len(await read(transport, limit=10)) == 50
 
 
 async def test_what_is_put_aside_does_not_grow_without_end(transport: RedisStreams, redis: Redis) -> None:

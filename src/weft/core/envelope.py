@@ -14,10 +14,10 @@ import msgspec
 from weft.core.task import Result, Task, Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 VERSION = 1
-_TASK, _RESULT, _WAKE = 0, 1, 2
+_TASK, _RESULT, _WAKE, _SEVERAL = 0, 1, 2, 3
 _KINDS: dict[type, int] = {Task: _TASK, Result: _RESULT, Wake: _WAKE}
 
 
@@ -34,11 +34,18 @@ _read_envelope = msgspec.msgpack.Decoder(_Envelope).decode
 _READERS: dict[int, Callable[[msgspec.Raw], Any]] = {
     kind: msgspec.msgpack.Decoder(type_).decode for type_, kind in _KINDS.items()
 }
+_START_OF_SEVERAL = _encode((VERSION, _SEVERAL, 0))[:-1]
+_READERS[_SEVERAL] = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 def pack(message: Task | Result | Wake) -> bytes:
     """Make the bytes of a message."""
     return _encode((VERSION, _KINDS[type(message)], message))
+
+
+def pack_all(messages: Sequence[bytes]) -> bytes:
+    """Make one message of the bytes of several."""
+    return messages[0] if len(messages) == 1 else _encode((VERSION, _SEVERAL, messages))
 
 
 def unpack_task(wire: bytes) -> Task:
@@ -67,6 +74,12 @@ def unpack_message(wire: bytes) -> Result | Wake:
     """Read a result or a wake; raises ValueError where it is neither."""
     message: Result | Wake = _unpack(wire, (_RESULT, _WAKE))
     return message
+
+
+def unpack_all(wire: bytes) -> list[bytes]:
+    """Return the bytes of the messages in one, each to be read by itself; raises ValueError."""
+    several: list[bytes] = _unpack(wire, (_SEVERAL,)) if wire.startswith(_START_OF_SEVERAL) else [wire]
+    return several
 
 
 def _unpack(wire: bytes, kinds: tuple[int, ...]) -> Any:

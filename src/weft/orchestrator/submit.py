@@ -19,7 +19,7 @@ from weft.core.task import Wake
 from weft.core.validation import check_input
 from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem, StoreError
 from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, Submission
-from weft.orchestrator.dispatch import plain_task, queue
+from weft.orchestrator.dispatch import plain_task, send
 from weft.orchestrator.payloads import Payloads
 from weft.store.contract import Answer
 
@@ -179,19 +179,18 @@ async def _install(
         Snapshot(row, plan, ()) for row, plan in zip(rows, plans, strict=True) if row.started_at is not None
     ]
     try:
-        await ports.store.install(snapshots, token=token, fresh=True)
-        await _send_first(snapshots, ports)
+        await _install_and_send(snapshots, token, ports)
     except StoreError as error:
         log.warning("store.unavailable", extra={"error": str(error)})
         return None
     return token
 
 
-async def _send_first(started: Sequence[Snapshot], ports: Ports) -> None:
-    """Send the tasks of the roots; wake an orchestrator for each execution of which more is to be done now.
+async def _install_and_send(started: Sequence[Snapshot], token: str, ports: Ports) -> None:
+    """Install executions with the tasks of their roots; wake an orchestrator for each that needs more now.
 
-    That is a root that takes more than a task, a root without a concurrency slot, and a deadline: an
-    orchestrator's sweep may have planned to look later than that.
+    That is one with a root that takes more than a task, with a root without a concurrency slot, or with a
+    deadline (an orchestrator's sweep may have planned to look later), and one that the store refused.
     """
     payloads = Payloads()
     tasks: list[tuple[Task, int]] = []
@@ -199,18 +198,24 @@ async def _send_first(started: Sequence[Snapshot], ports: Ports) -> None:
     for snapshot in started:
         row, plan = snapshot.execution, snapshot.plan
         roots = plan.graph.roots
+        most = min(_SENT_AT_ONCE, plan.definition.max_concurrency or _SENT_AT_ONCE)
         ready = [
             task
-            for name in roots[:_SENT_AT_ONCE]
+            for name in roots[:most]
             if (task := plain_task(row, plan, name, {}, ports, payloads)) is not None
         ]
         tasks += [(task, row.epoch) for task in ready]
         if len(ready) < len(roots) or row.deadline_at is not None:
             woken[row.id] = Wake(row.id, row.generation, row.digest)
-    if tasks:
-        for (task, _), answer in zip(tasks, await queue(tasks, ports), strict=True):
-            if answer is not Answer.YES:
-                woken[task.execution_id] = Wake(task.execution_id, task.generation, task.digest)
+    answers = await ports.store.install(started, token=token, fresh=True, ahead=tasks)
+    installed = set()
+    for snapshot, answer in zip(started, answers, strict=True):
+        row = snapshot.execution
+        if answer is Answer.YES:
+            installed.add(row.id)
+        else:
+            woken[row.id] = Wake(row.id, row.generation, row.digest)
+    await send([task for task, _ in tasks if task.execution_id in installed], ports)
     if woken:
         await ports.transport.publish(list(woken.values()))
 

@@ -180,7 +180,14 @@ class StateStore(Protocol):
         It has a word for each partition, separated by spaces; an empty word: that partition is away.
         """
 
-    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
+    async def install(
+        self,
+        snapshots: Sequence[Snapshot],
+        *,
+        token: str,
+        fresh: bool,
+        ahead: Sequence[tuple[Task, int]] = (),
+    ) -> Sequence[Answer]:
         """Put executions into the store as the journal has them.
 
         Refused unless the token is current and the epoch is higher than any the store has seen of an
@@ -188,6 +195,9 @@ class StateStore(Protocol):
         are free at once; otherwise they are in limbo for a lease, because somebody may hold them.
         Refused too: a first epoch that comes ``FIRST_INSTALL_SECONDS`` after its row was written or later.
         All may be over by then, and its mark be gone. A rebuild has to bring it.
+
+        ``ahead``: tasks of these executions, each with its epoch. Those whose nodes are free then are queued
+        in the same go, as ``queue`` does; the others stay free, and ``due`` finds them.
         """
 
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:

@@ -203,8 +203,22 @@ class MemoryStore:
             self._token = self._new_id()
         return self._token
 
-    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
-        return [self._install(snapshot, token, fresh) for snapshot in snapshots]
+    async def install(
+        self,
+        snapshots: Sequence[Snapshot],
+        *,
+        token: str,
+        fresh: bool,
+        ahead: Sequence[tuple[Task, int]] = (),
+    ) -> Sequence[Answer]:
+        answers = [self._install(snapshot, token, fresh) for snapshot in snapshots]
+        installed = {
+            snapshot.execution.id
+            for snapshot, answer in zip(snapshots, answers, strict=True)
+            if answer is Answer.YES
+        }
+        await self.queue([one for one in ahead if one[0].execution_id in installed])
+        return answers
 
     def _install(self, snapshot: Snapshot, token: str, fresh: bool) -> Answer:
         row = snapshot.execution

@@ -88,6 +88,44 @@ class AheadContract:
         await walk.store.apply([Settlement(await walk.execution(), walk.plan, ())])
         assert [one.node_id for one in await free_nodes(walk)] == ["b"]
 
+    async def test_roots_are_queued_with_the_install(
+        self, new_walk: Callable[..., Walk], bench: StoreBench
+    ) -> None:
+        walk = new_walk("a", "b", "z", node("c", "a"))
+        snapshot = await walk.submit()
+        row, token = snapshot.execution, await walk.store.token()
+        tasks = [(task_of(walk, row, name), 1) for name in ("a", "b", "c")]
+        tasks[1] = (replace(tasks[1][0], attempt=2), 1)
+        assert list(await walk.store.install([snapshot], token=token, fresh=True, ahead=tasks)) == [
+            Answer.YES
+        ]
+        assert await phases(walk) == {"a": "queued", "b": "free", "z": "free"}
+        assert [one.node_id for one in await free_nodes(walk)] == ["b", "z"]
+        assert await start(walk, "a") is Answer.YES
+        # Refused, an install queues nothing either.
+        tasks = [(task_of(walk, row, "z"), 1)]
+        answers = await walk.store.install([snapshot], token=token, fresh=True, ahead=tasks)
+        assert list(answers) == [Answer.REFUSED]
+        assert (await phases(walk))["z"] == "free"
+        if bench.sent is not None:
+            assert [task.node_id for task in await bench.sent()] == ["a"]
+        walk.clock.advance(60)
+        assert list((await walk.store.due(idle_seconds=5)).woken) == [(row.id, 1)]
+
+    async def test_an_install_queues_as_many_as_have_a_place(self, new_walk: Callable[..., Walk]) -> None:
+        names = [f"a{number}" for number in range(8)]
+        walk = new_walk(*names)
+        snapshot = await walk.submit()
+        tasks = [(task_of(walk, snapshot.execution, name), 1) for name in names]
+        # The first is of another epoch: its node stays free.
+        tasks = [(tasks[0][0], 2), *tasks[1:]]
+        token = await walk.store.token()
+        (answer,) = await walk.store.install([snapshot], token=token, fresh=True, ahead=tasks)
+        assert answer is Answer.YES
+        # The window of these suites.
+        shown = await phases(walk)
+        assert [name for name in names if shown[name] == "queued"] == names[1:4]
+
     async def test_what_has_no_place_stays_free(self, new_walk: Callable[..., Walk]) -> None:
         children = [f"b{number}" for number in range(8)]
         walk = new_walk("a", *[node(name, "a") for name in children])

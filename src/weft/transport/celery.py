@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from weft.core.task import Task
     from weft.redis.connection import Redis
+    from weft.transport.contract import DeliveryId
 
 log = logging.getLogger("weft.transport")
 
@@ -127,7 +128,7 @@ class CeleryTransport(RedisStreams):
         await asyncio.sleep(wait_seconds)
         return []
 
-    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+    async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         # Celery acknowledges its own, which have no name here. The others were left on streams, when the
         # fleet did not use Celery yet, and have been sent anew.
         await super().ack_tasks(consumer, [identity for identity in ids if isinstance(identity, str)])

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Sequence
 
 Message: TypeAlias = Result | Wake
+# What a transport knows a delivery by; the second part says which of several messages that came as one.
+DeliveryId: TypeAlias = int | str | tuple[str, int]
 
 
 class TaskDelivery(msgspec.Struct, frozen=True, gc=False):
-    id: int | str
+    id: DeliveryId
     task: Task
 
 
 class MessageDelivery(msgspec.Struct, frozen=True, gc=False):
-    id: int | str
+    id: DeliveryId
     message: Message
 
 
@@ -58,7 +60,7 @@ class Transport(Protocol):
         ``handlers``: those that the consumer has (None: all). A task of any other waits for one who has it.
         """
 
-    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+    async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         """Acknowledge tasks: they need no further delivery.
 
         No error where the transport is away: those tasks are delivered again, and refused at their start.
@@ -68,9 +70,12 @@ class Transport(Protocol):
         """Append to the result stream."""
 
     async def read(self, consumer: str, *, limit: int, wait_seconds: float) -> Sequence[MessageDelivery]:
-        """Take up to ``limit`` messages that nobody has, waiting a while for the first."""
+        """Take up to ``limit`` messages that nobody has, waiting a while for the first.
 
-    async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
+        Messages that were sent as one come together, so a few more than ``limit`` may come.
+        """
+
+    async def ack(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         """Acknowledge messages. No error where the transport is away: those are delivered again."""
 
     async def claim(

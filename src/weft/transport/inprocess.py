@@ -13,6 +13,8 @@ from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDe
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Sequence
 
+    from weft.transport.contract import DeliveryId
+
 # Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
 _OLDEST_EVERY = 8
 
@@ -23,7 +25,7 @@ class _Pending(Generic[Item]):
     """What was delivered and is not acknowledged: id → (consumer, since, delivery)."""
 
     def __init__(self) -> None:
-        self.entries: dict[int | str, tuple[str, int, Item]] = {}
+        self.entries: dict[DeliveryId, tuple[str, int, Item]] = {}
 
     def claim(self, consumer: str, *, older_than: int, now: int, limit: int) -> list[Item]:
         stale = [
@@ -178,7 +180,7 @@ class InProcessTransport:
             if lane.waiting:
                 self._waiting[name] = None
 
-    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+    async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         for identity in ids:
             self._tasks_pending.entries.pop(identity, None)
 
@@ -207,7 +209,7 @@ class InProcessTransport:
             read.append(delivery)
         return read
 
-    async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
+    async def ack(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         entries = self._messages_pending.entries
         for identity in ids:
             entries.pop(identity, None)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from weft.core.envelope import unpack_message
+from weft.core.envelope import unpack_all, unpack_message
 from weft.redis.connection import ReplyError
 from weft.transport.contract import MessageDelivery, TaskDelivery
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from weft.redis.connection import Redis
+    from weft.transport.contract import DeliveryId
 
 WORKERS = "workers"
 ORCHESTRATORS = "orchestrators"
@@ -33,8 +34,11 @@ class Source(Protocol[Given]):
     @property
     def group(self) -> str: ...
 
-    def read(self, identity: str, fields: Mapping[bytes, bytes]) -> Given:
-        """Read an entry; raises ValueError or KeyError where it is not what belongs here."""
+    def messages(self, fields: Mapping[bytes, bytes]) -> Sequence[bytes]:
+        """Return the messages of an entry; raises ValueError or KeyError where it is none."""
+
+    def read(self, identity: DeliveryId, wire: bytes, fields: Mapping[bytes, bytes]) -> Given:
+        """Read a message of an entry; raises ValueError or KeyError where it does not belong here."""
 
 
 class Results:
@@ -46,18 +50,21 @@ class Results:
         self.partition = partition
         self.stream = stream
 
-    def read(self, identity: str, fields: Mapping[bytes, bytes]) -> MessageDelivery:
-        return MessageDelivery(identity, unpack_message(fields[b"m"]))
+    def messages(self, fields: Mapping[bytes, bytes]) -> Sequence[bytes]:
+        return unpack_all(fields[b"m"])
+
+    def read(self, identity: DeliveryId, wire: bytes, fields: Mapping[bytes, bytes]) -> MessageDelivery:
+        return MessageDelivery(identity, unpack_message(wire))
 
 
 def identity_of(source: Source[Any], entry: Entry) -> str:
-    """Name a delivery so that its acknowledgement finds the way."""
+    """Name an entry so that its acknowledgement finds the way."""
     return f"{source.partition}|{source.stream}|{entry[0].decode()}"
 
 
-def place_of(identity: int | str) -> tuple[int, str, str]:
-    """Say of which partition and stream a delivery was, and which entry."""
-    partition, _, rest = str(identity).partition("|")
+def place_of(identity: str) -> tuple[int, str, str]:
+    """Return the partition and the stream of an entry, and its id there."""
+    partition, _, rest = identity.partition("|")
     stream, _, entry = rest.rpartition("|")
     return int(partition), stream, entry
 

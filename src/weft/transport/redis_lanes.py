@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from weft.core.task import Task
     from weft.redis.keys import Keys
+    from weft.transport.contract import DeliveryId
 
 # Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
 OLDEST_EVERY = 8
@@ -36,8 +37,11 @@ class Lane:
     stream: str
     partition: int
 
-    def read(self, identity: str, fields: Mapping[bytes, bytes]) -> TaskDelivery:
-        task = unpack_task(fields[b"m"])
+    def messages(self, fields: Mapping[bytes, bytes]) -> Sequence[bytes]:
+        return (fields[b"m"],)
+
+    def read(self, identity: DeliveryId, wire: bytes, fields: Mapping[bytes, bytes]) -> TaskDelivery:
+        task = unpack_task(wire)
         if task.handler != self.handler or task.queue != self.queue or task.priority != self.priority:
             # A worker would be given what it cannot run.
             raise ValueError("a task of another lane")

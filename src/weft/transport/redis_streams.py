@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from weft.redis.connection import Command, Redis
     from weft.redis.keys import Keys
     from weft.redis.script import Script
+    from weft.transport.contract import DeliveryId
     from weft.transport.redis_entries import Entry, Source
 
 log = logging.getLogger("weft.transport")
@@ -92,8 +93,11 @@ class RedisStreams:
         self._sure: set[tuple[str, str, int]] = set()
         # Lanes whose key is no stream, as far as that was said.
         self._unreadable: set[Lane] = set()
-        # What was handed out here and is not acknowledged: it is among what is one's own, and did come.
-        self._held: dict[int | str, None] = {}
+        # Entries that were handed out here and are not acknowledged: they are among what is one's own, and
+        # did come. Of each the messages that are not acknowledged, as bits: with the last of them it is.
+        self._held: dict[str, int] = {}
+        # How many messages an entry of results had of late.
+        self._per_entry = 1.0
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -140,7 +144,7 @@ class RedisStreams:
         mine.is_drained = False
         return await self._take(look, wait, wait_seconds, looks_first=looks_first)
 
-    async def ack_tasks(self, consumer: str, ids: Sequence[int | str]) -> None:
+    async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         await self._acknowledge(WORKERS, consumer, ids)
 
     # -- results -----------------------------------------------------------------------------------
@@ -167,7 +171,7 @@ class RedisStreams:
         looks_first = len(self._results) > 1 or who not in self._sure
         return await self._take(look, wait, wait_seconds, looks_first=looks_first)
 
-    async def ack(self, consumer: str, ids: Sequence[int | str]) -> None:
+    async def ack(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         await self._acknowledge(ORCHESTRATORS, consumer, ids)
 
     # -- both --------------------------------------------------------------------------------------
@@ -196,7 +200,7 @@ class RedisStreams:
         for results in self._results:
             async for entries in own_entries(self._redis, results, consumer):
                 again += await self._deliver(results, entries[: limit - len(again)])
-                if len(again) == limit:
+                if len(again) >= limit:
                     return again
         return again
 
@@ -381,7 +385,8 @@ class RedisStreams:
         own = await self._own(consumer, [results], limit)
         if own:
             return len(own), own
-        reading = ("XREADGROUP", "GROUP", results.group, consumer, "COUNT", limit)
+        count = self._entries(limit)
+        reading = ("XREADGROUP", "GROUP", results.group, consumer, "COUNT", count)
         command: Command = (*reading, "STREAMS", results.stream, ">")
         with _Asking(self._sure, (results.group, consumer, results.partition)):
             (reply,) = await self._redis.run([command], partition=results.partition)
@@ -393,7 +398,11 @@ class RedisStreams:
         if reply is None:
             return 0, []
         ((_, entries),) = reply
-        return len(entries), await self._deliver(results, entries)
+        return limit if len(entries) == count else 0, await self._deliver(results, entries)
+
+    def _entries(self, limit: int) -> int:
+        """Return how many entries of results have about so many messages."""
+        return max(1, int(limit / self._per_entry))
 
     async def _wait(
         self,
@@ -413,6 +422,8 @@ class RedisStreams:
         group = sources[0].group
         # One that waits is given of a single stream; one that comes when they have some, of all of them.
         count = max(min(2, limit), limit // len(sources))
+        if group != WORKERS:
+            count = self._entries(count)
         # For Redis, no time at all is for ever.
         milliseconds = max(1, round(wait_seconds * 1000))
         reading: Command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", milliseconds)
@@ -438,6 +449,8 @@ class RedisStreams:
                     taken += await self._deliver(streams[stream], entries)
         if away and len(away) == len(by_partition):
             raise away[0]
+        if group != WORKERS:
+            return taken
         await self._give_back(taken[limit:])
         return taken[:limit]
 
@@ -453,7 +466,7 @@ class RedisStreams:
                 async for entries in own_entries(self._redis, source, consumer):
                     lost = [entry for entry in entries if identity_of(source, entry) not in self._held]
                     own += await self._deliver(source, lost[: limit - len(own)])
-                    if len(own) == limit:
+                    if len(own) >= limit:
                         self._sure.discard(who)
                         return own
         return own
@@ -461,56 +474,86 @@ class RedisStreams:
     # -- what was taken ----------------------------------------------------------------------------
 
     async def _deliver(self, source: Source[Delivery], entries: Sequence[Entry]) -> list[Delivery]:
-        """Read entries; what cannot be read is put aside, and the others go their way."""
+        """Read entries; a message that cannot be read is put aside, and the others go their way."""
         read: list[Delivery] = []
-        garbage: list[tuple[Entry, str]] = []
+        garbage: list[tuple[Entry, bytes, str]] = []
+        # Entries of which nothing is left to be acknowledged.
+        done: list[bytes] = []
         held = self._held
         for entry in entries:
             values = entry[1]
             if values is None:
                 # It was deleted while somebody had it.
-                garbage.append((entry, ""))
+                done.append(entry[0])
                 continue
             identity = identity_of(source, entry)
+            fields: dict[bytes, bytes] = {}
             try:
-                read.append(source.read(identity, dict(zip(values[::2], values[1::2], strict=True))))
+                fields = dict(zip(values[::2], values[1::2], strict=True))
+                wires = source.messages(fields)
             except (ValueError, KeyError) as error:
-                garbage.append((entry, f"{type(error).__name__}: {error}"[:500]))
+                garbage.append((entry, fields.get(b"m", b" ".join(values)), _why(error)))
+                done.append(entry[0])
+                continue
+            left = 0
+            for index, wire in enumerate(wires):
+                try:
+                    read.append(source.read(identity if len(wires) == 1 else (identity, index), wire, fields))
+                except (ValueError, KeyError) as error:
+                    garbage.append((entry, wire, _why(error)))
+                else:
+                    left |= 1 << index
+            if left:
+                held[identity] = left
             else:
-                held[identity] = None
+                done.append(entry[0])
         while len(held) > _HELD:
             del held[next(iter(held))]
-        if garbage:
-            await self._put_aside(source, garbage)
+        if entries and source.group != WORKERS:
+            self._per_entry = max(1.0, len(read) / len(entries))
+        if garbage or done:
+            await self._put_aside(source, garbage, done)
         return read
 
-    async def _put_aside(self, source: Source[Any], garbage: Sequence[tuple[Entry, str]]) -> None:
+    async def _put_aside(
+        self, source: Source[Any], garbage: Sequence[tuple[Entry, bytes, str]], done: Sequence[bytes]
+    ) -> None:
+        """Keep messages that cannot be read for people to look at; acknowledge the entries in ``done``."""
         commands: list[Command] = []
-        ids = [entry[0] for entry, _ in garbage]
-        for (identity, values), why in garbage:
-            if values is None:
-                continue
-            fields = dict(zip(values[::2], values[1::2], strict=False))
-            raw = fields.get(b"m", b" ".join(values))[:_QUARANTINED_BYTES]
-            where: Command = ("stream", source.stream, "entry", identity, "why", why, "m", raw)
+        for (identity, _), raw, why in garbage:
+            where: Command = ("stream", source.stream, "entry", identity, "why", why)
             quarantine = self._redis.partitions[source.partition].quarantine
-            commands.append(("XADD", quarantine, "MAXLEN", "~", _QUARANTINED, "*", *where))
+            adding: Command = ("XADD", quarantine, "MAXLEN", "~", _QUARANTINED, "*", *where)
+            commands.append((*adding, "m", raw[:_QUARANTINED_BYTES]))
             about = {"stream": source.stream, "entry": identity.decode(), "why": why}
             log.warning("message.quarantined", extra=about)
-        commands.append(("XDEL", source.stream, *ids))
-        commands.append(("XACK", source.stream, source.group, *ids))
+        if done:
+            commands.append(("XDEL", source.stream, *done))
+            commands.append(("XACK", source.stream, source.group, *done))
         await self._redis.run(commands, partition=source.partition)
 
-    async def _acknowledge(self, group: str, consumer: str, ids: Sequence[int | str]) -> None:
+    async def _acknowledge(self, group: str, consumer: str, ids: Sequence[DeliveryId]) -> None:
+        done: list[str] = []
+        held = self._held
+        for identity in ids:
+            if isinstance(identity, tuple):
+                # One of several messages of an entry, which may have come again and be acknowledged by now.
+                name, index = identity
+                left = held.get(name, 0) & ~(1 << index)
+                if left:
+                    held[name] = left
+                elif held.pop(name, None):
+                    done.append(name)
+            else:
+                held.pop(str(identity), None)
+                done.append(str(identity))
         commands: dict[int, list[Command]] = {}
-        for (partition, stream), entries in _by_stream(ids).items():
+        for (partition, stream), entries in _by_stream(done).items():
             # Deleted first: where only that happens, a claim finds the id without an entry. The other way
             # round, an entry would be left that nobody is ever given.
             deleting: Command = ("XDEL", stream, *entries)
             commands.setdefault(partition, []).append(deleting)
             commands[partition].append(("XACK", stream, group, *entries))
-        for identity in ids:
-            self._held.pop(identity, None)
         # What Redis does not take comes again, and is known by then: nobody has to wait for this.
         for partition, some in commands.items():
             who = (group, consumer, partition)
@@ -528,12 +571,12 @@ class RedisStreams:
 
     async def _give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Let others have what was taken here and is not wanted."""
-        ids = [delivery.id for delivery in deliveries]
-        for (partition, stream), entries in _by_stream(ids).items():
+        names = dict.fromkeys(one.id[0] if isinstance(one.id, tuple) else str(one.id) for one in deliveries)
+        for (partition, stream), entries in _by_stream(list(names)).items():
             arguments: list[str] = [self._group_of(partition, stream), *entries]
             await self._redis.script(_GIVE_BACK, [stream], arguments, partition=partition)
-        for identity in ids:
-            self._held.pop(identity, None)
+        for name in names:
+            self._held.pop(name, None)
 
     async def _claim(
         self, sources: Sequence[Source[Delivery]], consumer: str, idle: int, limit: int
@@ -626,10 +669,14 @@ class _Asking:
             self._sure.discard(self._who)
 
 
-def _by_stream(ids: Sequence[int | str]) -> dict[tuple[int, str], list[str]]:
-    """Sort ids of deliveries by partition and stream."""
-    sorted_ids: dict[tuple[int, str], list[str]] = {}
-    for identity in ids:
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _by_stream(identities: Sequence[str]) -> dict[tuple[int, str], list[str]]:
+    """Sort entries by partition and stream."""
+    sorted_entries: dict[tuple[int, str], list[str]] = {}
+    for identity in identities:
         partition, stream, entry = place_of(identity)
-        sorted_ids.setdefault((partition, stream), []).append(entry)
-    return sorted_ids
+        sorted_entries.setdefault((partition, stream), []).append(entry)
+    return sorted_entries

@@ -10,13 +10,13 @@ from weft.store.redis.layout import (
     STATES,
     kept,
     node_field,
-    pack_execution,
     pack_outcome,
     partition_keys,
+    row_value,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
@@ -36,8 +36,9 @@ MOST_FIELDS = 900
 MOST_FIELDS_IN_ALL = 2000
 MOST_TASKS = 100
 
-_SETTLED, _LARGE, _CHILDREN, _UNSETTLED = (
-    str(CONSTANTS[name]) for name in ("UNIT_SETTLED", "UNIT_LARGE", "UNIT_CHILDREN", "UNIT_UNSETTLED")
+_UNSETTLED, _WITH_OUTPUT, _OPEN = (str(CONSTANTS[name]) for name in ("UNIT_UNSETTLED", "WITH_OUTPUT", "OPEN"))
+_GIVES_NOTHING, _GIVES_FREE, _GIVES_ALL = (
+    str(CONSTANTS[name]) for name in ("GIVES_NOTHING", "GIVES_FREE", "GIVES_ALL")
 )
 
 
@@ -49,8 +50,10 @@ class Lanes:
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, str, int], int] = {}
 
-    def place(self, task: Task) -> int:
-        return self._lanes.setdefault((task.queue, task.handler, task.priority), len(self._lanes) + 1)
+    def about(self, task: Task) -> str:
+        """Return what a script is told of a task besides its message."""
+        place = self._lanes.setdefault((task.queue, task.handler, task.priority), len(self._lanes) + 1)
+        return f"{place} {task.attempt} {node_field(task.node_id)}"
 
     def keys(self, keys: Keys) -> list[str]:
         return [keys.lanes, *[keys.lane(*lane) for lane in self._lanes]]
@@ -80,62 +83,52 @@ class ScriptCall:
     def all_arguments(self, now: int, own: Iterable[Argument] = ()) -> list[Argument]:
         return [now, len(self.execution_ids), *own, *self.arguments]
 
-
-class Move:
-    """One step of one node: its execution, generation (and epoch), and what the script is told of it."""
-
-    __slots__ = ("arguments", "execution_id", "life", "size", "task", "wire")
-
-    def __init__(
-        self,
-        execution_id: str,
-        life: tuple[int, ...],
-        *arguments: Argument,
-        task: Task | None = None,
-        wire: bytes = b"",
-    ) -> None:
-        self.execution_id = execution_id
-        self.life = life
-        self.arguments = arguments
-        # A task that goes with it, or a result: a message of so many bytes.
-        self.task = task
-        self.wire = wire
-        self.size = len(wire)
+    def add_tasks(self, tasks: Sequence[tuple[Task, bytes]]) -> None:
+        for task, wire in tasks:
+            self.arguments += (self.lanes.about(task), wire)
+            self.size += len(wire)
 
 
-def move_calls(moves: Sequence[Move], indexes: Sequence[int]) -> Iterator[ScriptCall]:
-    """Make the calls for some of the moves: those of one execution together, and no node twice."""
-    start = size = 0
-    nodes: set[tuple[str, Argument]] = set()
-    for at, index in enumerate(indexes):
-        move = moves[index]
-        node = (move.execution_id, move.arguments[0])
-        if at > start and (at - start >= MOST_ITEMS or size + move.size > MOST_BYTES or node in nodes):
-            yield _move_call(moves, indexes[start:at])
-            start, size = at, 0
-            nodes.clear()
-        nodes.add(node)
-        size += move.size
-    if start < len(indexes):
-        yield _move_call(moves, indexes[start:])
+# One step of one node: its execution, its generation, its field; and what else the script is told of it.
+Move: TypeAlias = "tuple[str, int, str, str] | tuple[str, int, str, str, str]"
 
 
-def _move_call(moves: Sequence[Move], indexes: Sequence[int]) -> ScriptCall:
-    call = ScriptCall()
-    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+def move_calls(moves: Sequence[Move], indexes: Sequence[int], sizes: Sequence[int]) -> list[ScriptCall]:
+    """Make the calls for some of the moves: those of one execution together, and no node twice.
+
+    ``sizes``: the bytes that go with each move; nothing goes where it is empty.
+    """
+    calls: list[ScriptCall] = []
+    groups: dict[tuple[str, int], list[int]] = {}
+    nodes: set[tuple[str, str]] = set()
+    count = size = 0
     for index in indexes:
         move = moves[index]
-        groups.setdefault((move.execution_id, move.life), []).append(index)
+        more = sizes[index] if sizes else 0
+        node = move[0], move[2]
+        if count and (count == MOST_ITEMS or size + more > MOST_BYTES or node in nodes):
+            calls.append(_move_call(moves, groups))
+            count = size = 0
+            groups.clear()
+            nodes.clear()
+        nodes.add(node)
+        groups.setdefault(move[:2], []).append(index)
+        count += 1
+        size += more
+    if count:
+        calls.append(_move_call(moves, groups))
+    return calls
+
+
+def _move_call(moves: Sequence[Move], groups: Mapping[tuple[str, int], list[int]]) -> ScriptCall:
+    call = ScriptCall()
     arguments = call.arguments
-    for (execution_id, life), own in groups.items():
+    for (execution_id, generation), own in groups.items():
         call.execution_ids.append(execution_id)
         call.items += own
-        arguments += (execution_id, *life, len(own))
+        arguments += (generation, len(own))
         for index in own:
-            move = moves[index]
-            arguments += move.arguments
-            if move.task is not None:
-                arguments += (call.lanes.place(move.task), move.wire)
+            arguments += moves[index][2:]
     return call
 
 
@@ -150,7 +143,7 @@ class _Unit:
         self.size = size
 
 
-class _Item:
+class Merge:
     """Settlements of one execution that are of the same generation and epoch, as one."""
 
     __slots__ = ("indexes", "plan", "row", "rows")
@@ -178,21 +171,18 @@ class _Item:
 
 
 class ApplyCall(ScriptCall):
-    """One call: rows of executions, each execution once."""
+    """One call of ``apply``: each execution once, with rows, with tasks, or with neither."""
 
-    __slots__ = ("fields", "gives", "merged", "tasks")
+    __slots__ = ("fields", "merged", "tasks")
 
     def __init__(self) -> None:
         super().__init__()
         self.fields = self.tasks = 0
-        # Of each execution: what is merged, whether free nodes are given, and the tasks that go behind.
-        self.merged: list[_Item] = []
-        self.gives: list[tuple[bool, Sequence[Task]]] = []
+        # Of each execution: what is merged, if anything, and the tasks that go behind.
+        self.merged: list[tuple[Merge | None, Sequence[tuple[Task, bytes]]]] = []
 
     def has_room_for(self, execution_id: str, fields: int, size: int, tasks: int) -> bool:
-        if not self.execution_ids:
-            return True
-        return (
+        return not self.execution_ids or (
             len(self.execution_ids) < MOST_ITEMS
             and self.fields + fields <= MOST_FIELDS_IN_ALL
             and self.size + size <= MOST_BYTES
@@ -202,37 +192,70 @@ class ApplyCall(ScriptCall):
 
     def add(
         self,
-        item: _Item,
-        packed: bytes,
-        units: Sequence[_Unit],
-        tasks: Sequence[Task],
+        execution_id: str,
+        life: str,
         *,
-        gives: bool,
-        sent: bool,
+        row: bytes = b"",
+        units: Sequence[_Unit] = (),
+        tasks: Sequence[tuple[Task, bytes]] = (),
+        window: int = 0,
+        gives: str = _GIVES_NOTHING,
     ) -> None:
-        row = item.row
-        self.execution_ids.append(row.id)
-        self.merged.append(item)
-        arguments = self.arguments
-        own: list[Argument] = []
-        queued: list[Task] = []
-        # Where there is room; a task that is left out is in nobody's way: its node comes as free.
-        for task in tasks:
-            wire = pack(task) if sent else b""
-            if len(queued) == MOST_TASKS or (queued and self.size + len(wire) > MOST_BYTES):
-                break
-            own += (node_field(task.node_id), task.attempt, self.lanes.place(task), wire)
-            queued.append(task)
-            self.size += len(wire)
-        self.tasks += len(queued)
-        self.gives.append((gives, queued))
-        arguments += (row.id, row.generation, row.epoch, STATES[row.state], row.seq, row.deadline_at or 0)
-        arguments += (row.unsettled, packed, int(gives), len(units), len(queued))
+        """Add an execution; ``life``: its generation, epoch and state; ``window`` 0: as it was installed."""
+        self.execution_ids.append(execution_id)
+        self.arguments += (f"{life} {len(units)} {len(tasks)} {window} {gives}", row)
         for unit in units:
-            arguments += unit.arguments
+            self.arguments += unit.arguments
             self.fields += unit.fields
             self.size += unit.size
-        arguments += own
+        self.tasks += len(tasks)
+        self.add_tasks(tasks)
+
+
+def free_calls(execution_ids: Sequence[str]) -> list[ApplyCall]:
+    """Make the calls that list the free nodes of executions, with their rows, plans and inputs."""
+    calls = []
+    for start in range(0, len(execution_ids), MOST_ITEMS):
+        calls.append(ApplyCall())
+        for execution_id in execution_ids[start : start + MOST_ITEMS]:
+            calls[-1].add(execution_id, f"::{_OPEN}", gives=_GIVES_ALL)
+    return calls
+
+
+def close_call(execution_id: str, generation: int, epoch: int) -> ApplyCall:
+    """Make the call that lets an execution go."""
+    call = ApplyCall()
+    call.add(execution_id, f"{generation}:{epoch}:{CONSTANTS['TERMINAL']}")
+    return call
+
+
+def queue_calls(tasks: Sequence[tuple[Task, int]], indexes: Sequence[int], *, sent: bool) -> list[ApplyCall]:
+    """Make the calls that queue some of the tasks, each with its epoch; ``sent``: whether they are sent."""
+    calls: list[ApplyCall] = []
+    groups: dict[tuple[str, int, int], list[int]] = {}
+    wires: dict[int, bytes] = {}
+    count = size = 0
+
+    def close() -> None:
+        calls.append(ApplyCall())
+        for (execution_id, generation, epoch), own in groups.items():
+            calls[-1].items += own
+            given = [(tasks[index][0], wires[index]) for index in own]
+            calls[-1].add(execution_id, f"{generation}:{epoch}:{_OPEN}", tasks=given)
+            calls[-1].merged.append((None, given))
+        groups.clear()
+
+    for index in indexes:
+        task, epoch = tasks[index]
+        wires[index] = wire = pack(task) if sent else b""
+        if count == MOST_ITEMS or (count and size + len(wire) > MOST_BYTES):
+            close()
+            count = size = 0
+        groups.setdefault((task.execution_id, task.generation, epoch), []).append(index)
+        count += 1
+        size += len(wire)
+    close()
+    return calls
 
 
 def apply_calls(
@@ -247,38 +270,59 @@ def apply_calls(
     ``ahead``: by execution, the tasks that go behind its rows, and the epoch of each; ``sent``: whether the
     store sends them.
     """
-    by_execution: dict[str, list[_Item]] = {}
+    by_execution: dict[str, list[Merge]] = {}
     for index, settlement in settlements:
-        items = by_execution.setdefault(settlement.execution.id, [])
-        if items and items[-1].takes(settlement):
-            items[-1].add(index, settlement)
+        merges = by_execution.setdefault(settlement.execution.id, [])
+        if merges and merges[-1].takes(settlement):
+            merges[-1].add(index, settlement)
         else:
-            items.append(_Item(index, settlement))
+            merges.append(Merge(index, settlement))
     calls = [ApplyCall()]
-    for execution_id, items in by_execution.items():
-        behind = ahead.get(execution_id, ())
-        for item in items:
-            row = item.row
+    for execution_id, merges in by_execution.items():
+        for merge in merges:
+            row = merge.row
+            life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
             if row.is_terminal:
                 # Of one that has ended there is nothing more to say than whose leases are over with it.
-                over = [_Unit(1, (node_field(one.node_id),), 0) for one in item.rows[:MOST_TASKS]]
-                _room_for(calls, row, over, 0).add(item, b"", over, (), gives=False, sent=sent)
+                over = [_Unit(1, (node_field(one.node_id),), 0) for one in merge.rows[:MOST_TASKS]]
+                call = _room_for(calls, row, over, 0)
+                call.add(execution_id, life, units=over)
+                call.merged.append((merge, ()))
                 continue
+            behind = ahead.get(execution_id, ()) if merge is merges[-1] else ()
             tasks = [
                 task for task, epoch in behind if (task.generation, epoch) == (row.generation, row.epoch)
             ]
-            if item is not items[-1]:
-                tasks = []
-            packed = pack_execution(row)
-            pieces = _pieces(item.rows, arguments_of(item.plan))
+            packed, arguments = row_value(row), arguments_of(merge.plan)
+            pieces = _pieces(merge.rows, arguments)
             for piece in pieces:
                 is_last = piece is pieces[-1]
                 # With its last rows all of them are there: nothing of it follows.
-                own = tasks if is_last else ()
-                call = _room_for(calls, row, piece, len(own))
-                call.add(item, packed, piece, own, gives=is_last, sent=sent)
+                call = _room_for(calls, row, piece, len(tasks) if is_last else 0)
+                given = _wires(tasks if is_last else (), call.size, sent=sent)
+                call.add(
+                    *(execution_id, life),
+                    row=packed,
+                    units=piece,
+                    tasks=given,
+                    window=arguments.window,
+                    gives=_GIVES_FREE if is_last else _GIVES_NOTHING,
+                )
+                call.merged.append((merge, given))
                 packed = b""
     return calls
+
+
+def _wires(tasks: Sequence[Task], size: int, *, sent: bool) -> list[tuple[Task, bytes]]:
+    """Pack tasks as far as there is room; one that is left out is in nobody's way: its node comes as free."""
+    given: list[tuple[Task, bytes]] = []
+    for task in tasks[:MOST_TASKS]:
+        wire = pack(task) if sent else b""
+        size += len(wire)
+        if given and size > MOST_BYTES:
+            break
+        given.append((task, wire))
+    return given
 
 
 def _room_for(calls: list[ApplyCall], row: ExecutionRow, units: Sequence[_Unit], tasks: int) -> ApplyCall:
@@ -307,14 +351,14 @@ def _pieces(rows: Sequence[NodeRow], arguments: PlanArguments) -> list[list[_Uni
 def _units(row: NodeRow, arguments: PlanArguments) -> list[_Unit]:
     field = node_field(row.node_id)
     if row.state is None:
-        told = (_UNSETTLED, field, row.attempt, kept(row), row.issued, row.retry_at or 0)
-        return [_Unit(1, told, 0)]
+        about = f"{row.attempt}:{kept(row)}:{row.issued}:{row.retry_at or 0}"
+        return [_Unit(1, (field, _UNSETTLED, about), 0)]
     first, *more = arguments.children(row.node_id, row.state)
     outcome, output = pack_outcome(row, keep_output=row.node_id in arguments.read_by_others)
     if output is None:
-        units = [_Unit(1 + first.fields, (_SETTLED, field, outcome, *first.arguments), len(outcome))]
+        units = [_Unit(1 + first.count, (field, outcome, first.text), len(outcome))]
     else:
-        size = len(outcome) + len(output)
-        units = [_Unit(1 + first.fields, (_LARGE, field, outcome, output, *first.arguments), size)]
-    units += [_Unit(1 + part.fields, (_CHILDREN, field, *part.arguments), 0) for part in more]
+        told = (field, outcome, _WITH_OUTPUT + first.text, output)
+        units = [_Unit(1 + first.count, told, len(outcome) + len(output))]
+    units += [_Unit(1 + part.count, (field, b"", part.text), 0) for part in more]
     return units

@@ -18,6 +18,7 @@ from weft.store.redis.layout import (
     is_outcome,
     node_field,
     piece_field,
+    read_counts,
     read_node,
     read_plan,
     read_progress,
@@ -41,11 +42,8 @@ _MOST_FORGOTTEN = 500
 _MOST_LISTED = 10_000
 _MOST_READ = 500
 
-_ROW, _PLAN, _IN_FLIGHT, _IN_HAND, _DELAYED, _HALTED = (
-    str(CONSTANTS[name]) for name in ("ROW", "PLAN", "IN_FLIGHT", "IN_HAND", "DELAYED", "HALTED")
-)
+_ROW, _PLAN, _COUNTS, _HALTED = (str(CONSTANTS[name]) for name in ("ROW", "PLAN", "COUNTS", "HALTED"))
 _IN_HAND_LETTERS = tuple(str(CONSTANTS[name]).encode() for name in ("RUNNING", "REPORTED"))
-_COUNTS = (_IN_FLIGHT, _IN_HAND, _DELAYED)
 _SENTINEL = str(CONSTANTS["SENTINEL"])
 _ANNOUNCE, _WORKERS, _RECOUNT = script("announce"), script("workers"), script("recount")
 
@@ -81,12 +79,12 @@ class Inspector:
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         counted: list[tuple[int, int] | None] = []
-        for values in await self._partitions.find(execution_ids, *_COUNTS):
+        for values in await self._partitions.find(execution_ids, _COUNTS):
             if values is None:
                 counted.append(None)
                 continue
             try:
-                in_flight, in_hand, delayed = [_count(value) for value in values[1:]]
+                in_flight, in_hand, delayed = read_counts(values[1])
             except PoisonError:  # the next move drops it
                 counted.append(None)
                 continue
@@ -174,12 +172,13 @@ class Inspector:
 
         Return its mark, plan, window and number of nodes in flight, too, and the bits of wide joins.
         """
-        (values,) = await self._partitions.find([execution_id], _PLAN, _IN_FLIGHT)
+        (values,) = await self._partitions.find([execution_id], _PLAN, _COUNTS)
         if values is None:
             return None
         keys = self._redis.partitions[self._partitions.where(execution_id)]
         try:
             window, digest = read_plan(values[1])
+            in_flight, _, _ = read_counts(values[2])
             plan = await self._plans(digest)
             if plan is None:
                 return None
@@ -200,7 +199,7 @@ class Inspector:
             return None
         except LookupError:
             return None
-        return values[0], plan, window, _count(values[2]), nodes, pieces
+        return values[0], plan, window, in_flight, nodes, pieces
 
     async def _values(
         self, keys: Keys, execution_id: str, mark: Mark, fields: Collection[str]

@@ -7,10 +7,12 @@ An execution is one hash of plain fields:
 
 ====================  ========================================================================================
 ``!``                 the mark: ``generation:incarnation:epoch:state``; of a closed execution it is all
-``x``                 the journal's row: ``seq deadline unsettled row``; the row itself is opaque to Lua
+``x``                 what changes of the journal's row: ``seq deadline unsettled rest``, the rest opaque
+``w``                 what does not change of it, opaque
 ``h``                 ``window digest``: how many tasks may be in flight, and the plan
 ``i``                 the input, where it is small
-``p`` ``r`` ``d``     how many nodes are in flight, in a worker's hand, and waiting for a timer or a token
+``c``                 one number: the nodes in flight, ``IN_HAND`` times those in a worker's hand, and
+                      ``DELAYED`` times those that wait for a timer or a token
 ``F`` ``F<n>``        the free nodes, in the order in which they became free: first and last piece, the pieces
 ``.<node>``           a node, see below; a node without a field waits for all its parents
 ``o.<node>``          the output of a settled node, where it is large
@@ -30,7 +32,7 @@ A node's field is one of:
   ``n`` lined   nothing
   ``t`` timer   when it is due
   ``q`` queued  when it was queued; where the store has sent its task: the id of its entry, a space, its lane
-  ``r`` running, ``p`` reported  queued at, started at, nonce with its length in front, worker;
+  ``r`` running, ``p`` reported  queued at, started at, worker, nonce and its length;
                 reported: and until when the result may be on its way
   ``l`` limbo   nothing
   ============  =====================================================
@@ -42,20 +44,18 @@ import re
 from functools import cache
 from importlib.resources import files
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.core.row import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
+from weft.redis.keys import Keys
 from weft.redis.script import Script, make_script
 from weft.store.contract import Answer
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from weft.redis.keys import Keys
-
+_KEYS = Keys()
 CONSTANTS: dict[str, str | int] = {
     # Answers; the last two are a yes to the end of what was not there, and a start that has to wait.
     "YES": 1,
@@ -73,19 +73,24 @@ CONSTANTS: dict[str, str | int] = {
     "UNSETTLED_KEY": 6,
     # Behind them, where a script has keys of its own: the result stream, or the lanes and their streams.
     "OWN_KEY": 7,
+    # Where the id begins in the key of an execution, counted from the end of the token's key.
+    "ID_FROM": len(_KEYS.execution("")) - len(_KEYS.token) + 1,
     # Fields of an execution's hash.
     "MARK": "!",
     "ROW": "x",
+    "FIXED": "w",
     "PLAN": "h",
     "INPUT": "i",
-    "IN_FLIGHT": "p",
-    "IN_HAND": "r",
-    "DELAYED": "d",
+    "COUNTS": "c",
     "FREE_LIST": "F",
     "NODE": ".",
     "OUTPUT": "o",
     "VIEW": "v",
     "PIECE": "b",
+    # The fields that are read of every execution, and the parts of its counts: an execution has fewer nodes.
+    "FIXED_FIELDS": 4,
+    "IN_HAND": 2**18,
+    "DELAYED": 2**36,
     # The member of every sorted set that is lost with the set.
     "SENTINEL": "!",
     # States of an execution.
@@ -108,11 +113,12 @@ CONSTANTS: dict[str, str | int] = {
     "RELEASED": "r",
     "VIEWED": "v",
     "NOTHING_KEPT": "0,0,0",
-    # Units of an apply: a settled row, one with a large output, more children of one, an unsettled row.
-    "UNIT_SETTLED": "s",
-    "UNIT_LARGE": "o",
-    "UNIT_CHILDREN": "c",
+    # In an apply: an unsettled row, an output that has a field of its own, what is to be said of free nodes.
     "UNIT_UNSETTLED": "u",
+    "WITH_OUTPUT": "+",
+    "GIVES_NOTHING": "0",
+    "GIVES_FREE": "1",
+    "GIVES_ALL": "2",
     # What a sweep looks at, and what it finds.
     "SEEN_TIMER": "t",
     "SEEN_LEASE": "l",
@@ -131,10 +137,6 @@ CONSTANTS: dict[str, str | int] = {
     "FIRST_ATTEMPT": "1",
     "EARLY": "1",
     "MAY_BE_IN_HAND": "1",
-    # For each task that goes with rows: whether it was queued.
-    "IS_QUEUED": "y",
-    "NOT_QUEUED": "n",
-    "TO_GIVE": "1",
     # The incarnation of the database, as ``hello.lua`` of the connection keeps it.
     "DATABASE_ID": "id",
     "DATABASE_LINE": "line",
@@ -153,12 +155,17 @@ CONSTANTS: dict[str, str | int] = {
     "KEPT_PATTERN": "^(%d+),(%d+),(%d+)(%a*)$",
     "BOUNDS_PATTERN": "^(%d+):(%d+)$",
     "NAMES_PATTERN": "[^,]+",
+    "HEAD_PATTERN": "^(%d*):(%d*):(%a) (%d+) (%d+) (%d+) (%d)$",
+    "INSTALL_PATTERN": "^(%d+):(%d+):(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$",
+    "READY_PATTERN": "^(%S+) (%d+) (%S*) (%d+) (%d)$",
+    "TASK_PATTERN": "^(%d+) (%d+) (.+)$",
+    "CHILD_PATTERN": "([^ +]+) (%d+) (%d+) ([^/]*)/",
+    "UNSETTLED_PATTERN": "^(%d+):([^:]*):(%d+):(%d+)$",
     "MORE_PATTERN": "^(%d);(%d*);(%d*);(.*)$",
     "FIRST_NUMBER": "^(%d+)",
     "LAST_NUMBER": ":(%d+)$",
-    "KEPT_AND_TIME": "^[^:]*:%d+",
-    "KEPT_AND_TIMES": "^[^:]*:%d+:%d+",
-    "HOLDER_PATTERN": "^[^:]*:%d+:%d+:()",
+    "BUT_LAST_NUMBER": "^(.*):%d+$",
+    "UPTO_QUEUED": "^%a%d+:[^:]*:%d+():",
     "RUN_ID_PATTERN": "run_id:(%x+)",
     "WHOLE": "%.0f",
     "BELOW": "(%.0f",
@@ -205,13 +212,16 @@ _unpack = msgspec.msgpack.Decoder().decode
 _NODE_FIELDS = NodeRow.__struct_fields__[1:]  # without its name
 _node_values = attrgetter(*_NODE_FIELDS)
 _STATE, _OUTPUT = _NODE_FIELDS.index("state"), _NODE_FIELDS.index("output")
-# What is not in an execution's row: its name, what has a field of its own, what only a rebuild asks for.
-_APART = ("id", "digest", "input", "halt")
-_EXECUTION_FIELDS = tuple([name for name in ExecutionRow.__struct_fields__ if name not in _APART])
-_execution_values = attrgetter(*_EXECUTION_FIELDS)
-_EXECUTION_STATE, _UPDATED_AT = _EXECUTION_FIELDS.index("state"), _EXECUTION_FIELDS.index("updated_at")
+# Of an execution's row: what changes while it is in the store, and what does not. Its name, what has a field
+# of its own, and what only a rebuild asks for are in neither; seq, deadline and unsettled stand in front.
+_CHANGING = ("state", "failed", "skipped", "cancelled", "started_at", "updated_at")
+_APART = ("id", "digest", "input", "halt", "seq", "deadline_at", "unsettled")
+_FIXED = tuple([name for name in ExecutionRow.__struct_fields__ if name not in _CHANGING + _APART])
+_changing_values, _fixed_values = attrgetter(*_CHANGING), attrgetter(*_FIXED)
+_UPDATED_AT = _CHANGING.index("updated_at")
 
-_SETTLED = str(CONSTANTS["SETTLED"]).encode()
+_IN_HAND, _DELAYED = int(CONSTANTS["IN_HAND"]), int(CONSTANTS["DELAYED"])
+_SETTLED, _RUNNING = (str(CONSTANTS[name]).encode() for name in ("SETTLED", "RUNNING"))
 _NODE, _OF_OUTPUT, _OF_VIEW, _OF_PIECE = (
     str(CONSTANTS[name]) for name in ("NODE", "OUTPUT", "VIEW", "PIECE")
 )
@@ -296,10 +306,15 @@ def piece_field(piece: int, node_id: str) -> str:
     return f"{_OF_PIECE}{piece}{_NODE}{node_id}"
 
 
-def holder(nonce: str) -> bytes:
-    """Return a nonce as the scripts compare it and as a node's field has it: with its length in front."""
-    name = nonce.encode()
-    return b"%d:%b" % (len(name), name)
+def holder(nonce: str, worker: str) -> str:
+    """Return the end of the field of a running node: the worker, the nonce, and its length behind it."""
+    return f":{worker}:{nonce}:{len(nonce) if nonce.isascii() else len(nonce.encode())}"
+
+
+def read_started(value: bytes) -> tuple[int, int | None]:
+    """Return when a node was queued and started, of its field before a start; None: it starts now."""
+    parts = value.split(b":", 4)
+    return int(parts[2]), int(parts[3]) if value[:1] == _RUNNING else None
 
 
 def kept(row: NodeRow, *, flags: str = "") -> str:
@@ -368,11 +383,12 @@ def read_node(value: bytes) -> LiveNode:
                 name, _, lane = sent.decode().partition(" ")
                 entry = (name, lane)
         elif phase in ("running", "reported"):
-            queued, started, length, holder_ = rest.split(b":", 3)
+            queued, started, held = rest.split(b":", 2)
             queued_at, started_at = int(queued), int(started)
             if phase == "reported":
-                holder_ = holder_.rpartition(b":")[0]
-            worker = holder_[int(length) :].decode()
+                held = held.rpartition(b":")[0]
+            held, _, length = held.rpartition(b":")
+            worker = held[: len(held) - int(length) - 1].decode()
     except ValueError:  # also of text that is no UTF-8
         raise PoisonError("the field of a node is unreadable") from None
     return LiveNode(
@@ -412,24 +428,40 @@ def read_outcome(node_id: str, value: bytes, output: bytes | None) -> NodeRow:
         raise PoisonError(f"the row of node {node_id} is unreadable") from error
 
 
-def pack_execution(row: ExecutionRow) -> bytes:
-    return _pack(_execution_values(row))
+def row_value(row: ExecutionRow) -> bytes:
+    """Make the field of what changes of an execution's row."""
+    return b"%d %d %d %b" % (row.seq, row.deadline_at or 0, row.unsettled, _pack(_changing_values(row)))
 
 
-def read_execution(execution_id: str, packed: bytes, *, digest: str, given: bytes) -> ExecutionRow:
-    """Read an execution's row; ``given`` is its input."""
+def fixed_value(row: ExecutionRow) -> bytes:
+    """Make the field of what does not change of an execution's row."""
+    return _pack(_fixed_values(row))
+
+
+def _changes(value: bytes) -> dict[str, Any]:
+    seq, deadline, unsettled, packed = value.split(b" ", 3)
+    fields = dict(zip(_CHANGING, _unpack(packed), strict=True))
+    fields["state"] = ExecutionState(fields["state"])
+    return {**fields, "seq": int(seq), "deadline_at": int(deadline) or None, "unsettled": int(unsettled)}
+
+
+def read_row(
+    execution_id: str, value: bytes, fixed: bytes | None, *, digest: str, given: bytes
+) -> ExecutionRow:
+    """Read an execution's row from its two fields; ``given`` is its input."""
     try:
-        values: list[Any] = _unpack(packed)
-        values[_EXECUTION_STATE] = ExecutionState(values[_EXECUTION_STATE])
-        fields = dict(zip(_EXECUTION_FIELDS, values, strict=False))
-        return ExecutionRow(id=execution_id, digest=digest, input=given, **fields)
+        fields = dict(zip(_FIXED, _unpack(fixed or b""), strict=False))
+        return ExecutionRow(id=execution_id, digest=digest, input=given, **fields, **_changes(value))
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
         raise PoisonError(f"the row of execution {execution_id} is unreadable") from error
 
 
-def read_row(execution_id: str, value: bytes, *, digest: str, given: bytes) -> ExecutionRow:
-    """Read the field of an execution's row, with the numbers in front."""
-    return read_execution(execution_id, value.split(b" ", 3)[-1], digest=digest, given=given)
+def with_changes(row: ExecutionRow, value: bytes) -> ExecutionRow:
+    """Return a row with what the store has of it where that is newer."""
+    try:
+        return replace(row, halt=None, **_changes(value))
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise PoisonError(f"the row of execution {row.id} is unreadable") from error
 
 
 def read_progress(value: bytes) -> tuple[int, int]:
@@ -441,9 +473,13 @@ def read_progress(value: bytes) -> tuple[int, int]:
         raise PoisonError("the row of an execution is unreadable") from error
 
 
-def row_value(row: ExecutionRow) -> bytes:
-    """Make the field of an execution's row."""
-    return b"%d %d %d %b" % (row.seq, row.deadline_at or 0, row.unsettled, pack_execution(row))
+def read_counts(value: bytes | None) -> tuple[int, int, int]:
+    """Return how many nodes are in flight, in a worker's hand, and delayed."""
+    if not (value or b"0").isdigit():
+        raise PoisonError("the counts of an execution are unreadable")
+    rest, in_flight = divmod(int(value or 0), _IN_HAND)
+    delayed, in_hand = divmod(rest, _DELAYED // _IN_HAND)
+    return in_flight, in_hand, delayed
 
 
 def read_plan(value: bytes | None) -> tuple[int, str]:
@@ -456,11 +492,3 @@ def read_plan(value: bytes | None) -> tuple[int, str]:
 
 def plan_value(window: int, digest: str) -> str:
     return f"{window} {digest}"
-
-
-def bits_of(positions: Sequence[int]) -> int:
-    """Return the bits of parents at these positions."""
-    bits = 0
-    for position in positions:
-        bits |= 1 << position
-    return bits

@@ -1,6 +1,6 @@
 """What the scripts are told of a plan: for each node its dependents, as arguments made once.
 
-Lua knows no plan. With a settled row it is given, of each dependent, the bit of this parent and all its bits;
+Lua knows no plan. With a settled row it is told, of each dependent, the bit of this parent and all its bits;
 and of the few that are no plain children whether their rule wakes them for this state, in which piece of the
 bits the parent is, and which further nodes they name.
 """
@@ -27,18 +27,20 @@ WAKES = {TriggerRule.ONE_SUCCESS: NodeState.COMPLETED, TriggerRule.ONE_FAILED: N
 
 
 class Children(msgspec.Struct, frozen=True, gc=False):
-    """Some dependents of a node, as arguments of ``apply``: their number, and what is said of each."""
+    """Some dependents of a node, as an argument of ``apply``: their number, and what is said of each."""
 
-    fields: int
-    arguments: tuple[str | int, ...]
+    count: int
+    text: str
 
 
-_NONE: Sequence[Children] = (Children(0, (0,)),)
+_NONE: Sequence[Children] = (Children(0, ""),)
 
 
 class PlanArguments:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, window: int) -> None:
         self.plan = plan
+        # How many tasks of an execution may be in flight.
+        self.window = min(window, plan.definition.max_concurrency or window)
         self._children: dict[tuple[str, NodeState | None], Sequence[Children]] = {}
         self._positions: dict[str, Mapping[str, int]] = {}
         self._others: dict[str, tuple[str, ...]] = {}
@@ -71,7 +73,7 @@ class PlanArguments:
         return found
 
     def _described(self, node_id: str, state: NodeState, dependents: Sequence[str]) -> Children:
-        arguments: list[str | int] = [len(dependents)]
+        told: list[str] = []
         plan = self.plan
         for dependent in dependents:
             total = len(plan.graph.parents[dependent])
@@ -85,8 +87,8 @@ class PlanArguments:
                 pieces = (piece, piece_count(total)) if total > PIECE_BITS else ("", "")
                 named = ",".join([node_field(name) for name in others])
                 more = f"{int(is_early)};{pieces[0]};{pieces[1]};{named}"
-            arguments += [node_field(dependent), 1 << place, full, more]
-        return Children(len(dependents), tuple(arguments))
+            told.append(f"{node_field(dependent)} {1 << place} {full} {more}/")
+        return Children(len(dependents), "".join(told))
 
     def _position(self, node_id: str, parent: str) -> int:
         found = self._positions.get(node_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft.core.view import FreeNode
@@ -11,17 +10,12 @@ from weft.store.redis.layout import is_outcome, node_field, output_field, read_n
 from weft.store.redis.plan_arguments import is_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.redis.connection import Reply
     from weft.store.redis.layout import LiveNode
-
-
-def node_values(values: Iterator[Reply]) -> list[Reply]:
-    """Take the free nodes out of a script's reply: name, field and view of each."""
-    return list(islice(values, 3 * next(values)))
 
 
 class FreeNodesReply:

@@ -14,6 +14,7 @@ from weft.store.redis.calls import MOST_BYTES, MOST_FIELDS, MOST_ITEMS, ScriptCa
 from weft.store.redis.layout import (
     CONSTANTS,
     STATES,
+    fixed_value,
     kept,
     node_field,
     output_field,
@@ -25,11 +26,12 @@ from weft.store.redis.layout import (
 from weft.store.redis.plan_arguments import WAKES, pieces_of, waiting_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.core.snapshot import Snapshot
+    from weft.core.task import Task
     from weft.store.redis.calls import Argument
     from weft.store.redis.plan_arguments import PlanArguments
 
@@ -40,13 +42,11 @@ class _Part(msgspec.Struct, frozen=True):
     """What one call writes of an execution: fields with their values, then ready nodes."""
 
     values: list[Argument]
-    ready: list[Argument]
+    ready: list[str]
     size: int
 
 
-def lay_out(
-    snapshot: Snapshot, arguments: PlanArguments
-) -> tuple[list[tuple[str, Argument]], list[Argument]]:
+def lay_out(snapshot: Snapshot, arguments: PlanArguments) -> tuple[list[tuple[str, Argument]], list[str]]:
     """Lay out an execution as the journal has it: its fields, and its ready nodes.
 
     Only what something has happened to is written down.
@@ -99,7 +99,7 @@ def lay_out(
             (node_field(name), number if is_plain else f"{number} {row.attempt}:{about}:{row.retry_at or 0}")
         )
         fields += pieces
-    nodes: list[Argument] = []
+    nodes: list[str] = []
     for name in ready:
         flags = ""
         others = arguments.others(name)
@@ -109,8 +109,9 @@ def lay_out(
             seen = ",".join([node_field(other) for other in others if other in outcomes])
             fields.append((view_field(name), f"{bits};{seen}"))
         row = _row_of(unsettled, name)
-        nodes += (node_field(name), row.attempt, kept(row, flags=flags), row.retry_at or 0)
-        nodes.append(int(snapshot.may_be_in_hand(name, row.attempt)))
+        in_hand = int(snapshot.may_be_in_hand(name, row.attempt))
+        about = kept(row, flags=flags)
+        nodes.append(f"{node_field(name)} {row.attempt} {about} {row.retry_at or 0} {in_hand}")
     return fields, nodes
 
 
@@ -122,7 +123,7 @@ def _row_of(unsettled: dict[str, NodeRow], name: str) -> NodeRow:
     return row if row.attempt > 1 else NodeRow(node_id=name, issued=row.issued)
 
 
-def _parts(fields: Sequence[tuple[str, Argument]], ready: Sequence[Argument]) -> Iterator[_Part]:
+def _parts(fields: Sequence[tuple[str, Argument]], ready: Sequence[str]) -> Iterator[_Part]:
     """Cut what is to be written into parts of so many fields and nodes, and about so many bytes."""
     most = MOST_FIELDS // 2
     values: list[Argument] = []
@@ -134,41 +135,48 @@ def _parts(fields: Sequence[tuple[str, Argument]], ready: Sequence[Argument]) ->
             values, size = [], 0
         values += (field, value)
         size += length
-    yield _Part(values, list(ready[: 5 * most]), size)
-    for start in range(5 * most, len(ready), 5 * most):
-        yield _Part([], list(ready[start : start + 5 * most]), 0)
+    yield _Part(values, list(ready[:most]), size)
+    for start in range(most, len(ready), most):
+        yield _Part([], list(ready[start : start + most]), 0)
 
 
 class InstallCall(ScriptCall):
     """One call: executions whole, or a part of one."""
 
-    def add(self, index: int, row: ExecutionRow, part: _Part) -> None:
+    def add(
+        self, index: int, row: ExecutionRow, part: _Part, window: int, tasks: Sequence[tuple[Task, bytes]]
+    ) -> None:
         self.items.append(index)
         self.execution_ids.append(row.id)
         self.size += part.size
-        self.arguments += (row.id, row.generation, row.epoch, STATES[row.state], row.deadline_at or 0)
-        self.arguments += (row.unsettled, row.updated_at, len(part.values), len(part.ready) // 5)
+        counts = (row.unsettled, len(part.values) // 2, len(part.ready), len(tasks), window)
+        life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
+        self.arguments += (f"{life} {' '.join(map(str, counts))} {row.deadline_at or 0}", row.updated_at)
         self.arguments += part.values
         self.arguments += part.ready
+        self.add_tasks(tasks)
 
 
 def install_calls(
     snapshots: Sequence[Snapshot],
     arguments_of: Callable[[Plan], PlanArguments],
     *,
-    window: int,
+    ahead: Mapping[str, Sequence[tuple[Task, bytes]]],
     inline_input_bytes: int,
 ) -> tuple[list[InstallCall], list[list[InstallCall]]]:
-    """Make the calls for snapshots: those that fit, together; and of each large one its calls, in order."""
+    """Make the calls for snapshots: those that fit, together; and of each large one its calls, in order.
+
+    ``ahead``: by execution, the tasks that are queued once it is there.
+    """
     calls: list[InstallCall] = []
     large: list[list[InstallCall]] = []
     for index, snapshot in enumerate(snapshots):
-        row, limit = snapshot.execution, snapshot.plan.definition.max_concurrency
-        fields, ready = lay_out(snapshot, arguments_of(snapshot.plan))
-        room = window if limit is None else min(window, limit)
+        row, arguments = snapshot.execution, arguments_of(snapshot.plan)
+        fields, ready = lay_out(snapshot, arguments)
         fields += [
             (str(CONSTANTS["ROW"]), row_value(row)),
-            (str(CONSTANTS["PLAN"]), plan_value(room, row.digest)),
+            (str(CONSTANTS["FIXED"]), fixed_value(row)),
+            (str(CONSTANTS["PLAN"]), plan_value(arguments.window, row.digest)),
         ]
         if len(row.input) <= inline_input_bytes:
             fields.append((str(CONSTANTS["INPUT"]), row.input))
@@ -187,5 +195,5 @@ def install_calls(
                 calls.append(InstallCall())
             own = [calls[-1]]
         for call, part in zip(own, parts, strict=True):
-            call.add(index, row, part)
+            call.add(index, row, part, arguments.window, ahead.get(row.id, ()) if part is parts[-1] else ())
     return calls, large

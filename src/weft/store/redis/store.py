@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from weft.core.envelope import pack
+from weft.core.envelope import pack, pack_all
 from weft.core.time import micros
 from weft.errors import StoreError, StoreKeyError
 from weft.redis.health import wrong_keys
@@ -32,12 +32,14 @@ from weft.store.contract import (
 )
 from weft.store.redis.calls import (
     MOST_FIELDS,
-    MOST_ITEMS,
     Argument,
     Move,
     ScriptCall,
     apply_calls,
+    close_call,
+    free_calls,
     move_calls,
+    queue_calls,
 )
 from weft.store.redis.inspect import Inspector
 from weft.store.redis.layout import (
@@ -51,15 +53,16 @@ from weft.store.redis.layout import (
     holder,
     node_field,
     partition_keys,
-    read_execution,
     read_mark,
     read_plan,
     read_row,
+    read_started,
     script,
+    with_changes,
 )
 from weft.store.redis.partitions import PartitionLocator, checked, run_scripts
 from weft.store.redis.plan_arguments import PlanArguments
-from weft.store.redis.replies import FreeNodesReply, missing_fields, node_values
+from weft.store.redis.replies import FreeNodesReply, missing_fields
 from weft.store.redis.snapshot import InstallCall, install_calls
 from weft.store.redis.sweep import Sweep
 
@@ -85,18 +88,12 @@ _LEASES_OF_A_MARK = 4
 # Plans whose arguments are kept, and bytes of large inputs.
 _MOST_PLANS = 256
 _MOST_INPUT_BYTES = 64 * 1024 * 1024
-_QUEUED = ord(str(CONSTANTS["IS_QUEUED"]))
+_ZERO = ord("0")
+_QUEUED = _ZERO + int(CONSTANTS["YES"])
 
 _TOKEN = script("token")
-_APPLY = script("apply", "guard", "execution", "queueing", "giving", "counting", "closing")
-_FREE, _INSTALL = (
-    script("free", "guard", "execution", "giving"),
-    script("install", "guard", "execution", "counting"),
-)
-_CLOSE, _QUEUE = (
-    script("close", "guard", "counting", "closing"),
-    script("queue", "guard", "execution", "queueing", "giving"),
-)
+_APPLY = script("apply", "guard", "execution", "queueing", "counting")
+_INSTALL = script("install", "guard", "execution", "queueing", "counting")
 _START, _REPORT = script("start", "guard", "attempts"), script("report", "guard", "attempts")
 _BEAT, _HAND_BACK = script("beat", "guard", "attempts"), script("hand_back", "guard", "attempts")
 _LINE, _RELEASE = (
@@ -178,9 +175,22 @@ class RedisStore(Inspector, Sweep):
         )
         return bytes(token).decode()
 
-    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
+    async def install(
+        self,
+        snapshots: Sequence[Snapshot],
+        *,
+        token: str,
+        fresh: bool,
+        ahead: Sequence[tuple[Task, int]] = (),
+    ) -> Sequence[Answer]:
         tokens = token.split(" ")
         answers = [Answer.REFUSED] * len(snapshots)
+        lives = {row.id: (row.generation, row.epoch) for row in [one.execution for one in snapshots]}
+        behind: dict[str, list[tuple[Task, bytes]]] = {}
+        for task, epoch in ahead:
+            if lives.get(task.execution_id) == (task.generation, epoch):
+                wire = pack(task) if self._joint else b""
+                behind.setdefault(task.execution_id, []).append((task, wire))
         by_partition: dict[int, list[int]] = {}
         for index, snapshot in enumerate(snapshots):
             by_partition.setdefault(self._partitions.of_row(snapshot.execution), []).append(index)
@@ -189,27 +199,29 @@ class RedisStore(Inspector, Sweep):
             own = tokens[partition] if partition < len(tokens) else ""
             given: list[Argument] = [own, 0 if fresh else self._lease, _FIRST_INSTALL, self._keep_seconds]
             some = [snapshots[index] for index in indexes]
-            for index, answer in zip(indexes, await self._install(partition, some, given), strict=True):
+            installed = await self._install(partition, some, behind, given)
+            for index, answer in zip(indexes, installed, strict=True):
                 answers[index] = answer
 
         await all_of([in_partition(partition, indexes) for partition, indexes in by_partition.items()])
         return answers
 
     async def _install(
-        self, partition: int, snapshots: Sequence[Snapshot], given: Sequence[Argument]
+        self,
+        partition: int,
+        snapshots: Sequence[Snapshot],
+        ahead: Mapping[str, Sequence[tuple[Task, bytes]]],
+        given: Sequence[Argument],
     ) -> list[Answer]:
         """Put executions into one partition; ``given``: what the script is told of all of them."""
         keys = self._redis.partitions[partition]
         answers = [Answer.REFUSED] * len(snapshots)
         calls, large = install_calls(
-            snapshots, self._arguments_of, window=self._window, inline_input_bytes=self._inline_input_bytes
+            snapshots, self._arguments_of, ahead=ahead, inline_input_bytes=self._inline_input_bytes
         )
 
         async def run(calls: Sequence[InstallCall], *, first: bool = True, last: bool = True) -> None:
-            own = [int(first), int(last), *given]
-            now = self._now()
-            scripts = [(_INSTALL, call.keys(keys), call.all_arguments(now, own)) for call in calls]
-            replies = await run_scripts(self._redis, keys, scripts)
+            replies = await self._run(_INSTALL, keys, calls, int(first), int(last), *given)
             for call, reply in zip(calls, replies, strict=True):
                 for index, number in zip(call.items, reply, strict=True):
                     answers[index] = ANSWERS[number]
@@ -225,6 +237,17 @@ class RedisStore(Inspector, Sweep):
                     break
         return answers
 
+    async def _run(
+        self, script: Script, keys: Keys, calls: Sequence[ScriptCall], *told: Argument
+    ) -> list[Reply]:
+        """Run a script that may queue tasks; ``told``: what it is told besides the lanes."""
+        now = self._now()
+        scripts = []
+        for call in calls:
+            own = [*call.lanes.arguments(self._queued, sent=self._joint), *told]
+            scripts.append((script, call.keys(keys, call.lanes.keys(keys)), call.all_arguments(now, own)))
+        return await run_scripts(self._redis, keys, scripts)
+
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         drawn = self._partitions.where(execution_id)
         number = await self._close(execution_id, generation, epoch, drawn)
@@ -239,16 +262,12 @@ class RedisStore(Inspector, Sweep):
 
     async def _close(self, execution_id: str, generation: int, epoch: int, partition: int) -> int:
         keys = self._redis.partitions[partition]
-        call = ScriptCall()
-        call.execution_ids.append(execution_id)
-        call.arguments += (*self._keep_marks, execution_id, generation, epoch)
-        arguments = call.all_arguments(self._now())
-        scripts = [(_CLOSE, call.keys(keys), arguments)]
-        (answer,) = await run_scripts(self._redis, keys, scripts)
+        calls = [close_call(execution_id, generation, epoch)]
+        ((answer,),) = await self._run(_APPLY, keys, calls, *self._keep_marks)
         while answer == UNKNOWN:
             # A mark belongs to one incarnation of the store: it is the first thing of a new one.
             await self._begin(keys)
-            (answer,) = await run_scripts(self._redis, keys, scripts)
+            ((answer,),) = await self._run(_APPLY, keys, calls, *self._keep_marks)
         return int(answer)
 
     # -- merging what the journal recorded ---------------------------------------------------------
@@ -278,18 +297,14 @@ class RedisStore(Inspector, Sweep):
     ) -> None:
         keys = self._redis.partitions[partition]
         calls = apply_calls(settlements, self._arguments_of, ahead=behind, sent=self._joint)
-        now = self._now()
-        scripts = []
-        for call in calls:
-            own = [*call.lanes.arguments(self._queued, sent=self._joint), *self._keep_marks]
-            scripts.append((_APPLY, call.keys(keys, call.lanes.keys(keys)), call.all_arguments(now, own)))
-        replies = await run_scripts(self._redis, keys, scripts)
+        replies = await self._run(_APPLY, keys, calls, *self._keep_marks)
         answers, free = self._read_applied(calls, replies)
         ended = {index: one.execution for index, one in settlements if one.execution.is_terminal}
         if any(answers[index] == UNKNOWN for index in ended):
             # A mark belongs to one incarnation of the store: it is the first thing of a new one.
             await self._begin(keys)
-            answers, free = self._read_applied(calls, await run_scripts(self._redis, keys, scripts))
+            replies = await self._run(_APPLY, keys, calls, *self._keep_marks)
+            answers, free = self._read_applied(calls, replies)
         for index, number in answers.items():
             applied[index] = Applied(ANSWERS[number])
             if number == WAS_GONE and len(self._redis.partitions) > 1:
@@ -311,23 +326,28 @@ class RedisStore(Inspector, Sweep):
         answers: dict[int, int] = {}
         free: dict[str, tuple[int, _Given]] = {}
         for call, reply in zip(calls, replies, strict=True):
-            values = iter(reply)
-            for item, (gives, tasks) in zip(call.merged, call.gives, strict=True):
-                answer = next(values)
-                for index in item.indexes:
+            for (merge, tasks), said in zip(call.merged, reply, strict=True):
+                assert merge is not None
+                answer: int = said if isinstance(said, int) else said[0]
+                for index in merge.indexes:
                     if answers.get(index, _YES) == _YES:
                         answers[index] = answer
-                if item.row.is_terminal and ANSWERS[answer] is Answer.YES:
-                    free.pop(item.row.id, None)  # what an earlier settlement of this call was given is over
-                if answer != _YES or not gives or item.row.is_terminal:
+                row = merge.row
+                if row.is_terminal and ANSWERS[answer] is Answer.YES:
+                    free.pop(row.id, None)  # what an earlier settlement of this call was given is over
+                if answer != _YES or row.is_terminal or (said is answer and not tasks):
                     continue
-                told, packed, nodes = next(values), next(values), node_values(values)
-                queued = [task.node_id for task, letter in zip(tasks, told, strict=True) if letter == _QUEUED]
-                rows = {row.node_id: row for row in item.rows if row.state is not None}
-                free[item.row.id] = (
-                    item.indexes[-1],
-                    _Given(item.row, item.plan, packed, rows, nodes, queued),
-                )
+                if said is answer:
+                    queued = [task.node_id for task, _ in tasks]
+                    free[row.id] = merge.indexes[-1], _Given(row, merge.plan, b"", {}, (), queued)
+                    continue
+                digits, packed, *nodes = said[1:]
+                queued = [
+                    task.node_id for (task, _), digit in zip(tasks, digits, strict=True) if digit == _QUEUED
+                ]
+                rows = {row.node_id: row for row in merge.rows if row.state is not None}
+                given = _Given(row, merge.plan, packed, rows, nodes, queued)
+                free[row.id] = merge.indexes[-1], given
         return answers, {index: given for index, given in free.values() if answers[index] == _YES}
 
     # -- free nodes --------------------------------------------------------------------------------
@@ -346,37 +366,28 @@ class RedisStore(Inspector, Sweep):
 
     async def _free_in(self, partition: int, execution_ids: Sequence[str], found: dict[str, Applied]) -> None:
         keys = self._redis.partitions[partition]
-        now = self._now()
-        calls = []
-        for start in range(0, len(execution_ids), MOST_ITEMS):
-            call = ScriptCall()
-            call.execution_ids += execution_ids[start : start + MOST_ITEMS]
-            call.arguments += call.execution_ids
-            calls.append(call)
-        scripts = [(_FREE, call.keys(keys), call.all_arguments(now)) for call in calls]
-        replies = await run_scripts(self._redis, keys, scripts)
+        calls = free_calls(execution_ids)
+        replies = await self._run(_APPLY, keys, calls, *self._keep_marks)
         given: dict[str, _Given] = {}
-        for call, reply in zip(calls, replies, strict=True):
-            values = iter(reply)
-            for execution_id in call.execution_ids:
-                answer = ANSWERS[next(values)]
-                found[execution_id] = Applied(answer)
-                if answer is not Answer.YES:
+        for execution_id, said in zip(
+            execution_ids, [one for reply in replies for one in reply], strict=True
+        ):
+            found[execution_id] = Applied(ANSWERS[said if isinstance(said, int) else said[0]])
+            if isinstance(said, int):
+                continue
+            packed, about, kept, fixed, *nodes = said[2:]
+            try:
+                _, digest = read_plan(about)
+                plan = await self._plans(digest)
+                if plan is None:
                     continue
-                packed, about, kept, nodes = next(values), next(values), next(values), node_values(values)
-                try:
-                    _, digest = read_plan(about)
-                    plan = await self._plans(digest)
-                    if plan is None:
-                        continue
-                    row = read_row(
-                        execution_id, packed, digest=digest, given=await self._input(execution_id, kept)
-                    )
-                except PoisonError:
-                    await self._partitions.drop(keys, execution_id)
-                    found[execution_id] = Applied(Answer.UNKNOWN)
-                    continue
-                given[execution_id] = _Given(row, plan, b"", {}, nodes, ())
+                own_input = await self._input(execution_id, kept)
+                row = read_row(execution_id, packed, fixed, digest=digest, given=own_input)
+            except PoisonError:
+                await self._partitions.drop(keys, execution_id)
+                found[execution_id] = Applied(Answer.UNKNOWN)
+                continue
+            given[execution_id] = _Given(row, plan, b"", {}, nodes, ())
         found.update(zip(given, await self._complete(list(given.values()), keys), strict=True))
 
     async def _complete(self, given: Sequence[_Given], keys: Keys) -> list[Applied]:
@@ -425,7 +436,7 @@ class RedisStore(Inspector, Sweep):
         """Return the row that the store has: the given one, or a later one."""
         row = given.row
         if given.packed:
-            row = read_execution(row.id, given.packed, digest=row.digest, given=row.input)
+            row = with_changes(row, given.packed)
         if not row.input:
             # A journal need not read the input with every row.
             row = replace(row, input=await self._input(row.id, None))
@@ -434,33 +445,37 @@ class RedisStore(Inspector, Sweep):
     # -- moves -------------------------------------------------------------------------------------
 
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
-        moves = [
-            Move(
-                *(task.execution_id, (task.generation, epoch), node_field(task.node_id), task.attempt),
-                task=task,
-                wire=pack(task) if self._joint else b"",
-            )
-            for task, epoch in tasks
-        ]
-        return self._answers(await self._move_all(_QUEUE, moves))
+        async def in_partition(keys: Keys, chosen: Sequence[int], replies: list[Reply]) -> None:
+            calls = queue_calls(tasks, chosen, sent=self._joint)
+            answers = await self._run(_APPLY, keys, calls, *self._keep_marks)
+            for call, reply in zip(calls, answers, strict=True):
+                indexes = iter(call.items)
+                for (_, own), said in zip(call.merged, reply, strict=True):
+                    given = (
+                        [said] * len(own) if isinstance(said, int) else [digit - _ZERO for digit in said[1]]
+                    )
+                    for answer, index in zip(given, indexes, strict=False):
+                        replies[index] = answer
+
+        return self._answers(await self._everywhere([task.execution_id for task, _ in tasks], in_partition))
 
     async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
-        moves = [Move(execution_id, (generation,), node_field(node_id), attempt)]
-        return self._answers(await self._move_all(_LINE, moves, self._reported))[0]
+        moves = [(execution_id, generation, node_field(node_id), str(attempt))]
+        return self._answers(await self._move(_LINE, moves, self._reported))[0]
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
-        moves = [Move(execution_id, (generation,), node_field(node_id), attempt)]
-        return self._answers(await self._move_all(_RELEASE, moves))[0]
+        moves = [(execution_id, generation, node_field(node_id), str(attempt))]
+        return self._answers(await self._move(_RELEASE, moves))[0]
 
     async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
         moves = [
-            Move(
-                *(one.execution_id, (one.generation,), node_field(one.node_id), one.attempt),
-                *(holder(one.nonce), one.worker),
+            (
+                *(one.execution_id, one.generation, _NODE + one.node_id, f"{one.attempt}:"),
+                holder(one.nonce, one.worker),
             )
             for one in requests
         ]
-        replies = await self._move_all(_START, moves, self._lease)
+        replies = await self._move(_START, moves, self._lease)
         while paused := [index for index, answer in enumerate(replies) if answer == PAUSED]:
             freed = await self._unqueue([requests[index] for index in paused])
             for index, is_free in zip(paused, freed, strict=True):
@@ -468,110 +483,97 @@ class RedisStore(Inspector, Sweep):
                     replies[index] = REFUSED
                     continue
                 # Somebody has let it run on meanwhile, and its task is the one in hand: it is to start.
-                (replies[index],) = await self._move_all(_START, [moves[index]], self._lease)
-        return [_started(reply) for reply in replies]
+                (replies[index],) = await self._move(_START, [moves[index]], self._lease)
+        return [reply if isinstance(reply, Started) else Started(ANSWERS[reply]) for reply in replies]
 
     async def _unqueue(self, requests: Sequence[StartRequest]) -> list[bool]:
         """Set nodes free that may not start while their execution is paused; return of which that is so."""
         moves = [
-            Move(one.execution_id, (one.generation,), node_field(one.node_id), one.attempt)
-            for one in requests
+            (one.execution_id, one.generation, node_field(one.node_id), str(one.attempt)) for one in requests
         ]
-        return [answer == _YES for answer in await self._move_all(_UNQUEUE, moves)]
+        return [answer == _YES for answer in await self._move(_UNQUEUE, moves)]
 
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
-        moves = [
-            Move(
-                *(one.execution_id, (one.generation,), node_field(one.node_id), one.attempt),
-                *(holder(one.nonce), one.worker, max(0, one.queued_at), max(0, one.started_at)),
-            )
-            for one in held
-        ]
-        return self._answers(await self._move_all(_BEAT, moves, self._lease, self._keep_seconds))
+        moves = [_held(one, one.nonce) for one in held]
+        return self._answers(await self._move(_BEAT, moves, self._lease, self._keep_seconds))
 
     async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
-        moves = [
-            Move(
-                *(one.execution_id, (one.generation,), node_field(one.node_id), one.attempt),
-                *(holder(nonce), one.worker, max(0, one.queued_at), max(0, one.started_at)),
-                wire=pack(one),
-            )
-            for one, nonce in zip(results, nonces, strict=True)
-        ]
+        moves = [_held(one, nonce) for one, nonce in zip(results, nonces, strict=True)]
         # Appended wherever its execution should be: it is not sought, or it would be appended twice.
-        await self._move_all(_REPORT, moves, self._reported, seek=False)
+        await self._move(_REPORT, moves, self._reported, results=results)
 
     async def hand_back(self, held: Sequence[Held]) -> None:
-        moves = [
-            Move(
-                *(one.execution_id, (one.generation,), node_field(one.node_id), one.attempt),
-                holder(one.nonce),
-            )
-            for one in held
-        ]
-        await self._move_all(_HAND_BACK, moves)
+        await self._move(_HAND_BACK, [_held(one, one.nonce) for one in held])
 
     @staticmethod
     def _answers(replies: Sequence[Reply]) -> list[Answer]:
         return [ANSWERS[number] for number in replies]
 
-    async def _move_all(
-        self, script: Script, moves: Sequence[Move], *told: Argument, seek: bool = True
-    ) -> list[Reply]:
-        """Have a script make moves; return what it answered to each, in their order."""
-        replies: list[Reply] = [UNKNOWN] * len(moves)
-        await self._move(script, moves, range(len(moves)), told, replies)
-        if seek and len(self._redis.partitions) > 1:
-            unknown = [index for index, reply in enumerate(replies) if reply == UNKNOWN]
-            elsewhere = set(await self._partitions.seek([moves[index].execution_id for index in unknown]))
-            again = [index for index in unknown if moves[index].execution_id in elsewhere]
-            await self._move(script, moves, again, told, replies)
-        return replies
-
     async def _move(
-        self,
-        script: Script,
-        moves: Sequence[Move],
-        indexes: Sequence[int],
-        told: Sequence[Argument],
-        replies: list[Reply],
-    ) -> None:
-        by_partition: dict[int, list[int]] = {}
-        for index in indexes:
-            by_partition.setdefault(self._partitions.where(moves[index].execution_id), []).append(index)
-        now = self._now()
+        self, script: Script, moves: Sequence[Move], *told: Argument, results: Sequence[Result] = ()
+    ) -> list[Reply]:
+        """Have a script make moves; return what it answered to each, in their order.
 
-        async def in_partition(partition: int, chosen: Sequence[int]) -> None:
-            keys = self._redis.partitions[partition]
-            calls = list(move_calls(moves, chosen))
-            scripts: list[tuple[Script, list[str], list[Argument]]] = []
+        ``results``: one for each move, to be appended whatever the answer is.
+        """
+        wires = [pack(result) for result in results]
+        sizes = [len(wire) for wire in wires]
+
+        async def in_partition(keys: Keys, chosen: Sequence[int], replies: list[Reply]) -> None:
+            now = self._now()
+            calls = move_calls(moves, chosen, sizes)
+            own_keys = [keys.results] if results else []
+            scripts = []
             for call in calls:
-                own_keys: list[str] = []
                 own = [*told]
-                if script is _QUEUE:
-                    own_keys, own = (
-                        call.lanes.keys(keys),
-                        call.lanes.arguments(self._queued, sent=self._joint),
-                    )
-                elif script is _REPORT:
-                    own_keys = [keys.results]
-                    own += (len(call.items), *[moves[index].wire for index in call.items])
+                if results:
+                    own.append(pack_all([wires[index] for index in call.items]))
                 scripts.append((script, call.keys(keys, own_keys), call.all_arguments(now, own)))
             for call, reply in zip(calls, await run_scripts(self._redis, keys, scripts), strict=True):
                 if script is _START:
-                    now_there, *reply = reply
-                    reply = [_with_start(answer, now_there) for answer in reply]
+                    reply = _started(reply)
                 for index, answer in zip(call.items, reply, strict=True):
                     replies[index] = answer
 
-        await all_of([in_partition(partition, chosen) for partition, chosen in by_partition.items()])
+        ids = [move[0] for move in moves]
+        return await self._everywhere(ids, in_partition, seek=not results)
+
+    async def _everywhere(
+        self,
+        execution_ids: Sequence[str],
+        in_partition: Callable[[Keys, Sequence[int], list[Reply]], Awaitable[None]],
+        *,
+        seek: bool = True,
+    ) -> list[Reply]:
+        """Let each partition answer for its own of these executions, by their place in the sequence.
+
+        Those that are unknown there are sought in the other partitions.
+        """
+        replies: list[Reply] = [UNKNOWN] * len(execution_ids)
+        partitions = self._redis.partitions
+        if len(partitions) == 1:
+            await in_partition(partitions[0], range(len(execution_ids)), replies)
+            return replies
+
+        async def ask(indexes: Sequence[int]) -> None:
+            chosen: dict[int, list[int]] = {}
+            for index in indexes:
+                chosen.setdefault(self._partitions.where(execution_ids[index]), []).append(index)
+            await all_of([in_partition(partitions[number], own, replies) for number, own in chosen.items()])
+
+        await ask(range(len(execution_ids)))
+        if seek:
+            unknown = [index for index, reply in enumerate(replies) if reply == UNKNOWN]
+            elsewhere = set(await self._partitions.seek([execution_ids[index] for index in unknown]))
+            await ask([index for index in unknown if execution_ids[index] in elsewhere])
+        return replies
 
     # -- plans and inputs ----------------------------------------------------------------------------
 
     def _arguments_of(self, plan: Plan) -> PlanArguments:
         found = self._arguments.get(plan.digest)
         if found is None:
-            found = self._arguments[plan.digest] = PlanArguments(plan)
+            found = self._arguments[plan.digest] = PlanArguments(plan, self._window)
             if len(self._arguments) > _MOST_PLANS:
                 self._arguments.popitem(last=False)
         return found
@@ -623,20 +625,27 @@ class _Given:
 
 
 _YES = CONSTANTS["YES"]
-_MARK = str(CONSTANTS["MARK"])
+_MARK, _NODE = str(CONSTANTS["MARK"]), str(CONSTANTS["NODE"])
 
 
-def _started(reply: Reply) -> Started:
-    """Read what was answered to a start: when it was queued and started, or an answer."""
-    if not isinstance(reply, bytes):
-        return Started(ANSWERS[reply])
-    _, queued_at, started_at = reply.split(b":")
-    return Started(Answer.YES, int(started_at), int(queued_at))
+def _held(one: Held | Result, nonce: str) -> Move:
+    """Make the move of an attempt that was started."""
+    return (
+        *(one.execution_id, one.generation, _NODE + one.node_id, f"{one.attempt}:"),
+        f"{max(0, one.queued_at)}:{max(0, one.started_at)}{holder(nonce, one.worker)}",
+    )
 
 
-def _with_start(reply: Reply, now: bytes) -> Reply:
-    """Add when an attempt was started to the answer, where that was now."""
-    return reply + b":" + now if isinstance(reply, bytes) and reply.count(b":") == 1 else reply
+def _started(reply: Reply) -> list[Reply]:
+    """Read what was answered to starts: the node's field before it, or an answer."""
+    now, answers = reply
+    read = []
+    for answer in answers:
+        if isinstance(answer, bytes):
+            queued_at, started_at = read_started(answer)
+            answer = Started(Answer.YES, int(now) if started_at is None else started_at, queued_at)
+        read.append(answer)
+    return read
 
 
 def _server_time() -> int:

@@ -136,7 +136,7 @@ class Sweep:
                 call = calls[-1]
                 call.execution_ids.append(execution_id)
                 call.size += len(part)
-                call.arguments += (execution_id, len(part))
+                call.arguments.append(len(part))
                 for kind, field in part:
                     entry, lane = entries.get((execution_id, field), ("", ""))
                     number = streams[-1].setdefault(keys.lane_of(lane), len(streams[-1]) + 1) if entry else 0

@@ -262,9 +262,16 @@ class WatchedStore(MemoryStore):
             hits[f"sweep: lease of a {node.phase} node ran out"] += 1
         return due
 
-    async def install(self, snapshots: Sequence[Snapshot], *, token: str, fresh: bool) -> Sequence[Answer]:
+    async def install(
+        self,
+        snapshots: Sequence[Snapshot],
+        *,
+        token: str,
+        fresh: bool,
+        ahead: Sequence[tuple[Task, int]] = (),
+    ) -> Sequence[Answer]:
         is_life = token == self._token
-        answers = await super().install(snapshots, token=token, fresh=fresh)
+        answers = await super().install(snapshots, token=token, fresh=fresh, ahead=ahead)
         hits = self._world.hits
         for answer in answers:
             if answer is Answer.YES:

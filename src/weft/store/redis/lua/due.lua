@@ -1,6 +1,6 @@
 -- Fire timers, and look at leases and at executions that were listed: what time has brought about of them. (guard, execution)
 -- KEYS of its own: streams of tasks.
--- ARGV: length of a lease in microseconds, and of that of a queued task (0: it has none); for each execution: id, number of
+-- ARGV: length of a lease in microseconds, and of that of a queued task (0: it has none); for each execution: number of
 --   members; for each: timer, lease or free; name (empty: the execution itself); of a queued task the number of its stream
 --   and the id of its entry, else 0 and nothing.
 -- Reply, for each member: NOTHING; WOKEN, generation; DEADLINE, generation; or EXPIRED, generation, plan, field.
@@ -8,32 +8,32 @@ local again_at, queued_for = string.format(WHOLE, now + number()), number()
 local queued_until = string.format(WHOLE, now + queued_for)
 local free_gone = {}
 
-local function fire_deadline(ex, row)
+local function fire_deadline(row)
   local _, deadline = match(row or poison(), ROW_PATTERN)
   if deadline == NO_TIME then
-    timers_gone[#timers_gone + 1] = COLON .. ex.id
+    timers_gone[#timers_gone + 1] = member(EMPTY)
     return NOTHING
   elseif tonumber(deadline or poison()) > now then
-    add(timers, deadline, COLON .. ex.id)
+    add(timers, deadline, member(EMPTY))
     return NOTHING
   end
   -- Not taken out for good: if the commit that should follow is lost, it fires again.
-  add(timers, again_at, COLON .. ex.id)
+  add(timers, again_at, member(EMPTY))
   return DEADLINE
 end
 
-local function fire(ex, name)
-  local record = read(ex, name) or NO_TIME
+local function fire(name)
+  local record = read(name) or NO_TIME
   local phase, attempt, kept, due_at = parsed(record)
   if phase ~= TIMER then
-    timers_gone[#timers_gone + 1] = name .. COLON .. ex.id
+    timers_gone[#timers_gone + 1] = member(name)
     return NOTHING
   elseif tonumber(due_at) > now then
-    add(timers, due_at, name .. COLON .. ex.id)
+    add(timers, due_at, member(name))
     return NOTHING
   end
-  leave(ex, name, record)
-  free_in_time(ex, name, attempt, kept, 0)
+  leave(name, record)
+  free_in_time(name, attempt, kept, 0)
   return WOKEN
 end
 
@@ -47,29 +47,29 @@ local function is_lost(rest, stream, entry)
   return found.err ~= nil or found[1] == nil
 end
 
-local function look_at_lease(ex, name, stream, entry)
-  local score = call('ZSCORE', KEYS[LEASES_KEY], name .. COLON .. ex.id)
-  local record = read(ex, name) or NO_TIME
+local function look_at_lease(name, stream, entry)
+  local score = call('ZSCORE', KEYS[LEASES_KEY], member(name))
+  local record = read(name) or NO_TIME
   local phase, attempt, kept, rest = parsed(record)
   if not score or tonumber(score) > now then
     return NOTHING
   elseif phase == QUEUED and queued_for > 0 and not is_lost(rest, stream, entry) then
     -- It waits for a worker.
-    add(leases, queued_until, name .. COLON .. ex.id)
+    add(leases, queued_until, member(name))
     return NOTHING
   elseif phase == LINED or phase == QUEUED and queued_for > 0 then
     -- Its task is lost: sent again, as the same attempt. Or the line forgot it.
-    leave(ex, name, record)
-    free_in_time(ex, name, attempt, without_flag(kept, RELEASED), 0)
+    leave(name, record)
+    free_in_time(name, attempt, without_flag(kept, RELEASED), 0)
     return WOKEN
   elseif phase == REPORTED and tonumber(match(rest, LAST_NUMBER)) > now then
     -- It was reported since. That its lease is longer now is written down here, and not with every result.
-    add(leases, match(rest, LAST_NUMBER), name .. COLON .. ex.id)
+    add(leases, match(rest, LAST_NUMBER), member(name))
     return NOTHING
   elseif phase == RUNNING or phase == REPORTED or phase == LIMBO then
     return EXPIRED
   end
-  leases_gone[#leases_gone + 1] = name .. COLON .. ex.id
+  leases_gone[#leases_gone + 1] = member(name)
   return NOTHING
 end
 
@@ -88,45 +88,45 @@ end
 
 local reply = {}
 
-local function step(key, id, from, to)
-  local got = fetch(key, {MARK, IN_FLIGHT, IN_HAND, FREE_LIST, ROW, PLAN})
-  local generation = match(got[1] or EMPTY, FIRST_NUMBER) or EMPTY
-  local refused = refusal(got[1], generation)
-  if refused then
-    if not got[1] or sub(got[1], -1) ~= INSTALLING then
-      forget(id, from, to)
+local function step(key, from, to)
+  local got, refused = open(key)
+  if not got then
+    local mark = call('HGET', key, MARK)
+    if not mark or mark_of(mark).state ~= INSTALLING then
+      forget(id_of(key), from, to)
     end
     return refused
   end
-  local ex = execution(key, id, got, {})
+  local generation = mark_of(got[1]).generation
   for at = from, to, 4 do
     local kind, name, found = ARGV[at], ARGV[at + 1], NOTHING
     if kind == SEEN_LEASE then
-      found = look_at_lease(ex, name, tonumber(ARGV[at + 2]), ARGV[at + 3])
+      found = look_at_lease(name, tonumber(ARGV[at + 2]), ARGV[at + 3])
     elseif kind == SEEN_TIMER then
-      found = name == EMPTY and fire_deadline(ex, got[5]) or name ~= EMPTY and fire(ex, name)
-    elseif bounds(ex) then
+      found = name == EMPTY and fire_deadline(got[4]) or name ~= EMPTY and fire(name)
+    elseif bounds() then
       found = WOKEN
     else
-      free_gone[#free_gone + 1] = id
+      free_gone[#free_gone + 1] = id_of(key)
     end
     reply[#reply + 1] = found
     if found ~= NOTHING then
       reply[#reply + 1] = tonumber(generation)
     end
     if found == EXPIRED then
-      reply[#reply + 1] = got[6]
-      reply[#reply + 1] = ex.value[name]
+      reply[#reply + 1] = read(PLAN) or poison()
+      reply[#reply + 1] = value[name]
     end
   end
-  write(ex)
+  write()
 end
 
 for place = 1, execution_count do
-  local id, count = argument(), number()
+  local count = number()
   local from, given = cursor, #reply
   cursor = from + 4 * count
-  if guarded(place, step, id, from, cursor - 1) then
+  reset()
+  if guarded(place, step, from, cursor - 1) then
     for index = #reply, given + 1, -1 do
       reply[index] = nil
     end

@@ -1,10 +1,13 @@
 -- Put executions into the store: several in one call, or a large one in several calls; until the last of these it is
--- there for nobody. (guard, execution, counting)
--- ARGV: whether this is the first call, whether it is the last; token; for how long to hold ready nodes in limbo, in
---   microseconds (0: they are free); for how many microseconds the first epoch may be installed; for how many seconds a hash
---   is kept. For each execution: id, generation, epoch, state, deadline (0 none), unsettled, updated at, number of values,
---   number of ready nodes; each field with its value; the ready nodes, each with name, attempt, kept, not before,
---   1 where somebody may have it in hand: only then it is held in limbo.
+-- there for nobody. Queue tasks of nodes that are free then. (guard, execution, queueing, counting)
+-- ARGV: as in queueing; whether this is the first call, whether it is the last; token; for how long to hold ready nodes in
+--   limbo, in microseconds (0: they are free); for how many microseconds the first epoch may be installed; for how many
+--   seconds a hash is kept. For each execution:
+--     generation:epoch:state unsettled values ready tasks window deadline     (deadline 0: none)
+--     when it was updated
+--     its values: each a field and a text
+--     its ready nodes: each `name attempt kept not-before in-hand`; only where somebody may have it in hand it is held in limbo
+--     its tasks
 -- Reply: an answer for each.
 local is_first, is_last, given = number() == 1, number() == 1, argument()
 local limbo_for, first_for, keep = number(), number(), argument()
@@ -26,54 +29,66 @@ local function judged(mark, generation, epoch, updated)
   end
 end
 
-local function put_ready(ex, name, attempt, kept, not_before, in_hand)
+local function put_ready(name, attempt, kept, not_before, in_hand)
   -- Compared with the server's time now, not with that of the snapshot.
   if limbo_for == 0 or in_hand ~= MAY_BE_IN_HAND or tonumber(not_before) > now then
-    free_in_time(ex, name, attempt, kept, not_before)
+    free_in_time(name, attempt, kept, not_before)
   else
-    put(ex, name, LIMBO .. attempt .. COLON .. kept .. COLON)
-    ex.in_flight = ex.in_flight + 1
-    add(leases, limbo_until, name .. COLON .. ex.id)
+    put(name, LIMBO .. attempt .. COLON .. kept .. COLON)
+    counts = counts + 1
+    add(leases, limbo_until, member(name))
   end
 end
 
-local reply, entered = {}, {}
-
 -- Write an execution, or a part of it. Nothing is read of what was there before the first.
-local function install(key, id, mark, from, values, to)
-  local got = is_first and {mark} or fetch(key, {MARK, IN_FLIGHT, IN_HAND, FREE_LIST})
-  local ex = execution(key, id, got, is_first and {[FREE_LIST .. 0] = false, [DELAYED] = false} or {})
-  for at = from, from + values - 1, 2 do
-    put(ex, ARGV[at], ARGV[at + 1])
+local function install(part)
+  reset()
+  hash, state, counts, free_list = part.key, part.state, 0, false
+  note(FREE_LIST .. 0)
+  if not is_first then
+    local got = fetch(hash, fields, field_count)
+    counts, free_list, value[FREE_LIST .. 0] = count_of(got[2]), got[3], got[FIXED_FIELDS + 1]
   end
-  put(ex, MARK, mark)
-  for at = from + values, to - 1, 5 do
-    put_ready(ex, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+  counts_before = counts
+  local at = part.from
+  for _ = 1, part.values do
+    put(ARGV[at], ARGV[at + 1])
+    at = at + 2
+  end
+  put(MARK, part.mark)
+  for _ = 1, part.ready do
+    put_ready(match(ARGV[at], READY_PATTERN))
+    at = at + 1
+  end
+  for task = at, at + 2 * part.tasks - 1, 2 do
+    queue_task(about_of(ARGV[task]), ARGV[task + 1], part.window)
   end
   if is_first then
-    call('UNLINK', key)
+    call('UNLINK', hash)
   end
-  write(ex)
+  write()
   if is_first then
-    call('EXPIRE', key, keep)
+    call('EXPIRE', hash, keep)
   end
 end
 
 -- Judged first, and counted: that is a write which a server without memory refuses, before anything is taken away.
-local parts = {}
+local reply, entered, parts = {}, {}, {}
 for place = 1, execution_count do
-  local key, id, generation, epoch = KEYS[hashes + place], argument(), argument(), argument()
-  local state, deadline, unsettled, updated = argument(), argument(), number(), argument()
-  local values, ready = number(), number()
+  local key = KEYS[hashes + place]
+  local generation, epoch, to_be, unsettled, values, ready, tasks, window, deadline = match(argument(), INSTALL_PATTERN)
+  local updated = argument()
   local from = cursor
-  cursor = from + values + 5 * ready
+  cursor = from + 2 * values + ready + 2 * tasks
   local got = redis.pcall('HMGET', key, MARK, ROW)
   local known = not got.err and got[1]
   local refused = judged(known, generation, epoch, tonumber(updated))
   reply[place] = refused or YES
   if not refused then
-    local mark = generation .. COLON .. token .. COLON .. epoch .. COLON .. (is_last and state or INSTALLING)
-    parts[#parts + 1] = {key, id, mark, from, values, cursor}
+    parts[#parts + 1] = {
+      key = key, mark = generation .. COLON .. token .. COLON .. epoch .. COLON .. (is_last and to_be or INSTALLING),
+      state = to_be, from = from, values = values, ready = ready, tasks = tasks, window = tonumber(window),
+    }
     local _, incarnation, _, letter = match(known or EMPTY, MARK_PATTERN)
     if incarnation == token and letter ~= CLOSED and letter ~= INSTALLING then -- until now it was there
       local _, _, before = match(got[2] or EMPTY, ROW_PATTERN)
@@ -81,16 +96,16 @@ for place = 1, execution_count do
     end
     if is_last then
       unsettled_by = unsettled_by + unsettled
-      add(entered, updated, id)
+      add(entered, updated, id_of(key))
       if deadline ~= NO_TIME then
-        add(timers, deadline, COLON .. id)
+        add(timers, deadline, COLON .. id_of(key))
       end
     end
   end
 end
 write_count()
 for index = 1, #parts do
-  install(unpack(parts[index]))
+  install(parts[index])
 end
 call_in_parts('ZADD', KEYS[ACTIVE_KEY], entered)
 write_sets()

@@ -1,6 +1,6 @@
 -- Move lined nodes back to free, with a token reserved for each. (guard, execution, moves)
 -- ARGV: as in moves.  Reply: an answer for each node.
-return answers(function(ex, name, record, phase, attempt, kept, rest)
+return answers(function(name, record, phase, attempt, kept, rest)
   local is_released = find(kept, RELEASED, 1, true)
   if phase == QUEUED then -- released before, and still on its way
     return is_released and YES or REFUSED
@@ -9,10 +9,10 @@ return answers(function(ex, name, record, phase, attempt, kept, rest)
   end
   kept = is_released and kept or with_flag(kept, RELEASED)
   if phase == LINED then
-    leave(ex, name, record)
-    free_in_time(ex, name, attempt, kept, 0)
+    leave(name, record)
+    free_in_time(name, attempt, kept, 0)
   else
-    put(ex, name, FREE .. attempt .. COLON .. kept .. COLON .. rest)
+    put(name, FREE .. attempt .. COLON .. kept .. COLON .. rest)
   end
   return YES
 end)

@@ -1,25 +1,21 @@
 -- Move queued nodes to running, with a lease. (guard, attempts)
--- ARGV: length of a lease in microseconds; as in attempts, with: nonce with its length in front, worker.
--- Reply: now; for each request `kept:queued at`, or that and `:started at` where it was started before, or an answer. PAUSED:
---   it is queued still, and may not run now.
+-- ARGV: length of a lease in microseconds; as in attempts.
+-- Reply: now; for each request an answer, or the node's field as it was: queued, or running where it was started before by
+--   the same request. PAUSED: it is queued still, and may not run now.
 local lease_until = string.format(WHOLE, now + number())
-reply[1] = now_text
+local started = COLON .. now_text
 
-return answers(4, function(record, at, state, id)
-  local attempt = ARGV[at + 1]
-  local from = kept_from(record, QUEUED, attempt)
-  if from then
+return {now_text, answers(function(phase, record, at, state)
+  if phase == QUEUED then
     if state ~= OPEN then
       return PAUSED
     end
-    local about = match(record, KEPT_AND_TIME, from) or poison()
-    lease(ARGV[at], id, lease_until)
-    in_hand = in_hand + 1
-    return about, RUNNING .. attempt .. COLON .. about .. COLON .. now_text .. COLON .. ARGV[at + 2] .. ARGV[at + 3]
-  end
-  from = kept_from(record, RUNNING, attempt)
-  if from and holder_in(record, from, ARGV[at + 2]) then -- the answer was lost, not the start
-    return match(record, KEPT_AND_TIMES, from)
+    local upto = match(record, UPTO_QUEUED) or poison()
+    lease(ARGV[at], lease_until)
+    counts = counts + IN_HAND
+    return record, RUNNING .. sub(record, 2, upto - 1) .. started .. ARGV[at + 2]
+  elseif phase == RUNNING and is_held(record, ARGV[at + 2]) then
+    return record -- the answer was lost, not the start
   end
   return REFUSED
-end)
+end)}

@@ -1,10 +1,10 @@
 -- Set queued nodes free whose execution does not run now: their tasks are gone. (guard, execution, moves)
 -- ARGV: as in moves.  Reply: an answer for each node.
-return answers(function(ex, name, record, phase, attempt, kept)
-  if phase ~= QUEUED or ex.state == OPEN then
+return answers(function(name, record, phase, attempt, kept)
+  if phase ~= QUEUED or state == OPEN then
     return REFUSED
   end
-  leave(ex, name, record)
-  free_in_time(ex, name, attempt, without_flag(kept, RELEASED), 0)
+  leave(name, record)
+  free_in_time(name, attempt, without_flag(kept, RELEASED), 0)
   return YES
 end)

@@ -8,7 +8,7 @@ local function write_count()
   end
 end
 
--- Return the numbers in the field of an execution's row, and where the row begins: seq, deadline, unsettled.
+-- Return the numbers in the field of an execution's row, and where the rest begins: seq, deadline, unsettled.
 local function numbers_of(row)
   local seq, deadline, unsettled, from = match(row or poison(), ROW_PATTERN)
   if not seq then

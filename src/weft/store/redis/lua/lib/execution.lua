@@ -1,47 +1,69 @@
--- An execution as the scripts change it that free, queue and settle nodes: read once, changed here, written once. (guard)
+-- The execution at hand of the scripts that free, queue and settle nodes: read once, changed here, written once. (guard)
 --
--- ex.value has the fields of nodes and lists that were read, and the new ones; false where there is none.
+-- `value` has the fields that were read, and the new ones; false where there is none, nil where it was not read.
 local byte, find, gmatch = string.byte, string.find, string.gmatch
-local SETTLED_BYTE, FREE_FIRST = byte(SETTLED), FREE .. FIRST_ATTEMPT .. COLON .. COLON
+local FREE_FIRST = FREE .. FIRST_ATTEMPT .. COLON .. COLON
 -- What is to be written to the sorted sets, each with its score, and to be removed from them.
 local leases, timers, with_free = {}, {}, {}
 local leases_gone, timers_gone = {}, {}
--- What is to be written of the execution at hand: fields and values; names whose field is written last, as it is then.
-local set, filled = {}, 0
-local late, late_count = {}, 0
 
--- Make an execution of the values of MARK, IN_FLIGHT, IN_HAND, FREE_LIST, and of nodes' fields.
-local function execution(key, id, got, value)
-  filled, late_count = 0, 0
-  local in_flight, in_hand = count_of(got[2]), count_of(got[3])
-  return {
-    key = key, id = id, mark = got[1], state = false, window = 0, value = value, lists = false,
-    in_flight = in_flight, in_flight_before = in_flight, in_hand = in_hand, in_hand_before = in_hand,
-    delayed_by = 0, unsettled_by = 0, free_list = got[4],
-  }
-end
+local hash, id, state
+local value, fields, field_count = {}, {MARK, COUNTS, FREE_LIST, ROW}, FIXED_FIELDS
+-- Fields that have changed; names of nodes that were set free, and may be something else by the end.
+local changed, change_count, freed, freed_count = {}, 0, {}, 0
+-- The nodes in flight, in a worker's hand, and waiting for a timer or a token, as one number; bounds of the free list.
+local counts, counts_before, free_list, lists
 
--- Set a field, to be written.
-local function put(ex, field, value)
-  ex.value[field] = value
-  set[filled + 1], set[filled + 2] = field, value
-  filled = filled + 2
-end
-
--- Set a field that may change again in this call.
-local function put_late(ex, field, value)
-  ex.value[field] = value
-  late_count = late_count + 1
-  late[late_count] = field
-end
-
-local function read(ex, field)
-  local value = ex.value[field]
-  if value == nil then
-    value = fetch(ex.key, {field})[1]
-    ex.value[field] = value
+-- Note a field that is to be read, once.
+local function note(field)
+  if value[field] == nil then
+    field_count = field_count + 1
+    fields[field_count], value[field] = field, false
   end
-  return value
+end
+
+-- Forget the execution that was at hand.
+local function reset()
+  for index = FIXED_FIELDS + 1, field_count do
+    value[fields[index]] = nil
+  end
+  field_count, change_count, freed_count, lists, id = FIXED_FIELDS, 0, 0, nil, nil
+end
+
+-- Read an execution, with the fields that were noted. Return what was read, or nil and an answer.
+local function open(key, generation, epoch)
+  local got, refused = fetch(key, fields, field_count), nil
+  refused, state = refusal(got[1], generation, epoch)
+  if refused then
+    return nil, refused
+  end
+  for index = FIXED_FIELDS + 1, field_count do
+    value[fields[index]] = got[index]
+  end
+  hash, counts, free_list = key, count_of(got[2]), got[3]
+  counts_before = counts
+  return got
+end
+
+-- Set a field, to be written as it is in the end.
+local function put(field, text)
+  if value[field] == nil then
+    field_count = field_count + 1
+    fields[field_count] = field
+  end
+  value[field] = text
+  change_count = change_count + 1
+  changed[change_count] = field
+end
+
+local function read(field)
+  local text = value[field]
+  if text == nil then
+    text = fetch(hash, {field}, 1)[1]
+    field_count = field_count + 1
+    fields[field_count], value[field] = field, text
+  end
+  return text
 end
 
 local function add(scores, score, member)
@@ -49,21 +71,31 @@ local function add(scores, score, member)
   scores[last + 1], scores[last + 2] = score, member
 end
 
+-- Return the member of a sorted set that stands for a node of the execution at hand.
+local function member(name)
+  id = id or id_of(hash)
+  return name .. COLON .. id
+end
+
 -- -- the free list
 
 -- Return the first and the last piece of the free list; nothing where it is empty.
-local function bounds(ex)
-  if ex.free_list then
-    local head, tail = match(ex.free_list, BOUNDS_PATTERN)
+local function bounds()
+  if free_list then
+    local head, tail = match(free_list, BOUNDS_PATTERN)
     return tonumber(head) or poison(), tonumber(tail)
   end
 end
 
 -- Set a piece of the free list; false: there is none.
-local function put_piece(ex, field, names)
-  ex.value[field] = names
-  ex.lists = ex.lists or {}
-  ex.lists[field] = true
+local function put_piece(field, names)
+  if value[field] == nil then
+    field_count = field_count + 1
+    fields[field_count] = field
+  end
+  value[field] = names
+  lists = lists or {}
+  lists[field] = true
 end
 
 local function names_in(piece)
@@ -75,74 +107,81 @@ local function names_in(piece)
 end
 
 -- Add a node to the free list, and return the piece that it is in.
-local function list_add(ex, name)
-  local head, tail = bounds(ex)
+local function list_add(name)
+  local head, tail = bounds()
   if not head then
     head, tail = 0, 0
     -- Not taken back when no node is left: the sweep does, where nothing else was freed meanwhile.
-    add(with_free, now_text, ex.id)
-    ex.free_list = head .. COLON .. tail
+    add(with_free, now_text, id_of(hash))
+    free_list = head .. COLON .. tail
   end
-  local names = read(ex, FREE_LIST .. tail) or COMMA
+  local names = read(FREE_LIST .. tail) or COMMA
   if #names >= PIECE_BYTES then
     tail, names = tail + 1, COMMA
-    ex.free_list = head .. COLON .. tail
+    free_list = head .. COLON .. tail
   end
-  put_piece(ex, FREE_LIST .. tail, names .. name .. COMMA)
+  put_piece(FREE_LIST .. tail, names .. name .. COMMA)
   return tail
 end
 
-local function list_remove(ex, name, piece)
-  local names = read(ex, FREE_LIST .. piece)
+local function list_remove(name, piece)
+  local names = read(FREE_LIST .. piece)
   local from, to = find(names or poison(), COMMA .. name .. COMMA, 1, true)
   names = sub(names, 1, from or poison()) .. sub(names, to + 1)
-  put_piece(ex, FREE_LIST .. piece, names ~= COMMA and names)
+  put_piece(FREE_LIST .. piece, names ~= COMMA and names)
   if names ~= COMMA then
     return
   end
-  local head, tail = bounds(ex)
-  while head < tail and not read(ex, FREE_LIST .. head) do
+  local head, tail = bounds()
+  while head < tail and not read(FREE_LIST .. head) do
     head = head + 1
   end
-  ex.free_list = read(ex, FREE_LIST .. head) and head .. COLON .. tail
+  free_list = read(FREE_LIST .. head) and head .. COLON .. tail
 end
 
 -- -- phases
 
 -- Let a node leave its phase: its place, lease, timer, or place in the free list.
-local function leave(ex, name, record)
+local function leave(name, record)
   local phase = sub(record, 1, 1)
   if phase == REPORTED or phase == RUNNING then
-    ex.in_flight, ex.in_hand = ex.in_flight - 1, ex.in_hand - 1
-    leases_gone[#leases_gone + 1] = name .. COLON .. ex.id
+    counts = counts - 1 - IN_HAND
+    leases_gone[#leases_gone + 1] = member(name)
   elseif phase == FREE then
     local _, _, _, piece = parsed(record)
     if piece ~= EMPTY then -- else it was freed in this call, and is in no list yet
-      list_remove(ex, name, piece)
+      list_remove(name, piece)
     end
   elseif phase == QUEUED or phase == LIMBO then
-    ex.in_flight = ex.in_flight - 1
-    leases_gone[#leases_gone + 1] = name .. COLON .. ex.id
+    counts = counts - 1
+    leases_gone[#leases_gone + 1] = member(name)
   elseif phase == LINED then
-    ex.delayed_by = ex.delayed_by - 1
-    leases_gone[#leases_gone + 1] = name .. COLON .. ex.id
+    counts = counts - DELAYED
+    leases_gone[#leases_gone + 1] = member(name)
   elseif phase == TIMER then
-    ex.delayed_by = ex.delayed_by - 1
-    timers_gone[#timers_gone + 1] = name .. COLON .. ex.id
+    counts = counts - DELAYED
+    timers_gone[#timers_gone + 1] = member(name)
   elseif not match(record, FIRST_NUMBER) then
     poison()
   end
 end
 
+-- Set a ready node free.
+local function free(name, record)
+  put(name, record)
+  freed_count = freed_count + 1
+  freed[freed_count] = name
+end
+
 -- Set a ready node free, or a timer for it where it is to wait.
-local function free_in_time(ex, name, attempt, kept, not_before)
+local function free_in_time(name, attempt, kept, not_before)
   if tonumber(not_before) <= now then
-    put_late(ex, name, FREE .. attempt .. COLON .. kept .. COLON)
+    free(name, FREE .. attempt .. COLON .. kept .. COLON)
     return
   end
-  put(ex, name, TIMER .. attempt .. COLON .. kept .. COLON .. not_before)
-  ex.delayed_by = ex.delayed_by + 1
-  add(timers, not_before, name .. COLON .. ex.id)
+  put(name, TIMER .. attempt .. COLON .. kept .. COLON .. not_before)
+  counts = counts + DELAYED
+  add(timers, not_before, member(name))
 end
 
 local function with_flag(kept, flag)
@@ -165,44 +204,37 @@ local function call_in_parts(command, key, values, count)
 end
 
 -- Write what was judged of an execution: nothing of it is poison any more.
-local function write(ex)
-  local value = ex.value
-  for index = 1, late_count do
-    local name = late[index]
+local function write()
+  for index = 1, freed_count do
+    local name = freed[index]
     local record = value[name]
-    if byte(record) == byte(FREE) and byte(record, -1) == byte(COLON) then
-      record = record .. list_add(ex, name)
+    if sub(record, 1, 1) == FREE and sub(record, -1) == COLON then
+      value[name] = record .. list_add(name)
     end
-    put(ex, name, record)
   end
-  if ex.in_flight ~= ex.in_flight_before then
-    put(ex, IN_FLIGHT, ex.in_flight)
-  end
-  if ex.in_hand ~= ex.in_hand_before then
-    put(ex, IN_HAND, ex.in_hand)
-  end
-  if ex.delayed_by ~= 0 then
-    put(ex, DELAYED, count_of(read(ex, DELAYED)) + ex.delayed_by)
+  if counts ~= counts_before then
+    put(COUNTS, text_of(counts))
   end
   local gone
-  if ex.lists then
-    ex.lists[FREE_LIST], value[FREE_LIST] = true, ex.free_list
-    for field in pairs(ex.lists) do
+  if lists then
+    put_piece(FREE_LIST, free_list)
+    for field in pairs(lists) do
       if value[field] then
-        put(ex, field, value[field])
+        put(field, value[field])
       else
         gone = gone or {}
         gone[#gone + 1] = field
       end
     end
   end
-  if filled <= MOST_VALUES and filled > 0 then
-    call('HSET', ex.key, unpack(set, 1, filled))
-  else
-    call_in_parts('HSET', ex.key, set, filled)
+  local set = {}
+  for index = 1, change_count do
+    local field = changed[index]
+    set[2 * index - 1], set[2 * index] = field, value[field]
   end
+  call_in_parts('HSET', hash, set, 2 * change_count)
   if gone then
-    call_in_parts('HDEL', ex.key, gone)
+    call_in_parts('HDEL', hash, gone)
   end
 end
 

@@ -7,9 +7,10 @@
 -- of the store, or whose hash no release of weft has written is UNKNOWN, never "nothing left". The last is dropped, too,
 -- and harms no other execution of the call: a script reads and judges each, and only then writes what it has judged.
 --
--- Most of the time of a script goes into strings and tables that live as long as it does. So what every node goes through
--- is compared in place and not taken apart, and makes no closure.
-local call, match, sub = redis.call, string.match, string.sub
+-- Most of the time of a script goes into strings, tables and arguments. So what is the same for most executions of a call
+-- is one argument, taken apart once (marks, counts, and in `apply` much more), and a number goes out as text: Redis and Lua
+-- take long to make one of the other.
+local call, match, sub, tonumber = redis.call, string.match, string.sub, tonumber
 
 local cursor = 3
 local function argument()
@@ -32,6 +33,12 @@ local now_text = string.format(WHOLE, now)
 local token = call('GET', KEYS[TOKEN_KEY]) or EMPTY
 local execution_count = tonumber(ARGV[2])
 local hashes = #KEYS - execution_count
+-- Where the id begins in the key of an execution's hash.
+local id_from = #KEYS[TOKEN_KEY] + ID_FROM
+
+local function id_of(key)
+  return sub(key, id_from)
+end
 
 local function poison()
   error(POISON, 0)
@@ -53,7 +60,7 @@ end
 
 -- Read so many fields of an execution.
 local function fetch(key, fields, count)
-  local got = redis.pcall('HMGET', key, unpack(fields, 1, count or #fields))
+  local got = redis.pcall('HMGET', key, unpack(fields, 1, count))
   if got.err then
     if sub(got.err, 1, #'WRONGTYPE') == 'WRONGTYPE' then
       poison()
@@ -63,35 +70,35 @@ local function fetch(key, fields, count)
   return got
 end
 
--- The mark of this incarnation up to the epoch, by generation.
-local beginnings = {}
+local marks = {}
+
+-- Take a mark apart; `is_here`: it is of this incarnation, and its execution is installed or closed.
+local function mark_of(text)
+  local mark = marks[text]
+  if not mark then
+    local generation, incarnation, epoch, state = match(text, MARK_PATTERN)
+    mark = {
+      generation = generation or poison(), epoch = epoch, state = state,
+      is_here = incarnation == token and state ~= INSTALLING, is_live = state ~= CLOSED,
+    }
+    marks[text] = mark
+  end
+  return mark
+end
 
 -- Compare what a caller knows of an execution with its mark: nil and the execution's state where it is the same, else the
--- answer. Without an epoch only the generation is compared.
-local function refusal(mark, generation, epoch)
-  if not mark then
+-- answer. Without a generation or an epoch, any will do.
+local function refusal(text, generation, epoch)
+  local mark = text and mark_of(text)
+  if not mark or not mark.is_here then
     return UNKNOWN
   end
-  local beginning = beginnings[generation]
-  if not beginning then
-    beginning = generation .. COLON .. token .. COLON
-    beginnings[generation] = beginning
-  end
-  local state = sub(mark, -1)
-  if state ~= CLOSED and state ~= INSTALLING then
-    if epoch and sub(mark, 1, -2) == beginning .. epoch .. COLON or
-      not epoch and sub(mark, 1, #beginning) == beginning then
-      return nil, state
-    end
-  end
-  local known, incarnation, known_epoch, letter = match(mark, MARK_PATTERN)
-  if not known then
-    poison()
-  elseif incarnation ~= token or letter == INSTALLING then
-    return UNKNOWN
+  generation, epoch = generation or mark.generation, epoch or mark.epoch
+  if mark.is_live and generation == mark.generation and epoch == mark.epoch then
+    return nil, mark.state
   end
   -- A later generation or epoch than the store's is unknown to it, an earlier one is over.
-  if tonumber(generation) > tonumber(known) or epoch and tonumber(epoch) > tonumber(known_epoch) then
+  if tonumber(generation) > tonumber(mark.generation) or tonumber(epoch) > tonumber(mark.epoch) then
     return UNKNOWN
   end
   return REFUSED
@@ -110,6 +117,22 @@ local function parsed(record)
   poison()
 end
 
+local numbers, texts = {}, {}
+
 local function count_of(text)
-  return tonumber(text or 0) or poison()
+  local count = numbers[text or NO_TIME]
+  if not count then
+    count = tonumber(text or NO_TIME) or poison()
+    numbers[text or NO_TIME] = count
+  end
+  return count
+end
+
+local function text_of(count)
+  local text = texts[count]
+  if not text then
+    text = string.format(WHOLE, count)
+    texts[count] = text
+  end
+  return text
 end

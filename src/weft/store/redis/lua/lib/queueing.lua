@@ -1,13 +1,24 @@
 -- What moves free nodes to queued and sends their tasks. (guard, execution)
 -- KEYS of its own: lanes, the lanes' streams.
 -- ARGV: lease of a queued task in microseconds (0: none); 1 to send; number of lanes, the member of each in the set of
---   lanes.
+--   lanes. Each task is two: `lane attempt name`, and the message.
 local queued_for, is_sent = number(), number() == 1
 local lanes_from = cursor + 1
 cursor = lanes_from + tonumber(ARGV[cursor])
-local listed = {}
-local queued_until = string.format(WHOLE, now + queued_for)
+local listed, abouts = {}, {}
+local queued_until = queued_for > 0 and string.format(WHOLE, now + queued_for)
 local QUEUED_FIRST = QUEUED .. FIRST_ATTEMPT .. COLON .. COLON .. now_text .. COLON
+
+-- Take apart what is said of a task: its lane, attempt, and name.
+local function about_of(text)
+  local about = abouts[text]
+  if not about then
+    local lane, attempt, name = match(text, TASK_PATTERN)
+    about = {lane = tonumber(lane), attempt = attempt, name = name}
+    abouts[text] = about
+  end
+  return about
+end
 
 -- Send a task, and return its entry and lane: so that the sweep can tell a task that waits from one that is lost. A lane
 -- whose key is no stream refuses its own tasks alone: their nodes stay free until somebody has deleted the key.
@@ -29,38 +40,39 @@ end
 
 -- Queue the task of a node, unless somebody else has. It is sent before the move is written: if that is refused nothing was
 -- moved, and a task too many is refused at its start.
-local function queue_task(ex, name, attempt, lane, task)
-  local record = read(ex, name)
-  if not record or ex.state ~= OPEN or byte(record) ~= byte(FREE) then
+local function queue_task(about, task, window)
+  local name, attempt = about.name, about.attempt
+  local record = read(name)
+  if not record or state ~= OPEN or sub(record, 1, 1) ~= FREE then
     return REFUSED
   end
-  local queued = QUEUED_FIRST
+  local is_full, queued = counts % IN_HAND >= window, QUEUED_FIRST
   if record ~= FREE_FIRST or attempt ~= FIRST_ATTEMPT then
     local _, current, kept, rest = parsed(record)
     if current ~= attempt then
       return REFUSED
     end
     queued = QUEUED .. attempt .. COLON .. kept .. COLON .. now_text .. COLON
-    if ex.in_flight >= ex.window then
-      put_late(ex, name, FREE .. attempt .. COLON .. without_flag(kept, RELEASED) .. COLON .. rest)
+    if is_full then
+      put(name, FREE .. attempt .. COLON .. without_flag(kept, RELEASED) .. COLON .. rest)
     end
   end
-  if ex.in_flight >= ex.window then
+  if is_full then
     return NO_PLACE
   end
-  local entry = sent(tonumber(lane), task)
+  local entry = sent(about.lane, task)
   if entry == REFUSED then
     return REFUSED
   end
-  if record ~= FREE_FIRST then
-    leave(ex, name, record)
-    put_late(ex, name, queued .. entry)
-  else -- it is to be written already
-    ex.value[name] = queued .. entry
+  if record == FREE_FIRST then -- freed in this call: it is to be written already
+    value[name] = queued .. entry
+  else
+    leave(name, record)
+    put(name, queued .. entry)
   end
-  ex.in_flight = ex.in_flight + 1
-  if queued_for > 0 then
-    add(leases, queued_until, name .. COLON .. ex.id)
+  counts = counts + 1
+  if queued_until then
+    add(leases, queued_until, member(name))
   end
   return YES
 end

@@ -137,7 +137,7 @@ MUTANTS = (
         "value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of",
         "value_of = lambda row: payloads.value_of(row, payloads._latest)",
         "collectors",
-        1100,
+        200,
         "of two batches the second replaces the large outputs that the first is reading",
     ),
     Mutant(
@@ -178,6 +178,16 @@ MUTANTS = (
         "journal_errors",
         60,
         "a commit that failed, or whose answer was lost, is taken for one that can never be stored",
+    ),
+    Mutant(
+        "recovers_before_it_drains",
+        f"{_ORCHESTRATOR}.service:Orchestrator.take_over",
+        "    await take_waiting(self, limit=BATCH)\n",
+        "    await recover(self.ports, grace_seconds=self._grace_seconds)\n"
+        "    await take_waiting(self, limit=BATCH)\n",
+        "restart",
+        60,
+        "an orchestrator that starts rebuilds executions whose results wait in the stream",
     ),
     # -- the fence ---------------------------------------------------------------------------------
     Mutant(
@@ -573,8 +583,8 @@ MUTANTS = (
         "weft.core.snapshot:Snapshot.may_be_in_hand",
         "return halt.in_hand.get(node_id) == attempt",
         "return True",
-        "flush_control",
-        600,
+        "flush_paused",
+        60,
         "a store that is lost costs a paused execution attempts that were never handed out",
     ),
     Mutant(
@@ -582,8 +592,8 @@ MUTANTS = (
         f"{_ORCHESTRATOR}.halt:_in_hand",
         "node.phase in _IN_HAND",
         'node.phase == "limbo"',
-        "flush_control",
-        200,
+        "flush_paused",
+        60,
         "what ran when an execution was paused is handed out again, as the same attempt",
     ),
     Mutant(

@@ -38,6 +38,7 @@ async def collects(world: World, actor: Actor) -> None:
     takes_over = world.profile.takes_over
     while takes_over:
         begin_step(orchestrator.ports)
+        world.invariants.takes_over(actor)
         try:
             await orchestrator.take_over()
             takes_over = False

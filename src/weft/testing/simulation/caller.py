@@ -37,6 +37,8 @@ _CONTROLS = (
     "cancel_all",
 )
 
+_PAUSES = ("pause", "pause", "pause", "resume", "cancel")
+
 
 class Request:
     """One call a client wants answered."""
@@ -89,7 +91,10 @@ class Caller:
             if request.key is not None and rng.random() < 0.5:
                 script.append(request)  # the same request again: it starts nothing
         controls = [
-            Request(rng.choice(_CONTROLS), wait_seconds=rng.random() * rng.choice([0.1, 3.0, 10.0]))
+            Request(
+                rng.choice(_PAUSES if world.profile.pauses else _CONTROLS),
+                wait_seconds=rng.random() * rng.choice([0.1, 3.0, 10.0]),
+            )
             for _ in range(rng.randint(min(1, world.profile.controls), world.profile.controls))
         ]
         return script + controls[: cut.most_controls]
@@ -113,7 +118,7 @@ class Caller:
         self.is_done = True
         # Nobody is left paused: liveness is promised to what runs.
         while True:
-            await Step("sleep", 4.0)
+            await Step("sleep", 30.0 if self._world.profile.pauses else 4.0)
             for row in list(self._world.journal._executions.values()):
                 if row.state is ExecutionState.PAUSED:
                     try:

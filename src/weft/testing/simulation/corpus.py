@@ -24,7 +24,5 @@ CORPUS: tuple[Past, ...] = (
     Past("skew", 3, "a retry's delay counted from the clock of whoever judged the failure"),
     Past("calm_control", 101296, "a stale result between a retry's commit and its install began a rebuild"),
     Past("swarm", 6960, "an orchestrator that slept over a resume ran nodes before the start was recorded"),
-    Past(
-        "collectors", 466, "of two batches the second replaced the large outputs that the first was reading"
-    ),
+    Past("collectors", 35, "of two batches the second replaced the large outputs that the first was reading"),
 )

@@ -38,7 +38,8 @@ def draw_definition(
 
     nodes: list[dict[str, Any]] = []
     size = rng.choice(_LARGE_SIZES if "nodes" in more else _SIZES)
-    density = rng.choice([0.25, 0.45, 0.7])
+    # A large graph is wide: many of its nodes are decided in one batch.
+    density = rng.choice([0.08, 0.15] if "nodes" in more else [0.25, 0.45, 0.7])
     for index in range(min(size, most_nodes or size)):
         parents = [node["id"] for node in nodes if rng.random() < density]
         others = [node["id"] for node in nodes if node["id"] in _ancestors(parents, nodes)]
@@ -61,8 +62,8 @@ def draw_definition(
         }
         if parents and is_more("early", 0.5, 0.8):
             node["trigger_rule"] = rng.choice(_EARLY if is_more("early", 0.1, 0.7) else _RULES)
-        if is_more("skips", 0.15, 0.3):
-            node["condition"] = rng.choice(_CONDITIONS)
+        if is_more("skips", 0.15, 0.4):
+            node["condition"] = rng.choice(_CONDITIONS[1:3] if "skips" in more else _CONDITIONS)
         if rng.random() < 0.02:
             node["config"]["fails"] = "{{ input.missing }}"
         if is_more("at_most_once", 0.08, 0.4):
@@ -77,10 +78,11 @@ def draw_definition(
         if is_more("queues", 0.1, 0.5):
             node["queue"] = "other"
         nodes.append(node)
-    policy = "fail_fast" if "skips" in more else "continue"
     definition: dict[str, Any] = {
         "name": f"drawn-{number}",
-        "failure_policy": rng.choice(["fail_fast", "continue", policy]),
+        # Where an execution may stop at a failure, a skip is recorded with what runs beside it: a call of the
+        # store between two decisions.
+        "failure_policy": rng.choice(["fail_fast", "continue", "continue"][: 1 if "skips" in more else 3]),
         "nodes": nodes,
     }
     if is_more("places", 0.25, 0.7):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from weft.testing.simulation.caller import Request
     from weft.testing.simulation.scheduler import Actor
     from weft.testing.simulation.world import World
+    from weft.transport.contract import Message
 
 _SETTLING = {
     "node.completed": NodeState.COMPLETED,
@@ -120,6 +121,8 @@ class Invariants:
         self._paused: set[str] = set()
         # cache key → the outputs that were accepted with it
         self._cacheable: set[tuple[str, bytes]] = set()
+        # Orchestrators that start: the losses of the store until then, and the messages that wait
+        self._waiting: dict[Actor, tuple[int, list[Message]]] = {}
         self._spent: set[tuple[str, int, str, int]] = set()
         self._spent_at: int | None = None
         self._ancestors: dict[tuple[str, str], frozenset[str]] = {}
@@ -134,6 +137,8 @@ class Invariants:
             case "journal.submit":
                 for row in result:
                     self._read_on(row.id)
+            case "journal.active" if actor in self._waiting:
+                self._recovers(actor)
             case "store.beat":
                 self._renewed(args[0], result)
             case "store.report":
@@ -301,6 +306,17 @@ class Invariants:
         self._orphaned.update(key for key, number in self._starts.items() if number > kept.starts)
         self._nonces.clear()
         self._latest.clear()
+
+    def takes_over(self, actor: Actor) -> None:
+        """Take note of the messages that wait for an orchestrator that starts."""
+        self._waiting[actor] = self._world.losses, list(self._world.transport._messages)
+
+    def _recovers(self, actor: Actor) -> None:
+        """Check that what waited when an orchestrator started is recorded before anything is rebuilt."""
+        losses, waiting = self._waiting.pop(actor)
+        left = set(map(id, self._world.transport._messages))
+        if losses == self._world.losses and any(id(message) in left for message in waiting):
+            raise Violation("I13 an orchestrator rebuilds executions before it reads the results that wait")
 
     # -- the journal -------------------------------------------------------------------------------
 

@@ -65,6 +65,8 @@ class Profile:
     nets: frozenset[str] = NETS
     # At most so many control calls are made.
     controls: int = 0
+    # Whether they are mostly pauses, and executions stay paused for longer than a rebuild takes.
+    pauses: bool = False
     # Whether a kind may also be drawn as absent.
     is_swarm: bool = False
     # A run in which no worker is at fault: no attempt above what its failures explain.
@@ -110,7 +112,8 @@ PROFILES: dict[str, Profile] = {
         kinds=("reordered",),
         nets=frozenset(),
         is_calm=True,
-        collectors=2,
+        # More than a service has: two are seldom at the same steps.
+        collectors=4,
         more=frozenset({"large", "skips", "nodes"}),
     ),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
@@ -150,6 +153,7 @@ PROFILES: dict[str, Profile] = {
     ),
     "flush": Profile(kinds=("flush",), rebuilds=True, nets=frozenset({"lease", "rebuild", "reclaim"})),
     "flush_control": Profile(kinds=("flush", "freeze.api"), controls=4, rebuilds=True),
+    "flush_paused": Profile(kinds=("flush",), controls=4, pauses=True, rebuilds=True),
     "flush_crash": Profile(kinds=("flush", "crash.orchestrator", "crash.sweeper"), rebuilds=True),
     "restart": Profile(
         kinds=("crash.orchestrator", "crash.sweeper", "flush", "rollback"), rebuilds=True, takes_over=True

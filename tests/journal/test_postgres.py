@@ -742,6 +742,27 @@ async def test_what_would_change_nothing_is_answered_by_the_version_that_is_curr
         await assert_consistent(journal, run.id)
 
 
+async def test_a_cancel_between_whose_reads_another_process_completes_a_node_is_recorded(
+    journal: PostgresJournal, other: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the nodes are read behind that of the execution: one of them may be younger than that."""
+    theirs = await Recording.start(other, *map(node, "abc"))
+    await theirs.completed("a")
+    all_nodes = postgres_queries.all_nodes
+
+    async def later(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        await theirs.completed("b")
+        return await all_nodes(*arguments)
+
+    monkeypatch.setattr(postgres_queries, "all_nodes", later)
+    run = Recording(journal, theirs.id, theirs.plan)
+    assert (await run.cancel()).verdict is Verdict.ACCEPTED
+    states = {name: (await run.node(name)).state for name in "abc"}
+    assert states == {"a": NodeState.COMPLETED, "b": NodeState.COMPLETED, "c": NodeState.CANCELLED}
+    await assert_consistent(journal, run.id)
+
+
 async def test_a_failure_and_its_letter_take_one_round_trip(journal_url: str) -> None:
     with FaultProxy(journal_url) as proxy:
         async with opened(proxy.url) as journal:

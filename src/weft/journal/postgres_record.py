@@ -208,13 +208,16 @@ class Recorder:
                 self._live.put(row.id, LiveExecution(number, row, plan, {}))
             else:
                 begun.append((number, row, plan))
-        # Read behind the execution's row: rows that are younger than that are seen by its seq.
-        with_rows = [
-            number for number, row, _ in begun if row.seq > 2
-        ]  # created and started: no node has a row
+        # With two events it was created and started: no node has a row.
+        with_rows = [number for number, row, _ in begun if row.seq > 2]
         nodes = await queries.all_nodes(connection, with_rows) if with_rows else {}
         for number, row, plan in begun:
-            live = LiveExecution(number, row, plan, nodes.get(number) or {}, is_whole=True)
+            own = nodes.get(number) or {}
+            # The second statement may see a later commit than the first. Rows of two commits cannot be
+            # judged: such an execution is read again, behind a lock.
+            if any(node.seq > row.seq for node in own.values()):
+                continue
+            live = LiveExecution(number, row, plan, own, is_whole=True)
             known[row.id] = live
             self._live.put(row.id, live)
         return known

@@ -75,7 +75,6 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
         "store.token",
         "journal.submit",
         "store.install",
-        "store.queue",
         "transport.publish",
         "store.look",
         "store.running",

@@ -22,7 +22,7 @@ PLAN = compile_plan(
     )
 )
 PARENTS = frozenset(PLAN.graph.parents["n"])
-PHASES = [None, "waiting", "free", "lined", "queued", "running", "reported", "limbo", "timer"]
+PHASES = [None, "waiting", "free", "lined", "queued", "running", "limbo", "timer"]
 OPEN = [state for state in ExecutionState if state not in TERMINAL]
 
 
@@ -87,7 +87,6 @@ def test_a_node_of_a_terminal_execution_has_none(state: ExecutionState) -> None:
         (at("queued"), {}, "waiting_for_worker"),
         (at("queued"), {"served": False}, "no_worker"),
         (at("running"), {}, "running"),
-        (at("reported"), {}, "running"),
         (at("limbo"), {}, "recovering"),
         (None, {}, "recovering"),
         (None, {"state": ExecutionState.PENDING}, "starting"),

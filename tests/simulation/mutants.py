@@ -424,7 +424,7 @@ MUTANTS = (
     Mutant(
         "report_keeps_the_lease",
         f"{_STORE}.report",
-        "node.phase, node.since, node.lease_until = REPORTED, now, now + self._reported",
+        "node.lease_until = max(node.lease_until, until)",
         "pass",
         "journal_away",
         60,

@@ -44,7 +44,20 @@ WHOLE = {
     if isinstance(script, Script)
 }
 # Words of Redis and of Lua: commands, options, error codes, names of types.
-WORDS = {"*", "-inf", "+inf", "LIMIT", "WITHSCORES", "WRONGTYPE", "server", "string", "table"}
+WORDS = {
+    "*",
+    "-inf",
+    "+inf",
+    "CH",
+    "GT",
+    "LIMIT",
+    "WITHSCORES",
+    "WRONGTYPE",
+    "XX",
+    "server",
+    "string",
+    "table",
+}
 LITERAL = re.compile(r"'([^'\n]*)'|\"([^\"\n]*)\"|\[\[")
 
 
@@ -86,9 +99,7 @@ def test_every_constant_is_used() -> None:
 
 
 def test_letters_of_phases_and_of_states_are_each_their_own() -> None:
-    phases = [
-        CONSTANTS[name] for name in ("FREE", "LINED", "TIMER", "QUEUED", "RUNNING", "REPORTED", "LIMBO")
-    ]
+    phases = [CONSTANTS[name] for name in ("FREE", "LINED", "TIMER", "QUEUED", "RUNNING", "LIMBO")]
     assert len({*phases, CONSTANTS["SETTLED"], CONSTANTS["WAITING"]}) == len(phases) + 2
     assert f"[{''.join(map(str, phases))}]" in str(CONSTANTS["NODE_PATTERN"])
     states = [CONSTANTS[name] for name in ("OPEN", "HALTED", "TERMINAL", "INSTALLING", "CLOSED")]
@@ -137,7 +148,6 @@ def test_what_is_written_is_read_again() -> None:
         (b"q1::77:", LiveNode("queued", 1, queued_at=77)),
         (b"q1::77:1-0 a|b|1", LiveNode("queued", 1, queued_at=77, entry=("1-0", "a|b|1"))),
         (b"r1::7:8:w:1:a:b:3", LiveNode("running", 1, queued_at=7, started_at=8, worker="w:1")),
-        (b"p1::7:8:w:1:a:b:3:99", LiveNode("reported", 1, queued_at=7, started_at=8, worker="w:1")),
         (b"l3::", LiveNode("limbo", 3)),
     ],
 )

@@ -83,7 +83,7 @@ LEASE_SECONDS = 15.0
 # A memory store forgets marks after 900 s, Redis by its own clock: in no story does so much time pass.
 MOST_SECONDS = 850.0
 # Where an attempt stands of which a result may come.
-IN_HAND = "running reported limbo"
+IN_HAND = "running limbo"
 SORTED_SETS = ["leases", "timers", "free", "active"]
 # With these a few nodes are already too many for one call, and an output for its record.
 NARROW = {

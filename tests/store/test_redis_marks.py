@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.core.event import CancelRequested, RetryRequested
+from weft.core.ledger import Verdict
 from weft.store.contract import Answer
 from weft.testing.store_contract import free_nodes, installed, queue, start
+from weft.testing.walk import nonce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +98,23 @@ async def test_an_attempt_of_a_closed_execution_loses_its_lease_when_it_is_refus
     assert await leases(redis) == {"x2"}
 
 
+async def test_the_late_result_of_a_closed_execution_takes_its_lease_along(
+    redis: Redis, store: RedisStore, new_walk: Callable[..., Walk]
+) -> None:
+    """The report lengthens a lease that nobody needs: it ends when the result was judged."""
+    walk = new_walk("a")
+    await walk.begin()
+    result = await walk.result("a")
+    await walk.record(CancelRequested(execution_id="x1", generation=0))
+    await store.close("x1", generation=1, epoch=1)
+    await store.report([result], [nonce("a", 1)])
+    assert await leases(redis) == {"x1"}
+    standing = await walk.record(walk.judge(result))
+    assert standing.verdict is Verdict.STALE
+    await walk.apply(standing)
+    assert await leases(redis) == set()
+
+
 async def test_a_refused_attempt_of_an_earlier_generation_leaves_the_lease_of_the_next(
     redis: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
 ) -> None:
@@ -114,4 +133,4 @@ async def test_a_refused_attempt_of_an_earlier_generation_leaves_the_lease_of_th
 async def leases(redis: Redis) -> set[str]:
     """Return the executions that have leases; the sentinel of the sorted set is none."""
     members = [member.decode() for member in await redis.call("ZRANGE", redis.partitions[0].leases, 0, -1)]
-    return {execution_id for _, colon, execution_id in (one.partition(":") for one in members) if colon}
+    return {one.split(":", 2)[2] for one in members if ":" in one}

@@ -149,7 +149,7 @@ async def test_report(
     for walk in others(several):
         sight = await store.look(walk.execution_id)
         assert sight is not None
-        assert sight.nodes["a"].phase == "reported"
+        assert sight.nodes["a"].phase == "running"
     await is_rebuilt(several)
 
 

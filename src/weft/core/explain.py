@@ -82,7 +82,7 @@ def explain(
             reasons.append(Why("no_worker", text))
         case "queued":
             reasons.append(Why("waiting_for_worker", f"is in the queue {node.queue!r}"))
-        case "running" | "reported":
+        case "running":
             reasons.append(Why("running", f"attempt {row.attempt} is running"))
         case _:
             reasons.append(Why("recovering", "it may be running somewhere: its lease has to run out first"))

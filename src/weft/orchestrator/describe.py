@@ -43,7 +43,6 @@ _PHASES = {
     "timer": NodeState.QUEUED,
     "limbo": NodeState.QUEUED,
     "running": NodeState.RUNNING,
-    "reported": NodeState.RUNNING,
 }
 _ENDS = {
     "node.completed": "completed",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.store.contract import Sight
 
 # A task that is queued was not started: its start is refused while the execution is paused.
-_IN_HAND = frozenset({"running", "reported", "limbo"})
+_IN_HAND = frozenset({"running", "limbo"})
 
 
 async def observe_pause(execution: ExecutionRow, ports: Ports) -> None:

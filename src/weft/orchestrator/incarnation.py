@@ -75,4 +75,4 @@ def _is_adopted(result: Result, node: NodeSight | None) -> bool:
     if node.phase == "limbo":
         return True
     start = (node.worker, node.started_at)
-    return node.phase in ("running", "reported") and start == (result.worker, result.started_at)
+    return node.phase == "running" and start == (result.worker, result.started_at)

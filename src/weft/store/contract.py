@@ -15,9 +15,9 @@ rebuilt from the journal. What every store promises:
 
 A node in the store is one of::
 
-    waiting ──▶ free ──▶ queued ──▶ running ──▶ reported ──▶ (settled: an outcome)
-                 ▲  └──▶ lined ──┐                    limbo: handed out in an earlier life of the store,
-                 └─── timer ◀────┴── (row unsettled)         perhaps; a lease without a holder
+    waiting ──▶ free ──▶ queued ──▶ running ──▶ (settled: an outcome)
+                 ▲  └──▶ lined ──┐              limbo: handed out in an earlier life of the store,
+                 └─── timer ◀────┴── (row unsettled)   perhaps; a lease without a holder
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Due(msgspec.Struct, frozen=True, gc=False):
 class NodeSight(msgspec.Struct, frozen=True, gc=False):
     """Where an unsettled node stands in the store, for those who look from outside."""
 
-    # waiting, free, lined, queued, running, reported, limbo, timer
+    # waiting, free, lined, queued, running, limbo, timer
     phase: str
     attempt: int
     awaited: tuple[str, ...] = ()
@@ -246,13 +246,16 @@ class StateStore(Protocol):
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
         """Renew the leases, and adopt out of limbo. REFUSED means: stop, the attempt is no longer yours.
 
+        A heartbeat makes no lease shorter: it may come behind the report of the attempt.
+
         May be called from another thread than the rest.
         """
 
     async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
-        """Append the results to the result stream and end their leases, in one step.
+        """Append the results to the result stream and lengthen their leases, in one step.
 
-        A result is appended whatever the store knows: the journal's fence is the judge.
+        An attempt in limbo stays there, with the longer lease. A result is appended whatever the store knows:
+        the journal's fence is the judge.
         """
 
     async def hand_back(self, held: Sequence[Held]) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from weft.core.task import Result, Task
 
 WAITING, FREE, LINED, QUEUED = "waiting", "free", "lined", "queued"
-RUNNING, REPORTED, LIMBO, TIMER = "running", "reported", "limbo", "timer"
+RUNNING, LIMBO, TIMER = "running", "limbo", "timer"
 
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
@@ -50,8 +50,7 @@ _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
 # A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
 _KEEP_LOST = micros(3600)
 _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
-_IN_FLIGHT = frozenset({QUEUED, RUNNING, REPORTED, LIMBO})
-_IN_HAND = frozenset({RUNNING, REPORTED})
+_IN_FLIGHT = frozenset({QUEUED, RUNNING, LIMBO})
 
 
 class _Node:
@@ -123,7 +122,7 @@ class _Execution:
         # Dicts as ordered sets: first freed, first served.
         self.free: dict[str, None] = {}
         self.places: set[str] = set()
-        # Of those with a place, how many a worker has in hand or has reported; and how many wait without one,
+        # Of those with a place, how many a worker has in hand; and how many wait without one,
         # for a timer or in the line of their tag.
         self.running = 0
         self.delayed = 0
@@ -451,7 +450,7 @@ class MemoryStore:
         if node.phase in _IN_FLIGHT:
             execution.places.discard(node_id)
             self._leases.pop((execution.row.id, node_id), None)
-            if node.phase in _IN_HAND:
+            if node.phase is RUNNING:
                 execution.running -= 1
         elif node.phase is LINED:
             self._leases.pop((execution.row.id, node_id), None)
@@ -645,26 +644,18 @@ class MemoryStore:
             execution.running += 1
             node.phase, node.nonce, node.worker = RUNNING, item.nonce, item.worker
             node.queued_at, node.started_at = item.queued_at, item.started_at
-        elif node.phase not in (RUNNING, REPORTED) or node.nonce != item.nonce:
+        elif node.phase is not RUNNING or node.nonce != item.nonce:
             return Answer.REFUSED
-        if node.phase is RUNNING:
-            node.lease_until = until
+        # A report that came before this heartbeat has made the lease longer.
+        node.lease_until = max(node.lease_until, until)
         return Answer.YES
 
     async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
-        now = self._now()
-        for result, nonce in zip(results, nonces, strict=True):
-            found = self._find(result.execution_id, result.generation, result.node_id, result.attempt)
-            if isinstance(found, Answer):
-                continue
-            execution, node = found
-            if node.phase is LIMBO:
-                execution.running += 1
-                node.nonce, node.worker = nonce, result.worker
-                node.queued_at, node.started_at = result.queued_at, result.started_at
-            elif node.phase is not RUNNING or node.nonce != nonce:
-                continue
-            node.phase, node.since, node.lease_until = REPORTED, now, now + self._reported
+        until = self._now() + self._reported
+        for result in results:
+            node = self._leases.get((result.execution_id, result.node_id))
+            if node is not None and node.attempt == result.attempt:
+                node.lease_until = max(node.lease_until, until)
         self._publish(results)
 
     async def hand_back(self, held: Sequence[Held]) -> None:
@@ -757,7 +748,7 @@ class MemoryStore:
         running: dict[str, int] = {}
         # All that is in hand holds a lease, so this costs what is in flight, and nothing on the way there.
         for (execution_id, node_id), node in self._leases.items():
-            if node.phase in _IN_HAND:
+            if node.phase is RUNNING:
                 queue = self._executions[execution_id].plan.nodes[node_id].queue
                 running[queue] = running.get(queue, 0) + 1
         return running
@@ -794,7 +785,7 @@ class MemoryStore:
         return {
             node_id: Running(node.attempt, node.worker, node.queued_at, node.started_at)
             for node_id in execution.places
-            if (node := execution.nodes[node_id]).phase in _IN_HAND
+            if (node := execution.nodes[node_id]).phase is RUNNING
         }
 
     def in_hand(self, execution_id: str) -> tuple[list[str], int]:

@@ -942,7 +942,7 @@ class StoreContract:
 
     # -- report ------------------------------------------------------------------------------------
 
-    async def test_a_report_publishes_the_result_and_ends_the_lease(
+    async def test_a_report_publishes_the_result_and_lengthens_the_lease(
         self, new_walk: Callable[..., Walk], bench: StoreBench
     ) -> None:
         walk = new_walk("a")
@@ -950,7 +950,7 @@ class StoreContract:
         result = await walk.result("a")
         await walk.store.report([result], [nonce("a", 1)])
         assert list(await bench.published()) == [result]
-        assert await phases(walk) == {"a": "reported"}
+        assert await phases(walk) == {"a": "running"}
         # A journal that is away for longer than a lease costs no attempt.
         walk.clock.advance(self.REPORTED_SECONDS - 1)
         assert await expired(walk) == []
@@ -967,24 +967,28 @@ class StoreContract:
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
 
-    async def test_a_report_of_another_holder_ends_nobodys_lease(
+    async def test_a_report_of_an_earlier_attempt_lengthens_no_lease(
         self, new_walk: Callable[..., Walk], bench: StoreBench
     ) -> None:
         walk = new_walk("a")
         await walk.begin()
-        await walk.store.report([await walk.result("a")], ["another"])
+        result = await walk.result("a")
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert await walk.advance(await walk.lost("a")) == ["a"]
+        await walk.store.report([result], [nonce("a", 1)])
         assert len(await bench.published()) == 1
-        assert await phases(walk) == {"a": "running"}
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert [(lease.node_id, lease.attempt) for lease in await expired(walk)] == [("a", 2)]
 
-    async def test_a_report_adopts_its_attempt_out_of_limbo(self, new_walk: Callable[..., Walk]) -> None:
+    async def test_a_report_holds_its_attempt_in_limbo(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await walk.begin()
         result = await walk.result("a")
         await walk.rebuild()
         await walk.store.report([result], [nonce("a", 1)])
-        assert await phases(walk) == {"a": "reported"}
-        (running,) = (await walk.store.running("x1")).values()
-        assert (running.worker, running.started_at) == (WORKER, result.started_at)
+        assert await phases(walk) == {"a": "limbo"}
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert await expired(walk) == []
 
     async def test_a_result_is_published_whatever_the_store_knows(
         self, new_walk: Callable[..., Walk], bench: StoreBench
@@ -1159,7 +1163,6 @@ class StoreContract:
         assert await in_flight(walk) == (1, 0)  # in limbo
         await walk.store.beat([walk.held("a", 2)])
         assert await in_flight(walk) == (0, 1)
-        await walk.rebuild()
         await walk.store.report([await walk.result("a")], [nonce("a", 2)])
         assert await in_flight(walk) == (0, 1)
         await walk.advance(walk.cancelled())
@@ -1309,7 +1312,7 @@ async def in_flight(walk: Walk) -> tuple[int, int] | None:
     (counted,) = await walk.store.in_flight([walk.execution_id])
     seen = list((await phases(walk)).values())
     queued = sum(phase in ("queued", "lined", "timer", "limbo") for phase in seen)
-    assert counted == (queued, sum(phase in ("running", "reported") for phase in seen))
+    assert counted == (queued, seen.count("running"))
     return counted
 
 

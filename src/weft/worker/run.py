@@ -59,9 +59,7 @@ class Runner:
     def is_immediate(self, task: Task) -> bool:
         """True if the whole attempt needs no wait: neither its config nor its output is in the journal."""
         return (
-            task.config_blob is None
-            and len(task.config) <= self._ports.inline_bytes
-            and self.instant(task)
+            task.config_blob is None and len(task.config) <= self._ports.inline_bytes and self.instant(task)
         )
 
     def run_instant(self, task: Task, started_at: int) -> Result:

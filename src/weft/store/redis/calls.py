@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.core.envelope import pack
+from weft.core.envelope import pack, pack_all
 from weft.store.redis.layout import (
     CONSTANTS,
     STATES,
     kept,
+    lease_member,
     node_field,
     pack_outcome,
     partition_keys,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement
-    from weft.core.task import Task
+    from weft.core.task import Result, Task
     from weft.redis.keys import Keys
     from weft.store.redis.plan_arguments import PlanArguments
 
@@ -93,29 +94,21 @@ class ScriptCall:
 Move: TypeAlias = "tuple[str, int, str, str] | tuple[str, int, str, str, str]"
 
 
-def move_calls(moves: Sequence[Move], indexes: Sequence[int], sizes: Sequence[int]) -> list[ScriptCall]:
-    """Make the calls for some of the moves: those of one execution together, and no node twice.
-
-    ``sizes``: the bytes that go with each move; nothing goes where it is empty.
-    """
+def move_calls(moves: Sequence[Move], indexes: Sequence[int]) -> list[ScriptCall]:
+    """Make the calls for some of the moves: those of one execution together, and no node twice."""
     calls: list[ScriptCall] = []
     groups: dict[tuple[str, int], list[int]] = {}
     nodes: set[tuple[str, str]] = set()
-    count = size = 0
     for index in indexes:
         move = moves[index]
-        more = sizes[index] if sizes else 0
         node = move[0], move[2]
-        if count and (count == MOST_ITEMS or size + more > MOST_BYTES or node in nodes):
+        if len(nodes) == MOST_ITEMS or node in nodes:
             calls.append(_move_call(moves, groups))
-            count = size = 0
             groups.clear()
             nodes.clear()
         nodes.add(node)
         groups.setdefault(move[:2], []).append(index)
-        count += 1
-        size += more
-    if count:
+    if nodes:
         calls.append(_move_call(moves, groups))
     return calls
 
@@ -130,6 +123,23 @@ def _move_call(moves: Sequence[Move], groups: Mapping[tuple[str, int], list[int]
         for index in own:
             arguments += moves[index][2:]
     return call
+
+
+def report_arguments(results: Sequence[Result]) -> list[list[Argument]]:
+    """Return the arguments of each call that reports results: the results as one message, their leases."""
+    calls: list[list[Argument]] = []
+    wires: list[bytes] = []
+    leases: list[Argument] = []
+    size = 0
+    for result in results:
+        wire = pack(result)
+        size += len(wire)
+        if wires and (len(wires) == MOST_ITEMS or size > MOST_BYTES):
+            calls.append([pack_all(wires), *leases])
+            wires, leases, size = [], [], len(wire)
+        wires.append(wire)
+        leases.append(lease_member(result))
+    return [*calls, [pack_all(wires), *leases]]
 
 
 class _Unit:
@@ -284,7 +294,10 @@ def apply_calls(
             life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
             if row.is_terminal:
                 # Of one that has ended there is nothing more to say than whose leases are over with it.
-                over = [_Unit(1, (node_field(one.node_id),), 0) for one in merge.rows[:MOST_TASKS]]
+                over = [
+                    _Unit(1, (f"{node_field(one.node_id)}:{one.attempt}:",), 0)
+                    for one in merge.rows[:MOST_TASKS]
+                ]
                 call = _room_for(calls, row, over, 0)
                 call.add(execution_id, life, units=over)
                 call.merged.append((merge, ()))

@@ -43,7 +43,7 @@ _MOST_LISTED = 10_000
 _MOST_READ = 500
 
 _ROW, _PLAN, _COUNTS, _HALTED = (str(CONSTANTS[name]) for name in ("ROW", "PLAN", "COUNTS", "HALTED"))
-_IN_HAND_LETTERS = tuple(str(CONSTANTS[name]).encode() for name in ("RUNNING", "REPORTED"))
+_RUNNING = str(CONSTANTS["RUNNING"]).encode()
 _SENTINEL = str(CONSTANTS["SENTINEL"])
 _ANNOUNCE, _WORKERS, _RECOUNT = script("announce"), script("workers"), script("recount")
 
@@ -162,7 +162,7 @@ class Inspector:
         return {
             name: Running(node.attempt, node.worker, node.queued_at, node.started_at)
             for name, node in found[4].items()
-            if node.phase in ("running", "reported")
+            if node.phase == "running"
         }
 
     async def _nodes(
@@ -220,10 +220,10 @@ class Inspector:
     async def running_by_queue(self) -> Mapping[str, int]:
         running: dict[str, int] = {}
         for keys in self._redis.partitions:
-            held: dict[str, list[str]] = {}
+            held: dict[str, set[str]] = {}
             start = 0
             listed = _MOST_LISTED
-            # All that is in hand holds a lease.
+            # All that is in hand holds a lease; a node may have some left of earlier attempts, too.
             while listed == _MOST_LISTED:
                 members = await self._redis.call(
                     "ZRANGE", keys.leases, start, start + _MOST_LISTED - 1, partition=keys.partition
@@ -231,10 +231,11 @@ class Inspector:
                 listed = len(members)
                 start += listed
                 for member in members:
-                    field, mark, execution_id = member.decode().partition(":")
+                    field, mark, lease = member.decode().partition(":")
                     if mark:
-                        held.setdefault(execution_id, []).append(field)
-            await self._count_running(keys, held, running)
+                        execution_id = lease.partition(":")[2]
+                        held.setdefault(execution_id, set()).add(field)
+            await self._count_running(keys, {name: list(fields) for name, fields in held.items()}, running)
         return running
 
     async def _count_running(
@@ -255,7 +256,7 @@ class Inspector:
                     plan = await self._plans(read_plan(about)[1])
                     for field, value in zip(fields[1:], values, strict=True):
                         node = None if plan is None else plan.nodes.get(field[1:])
-                        if node is not None and value is not None and value[:1] in _IN_HAND_LETTERS:
+                        if node is not None and value is not None and value[:1] == _RUNNING:
                             running[node.queue] = running.get(node.queue, 0) + 1
 
     async def backlog(self) -> int:

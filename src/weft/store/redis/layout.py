@@ -32,8 +32,7 @@ A node's field is one of:
   ``n`` lined   nothing
   ``t`` timer   when it is due
   ``q`` queued  when it was queued; where the store has sent its task: the id of its entry, a space, its lane
-  ``r`` running, ``p`` reported  queued at, started at, worker, nonce and its length;
-                reported: and until when the result may be on its way
+  ``r`` running  queued at, started at, worker, nonce and its length
   ``l`` limbo   nothing
   ============  =====================================================
 """
@@ -44,7 +43,7 @@ import re
 from functools import cache
 from importlib.resources import files
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -54,6 +53,9 @@ from weft.core.state import ExecutionState, NodeState
 from weft.redis.keys import Keys
 from weft.redis.script import Script, make_script
 from weft.store.contract import Answer
+
+if TYPE_CHECKING:
+    from weft.core.task import Result
 
 _KEYS = Keys()
 CONSTANTS: dict[str, str | int] = {
@@ -105,7 +107,6 @@ CONSTANTS: dict[str, str | int] = {
     "TIMER": "t",
     "QUEUED": "q",
     "RUNNING": "r",
-    "REPORTED": "p",
     "LIMBO": "l",
     "WAITING": "w",
     "SETTLED": "S",
@@ -150,7 +151,8 @@ CONSTANTS: dict[str, str | int] = {
     "MARK_PATTERN": "^(%d+):(.*):(%d+):(%a)$",
     "ROW_PATTERN": "^(%d+) (%d+) (%d+) ()",
     "PLAN_PATTERN": "^(%d+) ",
-    "NODE_PATTERN": "^([fntqrpl])(%d+):([^:]*):(.*)$",
+    "NODE_PATTERN": "^([fntqrl])(%d+):([^:]*):(.*)$",
+    "ATTEMPT_PATTERN": "^%a(%d+):",
     "WAITING_PATTERN": "^(%d+) (%d+):([^:]*):(%d+)$",
     "KEPT_PATTERN": "^(%d+),(%d+),(%d+)(%a*)$",
     "BOUNDS_PATTERN": "^(%d+):(%d+)$",
@@ -164,7 +166,6 @@ CONSTANTS: dict[str, str | int] = {
     "MORE_PATTERN": "^(%d);(%d*);(%d*);(.*)$",
     "FIRST_NUMBER": "^(%d+)",
     "LAST_NUMBER": ":(%d+)$",
-    "BUT_LAST_NUMBER": "^(.*):%d+$",
     "UPTO_QUEUED": "^%a%d+:[^:]*:%d+():",
     "RUN_ID_PATTERN": "run_id:(%x+)",
     "WHOLE": "%.0f",
@@ -192,8 +193,7 @@ REFUSED, UNKNOWN, PAUSED, WAS_GONE = (
 )
 # What the scripts call the phases, and what those who look on call them.
 PHASES = {
-    str(CONSTANTS[name]): name.lower()
-    for name in ("FREE", "LINED", "TIMER", "QUEUED", "RUNNING", "REPORTED", "LIMBO")
+    str(CONSTANTS[name]): name.lower() for name in ("FREE", "LINED", "TIMER", "QUEUED", "RUNNING", "LIMBO")
 }
 STATES = {
     ExecutionState.PENDING: CONSTANTS["OPEN"],
@@ -306,6 +306,11 @@ def piece_field(piece: int, node_id: str) -> str:
     return f"{_OF_PIECE}{piece}{_NODE}{node_id}"
 
 
+def lease_member(one: Result) -> str:
+    """Return the member of the sorted set of leases that stands for an attempt."""
+    return f"{_NODE}{one.node_id}:{one.attempt}:{one.execution_id}"
+
+
 def holder(nonce: str, worker: str) -> str:
     """Return the end of the field of a running node: the worker, the nonce, and its length behind it."""
     return f":{worker}:{nonce}:{len(nonce) if nonce.isascii() else len(nonce.encode())}"
@@ -382,11 +387,9 @@ def read_node(value: bytes) -> LiveNode:
             if sent:
                 name, _, lane = sent.decode().partition(" ")
                 entry = (name, lane)
-        elif phase in ("running", "reported"):
+        elif phase == "running":
             queued, started, held = rest.split(b":", 2)
             queued_at, started_at = int(queued), int(started)
-            if phase == "reported":
-                held = held.rpartition(b":")[0]
             held, _, length = held.rpartition(b":")
             worker = held[: len(held) - int(length) - 1].decode()
     except ValueError:  # also of text that is no UTF-8

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from weft.core.envelope import pack, pack_all
+from weft.core.envelope import pack
 from weft.core.time import micros
 from weft.errors import StoreError, StoreKeyError
 from weft.redis.health import wrong_keys
@@ -40,6 +40,7 @@ from weft.store.redis.calls import (
     free_calls,
     move_calls,
     queue_calls,
+    report_arguments,
 )
 from weft.store.redis.inspect import Inspector
 from weft.store.redis.layout import (
@@ -94,7 +95,7 @@ _QUEUED = _ZERO + int(CONSTANTS["YES"])
 _TOKEN = script("token")
 _APPLY = script("apply", "guard", "execution", "queueing", "counting")
 _INSTALL = script("install", "guard", "execution", "queueing", "counting")
-_START, _REPORT = script("start", "guard", "attempts"), script("report", "guard", "attempts")
+_START, _REPORT = script("start", "guard", "attempts"), script("report")
 _BEAT, _HAND_BACK = script("beat", "guard", "attempts"), script("hand_back", "guard", "attempts")
 _LINE, _RELEASE = (
     script("line", "guard", "execution", "moves"),
@@ -494,56 +495,48 @@ class RedisStore(Inspector, Sweep):
         return [answer == _YES for answer in await self._move(_UNQUEUE, moves)]
 
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
-        moves = [_held(one, one.nonce) for one in held]
+        moves = [_held(one) for one in held]
         return self._answers(await self._move(_BEAT, moves, self._lease, self._keep_seconds))
 
     async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
-        moves = [_held(one, nonce) for one, nonce in zip(results, nonces, strict=True)]
-        # Appended wherever its execution should be: it is not sought, or it would be appended twice.
-        await self._move(_REPORT, moves, self._reported, results=results)
+        by_partition: dict[int, list[Result]] = {}
+        for result in results:
+            # Appended wherever its execution should be: it is not sought, or it would be appended twice.
+            by_partition.setdefault(self._partitions.where(result.execution_id), []).append(result)
+        await all_of([self._report(partition, own) for partition, own in by_partition.items()])
+
+    async def _report(self, partition: int, results: Sequence[Result]) -> None:
+        keys, now = self._redis.partitions[partition], self._now()
+        own = [keys.results, keys.leases]
+        scripts = [(_REPORT, own, [now, self._reported, *told]) for told in report_arguments(results)]
+        await run_scripts(self._redis, keys, scripts)
 
     async def hand_back(self, held: Sequence[Held]) -> None:
-        await self._move(_HAND_BACK, [_held(one, one.nonce) for one in held])
+        await self._move(_HAND_BACK, [_held(one) for one in held])
 
     @staticmethod
     def _answers(replies: Sequence[Reply]) -> list[Answer]:
         return [ANSWERS[number] for number in replies]
 
-    async def _move(
-        self, script: Script, moves: Sequence[Move], *told: Argument, results: Sequence[Result] = ()
-    ) -> list[Reply]:
-        """Have a script make moves; return what it answered to each, in their order.
-
-        ``results``: one for each move, to be appended whatever the answer is.
-        """
-        wires = [pack(result) for result in results]
-        sizes = [len(wire) for wire in wires]
+    async def _move(self, script: Script, moves: Sequence[Move], *told: Argument) -> list[Reply]:
+        """Have a script make moves; return what it answered to each, in their order."""
 
         async def in_partition(keys: Keys, chosen: Sequence[int], replies: list[Reply]) -> None:
             now = self._now()
-            calls = move_calls(moves, chosen, sizes)
-            own_keys = [keys.results] if results else []
-            scripts = []
-            for call in calls:
-                own = [*told]
-                if results:
-                    own.append(pack_all([wires[index] for index in call.items]))
-                scripts.append((script, call.keys(keys, own_keys), call.all_arguments(now, own)))
+            calls = move_calls(moves, chosen)
+            scripts = [(script, call.keys(keys), call.all_arguments(now, told)) for call in calls]
             for call, reply in zip(calls, await run_scripts(self._redis, keys, scripts), strict=True):
                 if script is _START:
                     reply = _started(reply)
                 for index, answer in zip(call.items, reply, strict=True):
                     replies[index] = answer
 
-        ids = [move[0] for move in moves]
-        return await self._everywhere(ids, in_partition, seek=not results)
+        return await self._everywhere([move[0] for move in moves], in_partition)
 
     async def _everywhere(
         self,
         execution_ids: Sequence[str],
         in_partition: Callable[[Keys, Sequence[int], list[Reply]], Awaitable[None]],
-        *,
-        seek: bool = True,
     ) -> list[Reply]:
         """Let each partition answer for its own of these executions, by their place in the sequence.
 
@@ -562,10 +555,9 @@ class RedisStore(Inspector, Sweep):
             await all_of([in_partition(partitions[number], own, replies) for number, own in chosen.items()])
 
         await ask(range(len(execution_ids)))
-        if seek:
-            unknown = [index for index, reply in enumerate(replies) if reply == UNKNOWN]
-            elsewhere = set(await self._partitions.seek([execution_ids[index] for index in unknown]))
-            await ask([index for index in unknown if execution_ids[index] in elsewhere])
+        unknown = [index for index, reply in enumerate(replies) if reply == UNKNOWN]
+        elsewhere = set(await self._partitions.seek([execution_ids[index] for index in unknown]))
+        await ask([index for index in unknown if execution_ids[index] in elsewhere])
         return replies
 
     # -- plans and inputs ----------------------------------------------------------------------------
@@ -628,11 +620,11 @@ _YES = CONSTANTS["YES"]
 _MARK, _NODE = str(CONSTANTS["MARK"]), str(CONSTANTS["NODE"])
 
 
-def _held(one: Held | Result, nonce: str) -> Move:
+def _held(one: Held) -> Move:
     """Make the move of an attempt that was started."""
     return (
         *(one.execution_id, one.generation, _NODE + one.node_id, f"{one.attempt}:"),
-        f"{max(0, one.queued_at)}:{max(0, one.started_at)}{holder(nonce, one.worker)}",
+        f"{max(0, one.queued_at)}:{max(0, one.started_at)}{holder(one.nonce, one.worker)}",
     )
 
 

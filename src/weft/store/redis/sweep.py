@@ -115,13 +115,16 @@ class Sweep:
         free: Sequence[bytes],
         found: _Found,
     ) -> None:
-        listed: dict[str, list[tuple[str, str]]] = {}
-        for kind, members in ((_TIMER, timers), (_LEASE, leases)):
-            for member in members:
-                field, _, execution_id = member.decode().partition(":")
-                listed.setdefault(execution_id, []).append((kind, field))
+        # By execution: what is looked at, the node's field, and the attempt of a lease.
+        listed: dict[str, list[tuple[str, str, str]]] = {}
+        for member in timers:
+            field, _, execution_id = member.decode().partition(":")
+            listed.setdefault(execution_id, []).append((_TIMER, field, ""))
+        for member in leases:
+            field, attempt, execution_id = member.decode().split(":", 2)
+            listed.setdefault(execution_id, []).append((_LEASE, field, attempt))
         for member in free:
-            listed.setdefault(member.decode(), []).append((_FREE, ""))
+            listed.setdefault(member.decode(), []).append((_FREE, "", ""))
         entries = await self._entries(keys, leases) if self._queued else {}
         calls: list[ScriptCall] = []
         asked: list[list[tuple[str, str]]] = []
@@ -137,11 +140,11 @@ class Sweep:
                 call.execution_ids.append(execution_id)
                 call.size += len(part)
                 call.arguments.append(len(part))
-                for kind, field in part:
+                for kind, field, attempt in part:
                     entry, lane = entries.get((execution_id, field), ("", ""))
                     number = streams[-1].setdefault(keys.lane_of(lane), len(streams[-1]) + 1) if entry else 0
-                    call.arguments += (kind, field, number, entry)
-                asked[-1] += [(execution_id, field) for _, field in part]
+                    call.arguments += (kind, field, attempt, number, entry)
+                asked[-1] += [(execution_id, field) for _, field, _ in part]
         own, now = (self._lease, self._queued), self._now()
         scripts = []
         for call, some in zip(calls, streams, strict=True):
@@ -160,7 +163,7 @@ class Sweep:
         """Return the entry and lane of each queued task among the leases: a script is given its streams."""
         asked = []
         for member in leases:
-            field, _, execution_id = member.decode().partition(":")
+            field, _, execution_id = member.decode().split(":", 2)
             asked.append((execution_id, field))
         commands = [("HGET", keys.execution(execution_id), field) for execution_id, field in asked]
         values = await self._redis.run(commands, partition=keys.partition) if commands else []

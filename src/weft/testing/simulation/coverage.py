@@ -216,7 +216,6 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "sweep: executions the store does not have",
         "sweep: free nodes nobody dispatched",
         "sweep: lease of a limbo node ran out",
-        "sweep: lease of a reported node ran out",
         "sweep: lease of a running node ran out",
         "sweep: queued again",
     ),

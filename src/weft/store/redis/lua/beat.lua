@@ -6,17 +6,15 @@ local keep = number()
 
 answers(function(phase, record, at)
   if phase == RUNNING and is_held(record, ARGV[at + 2]) then
-    lease(ARGV[at], lease_until)
-    return YES
-  elseif phase == REPORTED and is_held(match(record, BUT_LAST_NUMBER) or poison(), ARGV[at + 2]) then
+    lease(at, lease_until)
     return YES
   elseif phase == LIMBO then
-    lease(ARGV[at], lease_until)
+    lease(at, lease_until)
     counts = counts + IN_HAND
     return YES, RUNNING .. sub(record, 2) .. ARGV[at + 2]
   end
   return REFUSED
-end)
+end, 'GT') -- a report that came before this has made the lease longer
 -- So long as somebody holds something of an execution, its hash is kept; the mark of a closed one goes in its time.
 for place = 1, execution_count do
   local key = KEYS[hashes + place]

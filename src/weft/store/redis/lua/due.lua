@@ -1,8 +1,8 @@
 -- Fire timers, and look at leases and at executions that were listed: what time has brought about of them. (guard, execution)
 -- KEYS of its own: streams of tasks.
 -- ARGV: length of a lease in microseconds, and of that of a queued task (0: it has none); for each execution: number of
---   members; for each: timer, lease or free; name (empty: the execution itself); of a queued task the number of its stream
---   and the id of its entry, else 0 and nothing.
+--   members; for each: timer, lease or free; name (empty: the execution itself); of a lease the attempt; of a queued task
+--   the number of its stream and the id of its entry, else 0 and nothing.
 -- Reply, for each member: NOTHING; WOKEN, generation; DEADLINE, generation; or EXPIRED, generation, plan, field.
 local again_at, queued_for = string.format(WHOLE, now + number()), number()
 local queued_until = string.format(WHOLE, now + queued_for)
@@ -47,39 +47,39 @@ local function is_lost(rest, stream, entry)
   return found.err ~= nil or found[1] == nil
 end
 
-local function look_at_lease(name, stream, entry)
-  local score = call('ZSCORE', KEYS[LEASES_KEY], member(name))
+local function look_at_lease(name, leased, stream, entry)
+  local lease = lease_of(name, leased)
+  local score = call('ZSCORE', KEYS[LEASES_KEY], lease)
   local record = read(name) or NO_TIME
   local phase, attempt, kept, rest = parsed(record)
   if not score or tonumber(score) > now then
     return NOTHING
+  elseif attempt ~= leased then
+    leases_gone[#leases_gone + 1] = lease
+    return NOTHING
   elseif phase == QUEUED and queued_for > 0 and not is_lost(rest, stream, entry) then
     -- It waits for a worker.
-    add(leases, queued_until, member(name))
+    add(leases, queued_until, lease)
     return NOTHING
   elseif phase == LINED or phase == QUEUED and queued_for > 0 then
     -- Its task is lost: sent again, as the same attempt. Or the line forgot it.
     leave(name, record)
     free_in_time(name, attempt, without_flag(kept, RELEASED), 0)
     return WOKEN
-  elseif phase == REPORTED and tonumber(match(rest, LAST_NUMBER)) > now then
-    -- It was reported since. That its lease is longer now is written down here, and not with every result.
-    add(leases, match(rest, LAST_NUMBER), member(name))
-    return NOTHING
-  elseif phase == RUNNING or phase == REPORTED or phase == LIMBO then
+  elseif phase == RUNNING or phase == LIMBO then
     return EXPIRED
   end
-  leases_gone[#leases_gone + 1] = member(name)
+  leases_gone[#leases_gone + 1] = lease
   return NOTHING
 end
 
 -- Of an execution that is not there nothing is listed any more; one that is being installed is left alone.
 local function forget(id, from, to)
-  for at = from, to, 4 do
+  for at = from, to, 5 do
     if ARGV[at] == SEEN_TIMER then
       timers_gone[#timers_gone + 1] = ARGV[at + 1] .. COLON .. id
     elseif ARGV[at] == SEEN_LEASE then
-      leases_gone[#leases_gone + 1] = ARGV[at + 1] .. COLON .. id
+      leases_gone[#leases_gone + 1] = ARGV[at + 1] .. COLON .. ARGV[at + 2] .. COLON .. id
     else
       free_gone[#free_gone + 1] = id
     end
@@ -98,10 +98,10 @@ local function step(key, from, to)
     return refused
   end
   local generation = mark_of(got[1]).generation
-  for at = from, to, 4 do
+  for at = from, to, 5 do
     local kind, name, found = ARGV[at], ARGV[at + 1], NOTHING
     if kind == SEEN_LEASE then
-      found = look_at_lease(name, tonumber(ARGV[at + 2]), ARGV[at + 3])
+      found = look_at_lease(name, ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4])
     elseif kind == SEEN_TIMER then
       found = name == EMPTY and fire_deadline(got[4]) or name ~= EMPTY and fire(name)
     elseif bounds() then
@@ -124,7 +124,7 @@ end
 for place = 1, execution_count do
   local count = number()
   local from, given = cursor, #reply
-  cursor = from + 4 * count
+  cursor = from + 5 * count
   reset()
   if guarded(place, step, from, cursor - 1) then
     for index = #reply, given + 1, -1 do

@@ -4,6 +4,6 @@ return answers(function(phase, record, at)
   if phase ~= RUNNING or not is_held(record, ARGV[at + 2]) then
     return REFUSED
   end
-  lease(ARGV[at], now_text)
+  lease(at, now_text)
   return YES
 end)

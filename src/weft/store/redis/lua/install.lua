@@ -36,7 +36,7 @@ local function put_ready(name, attempt, kept, not_before, in_hand)
   else
     put(name, LIMBO .. attempt .. COLON .. kept .. COLON)
     counts = counts + 1
-    add(leases, limbo_until, member(name))
+    add(leases, limbo_until, lease_of(name, attempt))
   end
 end
 

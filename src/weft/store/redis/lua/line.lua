@@ -8,7 +8,7 @@ return answers(function(name, record, phase, attempt, kept)
   end
   leave(name, record)
   counts = counts + DELAYED
-  add(leases, lined_until, member(name))
+  add(leases, lined_until, lease_of(name, attempt))
   put(name, LINED .. attempt .. COLON .. without_flag(kept, RELEASED) .. COLON)
   return YES
 end)

@@ -1,17 +1,17 @@
--- Append results to the result stream and end their leases. (guard, attempts)
--- KEYS of its own: results.
--- ARGV: how long a result may be on its way, in microseconds; the results, as one message; as in attempts.
--- Reply: an answer for each result; all were appended.
-local until_when = COLON .. string.format(WHOLE, now + number())
-call('XADD', KEYS[OWN_KEY], '*', MESSAGE, argument())
-
--- The lease stays as it is: when it has run out, the sweep sees that it holds for longer now.
-return answers(function(phase, record, at)
-  if phase == RUNNING and is_held(record, ARGV[at + 2]) then
-    return YES, REPORTED .. sub(record, 2) .. until_when
-  elseif phase == LIMBO then
-    counts = counts + IN_HAND
-    return YES, REPORTED .. sub(record, 2) .. ARGV[at + 2] .. until_when
-  end
-  return REFUSED
-end)
+-- Append results to the result stream and lengthen the leases of their attempts. No execution is looked at: the lease of an
+-- attempt that is over is not there, and whether a result counts is for the journal to say.
+-- KEYS: results, leases.
+-- ARGV: now in microseconds (0: the server's time); how long a result may be on its way; the results, as one message; the
+--   lease of each attempt.  Reply: nothing.
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local until_when = string.format(WHOLE, now + ARGV[2])
+local leases = {}
+for index = 4, #ARGV do
+  leases[2 * index - 7], leases[2 * index - 6] = until_when, ARGV[index]
+end
+redis.call('XADD', KEYS[1], '*', MESSAGE, ARGV[3])
+redis.call('ZADD', KEYS[2], 'XX', 'GT', unpack(leases))

@@ -11,7 +11,7 @@ return {now_text, answers(function(phase, record, at, state)
       return PAUSED
     end
     local upto = match(record, UPTO_QUEUED) or poison()
-    lease(ARGV[at], lease_until)
+    lease(at, lease_until)
     counts = counts + IN_HAND
     return record, RUNNING .. sub(record, 2, upto - 1) .. started .. ARGV[at + 2]
   elseif phase == RUNNING and is_held(record, ARGV[at + 2]) then

@@ -8,8 +8,13 @@ local fields, set = {MARK, COUNTS}, {}
 -- Of the execution at hand: its key, and how many of its nodes are in flight, in hand and delayed.
 local hash, counts
 
-local function lease(name, lease_until)
-  leases[leased + 1], leases[leased + 2] = lease_until, name .. COLON .. id_of(hash)
+-- Return the lease of the attempt whose arguments begin here.
+local function lease_of(key, at)
+  return ARGV[at] .. COLON .. ARGV[at + 1] .. id_of(key)
+end
+
+local function lease(at, lease_until)
+  leases[leased + 1], leases[leased + 2] = lease_until, lease_of(hash, at)
   leased = leased + 2
 end
 
@@ -31,8 +36,8 @@ local function step(key, move, generation, from, count)
   local refused, state = refusal(got[1], generation)
   if refused then
     -- The close names no nodes: what a closed execution had in flight loses its leases here, when a worker asks for it.
-    for item = 3, refused == REFUSED and sub(got[1], -1) == CLOSED and count + 2 or 0 do
-      leases_gone[#leases_gone + 1] = fields[item] .. COLON .. id_of(key)
+    for item = 1, refused == REFUSED and sub(got[1], -1) == CLOSED and count or 0 do
+      leases_gone[#leases_gone + 1] = lease_of(key, from + 3 * item - 3)
     end
     return refused
   end
@@ -64,8 +69,9 @@ local function step(key, move, generation, from, count)
 end
 
 -- Let `move` look at each current attempt, given its phase, its field, where its arguments begin, and the state of its
--- execution. It returns an answer, and the node's new field where that changes.
-local function answers(move)
+-- execution. It returns an answer, and the node's new field where that changes. `condition`: when leases are written, as
+-- ZADD knows it.
+local function answers(move, condition)
   for place = 1, execution_count do
     local generation, count, before = ARGV[cursor], tonumber(ARGV[cursor + 1]), leased
     local refused = guarded(place, step, move, generation, cursor + 2, count)
@@ -78,7 +84,7 @@ local function answers(move)
     cursor, replies = cursor + 2 + 3 * count, replies + count
   end
   if leased > 0 then
-    call('ZADD', KEYS[LEASES_KEY], unpack(leases, 1, leased))
+    call('ZADD', KEYS[LEASES_KEY], condition or 'CH', unpack(leases, 1, leased))
   end
   if leases_gone[1] then
     call('ZREM', KEYS[LEASES_KEY], unpack(leases_gone))

@@ -77,6 +77,12 @@ local function member(name)
   return name .. COLON .. id
 end
 
+-- Return the member of the sorted set of leases that stands for an attempt of a node of the execution at hand.
+local function lease_of(name, attempt)
+  id = id or id_of(hash)
+  return name .. COLON .. attempt .. COLON .. id
+end
+
 -- -- the free list
 
 -- Return the first and the last piece of the free list; nothing where it is empty.
@@ -144,9 +150,9 @@ end
 -- Let a node leave its phase: its place, lease, timer, or place in the free list.
 local function leave(name, record)
   local phase = sub(record, 1, 1)
-  if phase == REPORTED or phase == RUNNING then
+  if phase == RUNNING then
     counts = counts - 1 - IN_HAND
-    leases_gone[#leases_gone + 1] = member(name)
+    leases_gone[#leases_gone + 1] = lease_of(name, match(record, ATTEMPT_PATTERN))
   elseif phase == FREE then
     local _, _, _, piece = parsed(record)
     if piece ~= EMPTY then -- else it was freed in this call, and is in no list yet
@@ -154,10 +160,10 @@ local function leave(name, record)
     end
   elseif phase == QUEUED or phase == LIMBO then
     counts = counts - 1
-    leases_gone[#leases_gone + 1] = member(name)
+    leases_gone[#leases_gone + 1] = lease_of(name, match(record, ATTEMPT_PATTERN))
   elseif phase == LINED then
     counts = counts - DELAYED
-    leases_gone[#leases_gone + 1] = member(name)
+    leases_gone[#leases_gone + 1] = lease_of(name, match(record, ATTEMPT_PATTERN))
   elseif phase == TIMER then
     counts = counts - DELAYED
     timers_gone[#timers_gone + 1] = member(name)

@@ -72,7 +72,7 @@ local function queue_task(about, task, window)
   end
   counts = counts + 1
   if queued_until then
-    add(leases, queued_until, member(name))
+    add(leases, queued_until, lease_of(name, attempt))
   end
   return YES
 end

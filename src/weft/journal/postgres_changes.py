@@ -42,6 +42,17 @@ def _insert(table: str, columns: Columns, conflict: str = "") -> Piece:
     return Piece(sql, columns)
 
 
+def _insert_completed(*, page: str) -> Piece:
+    sql = f"""
+        INSERT INTO nodes (execution, node_id, attempt, ended, answered, state, generation, output,
+            output_bytes, worker, queued_at, started_at, finished_at, seq, recorded_at, page)
+        SELECT execution, node_id, 1, 1, 1, 'COMPLETED', 1, output, length(output), worker, queued_at,
+            started_at, finished_at, seq, recorded_at, {page}
+        FROM {{new}}
+    """  # noqa: S608
+    return Piece(sql, rows.COMPLETED_NODE)
+
+
 def _update(table: str, columns: Columns) -> Piece:
     key = columns.names[0]
     return Piece(f"UPDATE {table} SET {columns.set(1)} FROM {{new}} WHERE {table}.{key} = new.{key}", columns)  # noqa: S608
@@ -49,9 +60,10 @@ def _update(table: str, columns: Columns) -> Piece:
 
 _PUT_COUNTERS = _update("progress", rows.COUNTERS)
 _PUT_PROGRESS = _update("progress", rows.PROGRESS)
-# What was read under the lock and is not there is simply added, most often with few columns.
-_ADD_PLAIN_NODES = _insert("nodes", rows.PLAIN_NODE)
-_ADD_WIDE_NODES = _insert("nodes", rows.WIDE_NODE)
+# What was read under the lock and is not there is simply added: most often a node that completed at its first
+# attempt.
+_ADD_COMPLETED = _insert_completed(page="NULL")
+_ADD_PAGED = _insert_completed(page=f"seq / {rows.PAGE_EVENTS}")
 _ADD_NODES = _insert("nodes", rows.NODE)
 _PUT_NODES = _insert(
     "nodes", rows.NODE, f"ON CONFLICT (execution, node_id) DO UPDATE SET {rows.NODE.set(2, 'excluded')}"
@@ -214,8 +226,8 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
     executions = changes.executions
     counted: list[Values] = []
     moved: list[Values] = []
-    plain: list[Values] = []
-    wide: list[Values] = []
+    completed: list[Values] = []
+    paged: list[Values] = []
     new: list[Values] = []
     changed: list[Values] = []
     for change in executions.values():
@@ -235,17 +247,15 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         for node_id, node in change.rows.items():
             if node_id in stored:
                 changed.append(rows.node_values(number, node, is_wide=is_wide))
-            elif not rows.is_plain(node):
-                new.append(rows.node_values(number, node, is_wide=is_wide))
-            elif is_wide:
-                wide.append(rows.wide_node_values(number, node))
+            elif rows.is_first_completion(node):
+                (paged if is_wide else completed).append(rows.completed_node_values(number, node))
             else:
-                plain.append(rows.plain_node_values(number, node))
+                new.append(rows.node_values(number, node, is_wide=is_wide))
     return {
         _PUT_COUNTERS: counted,
         _PUT_PROGRESS: moved,
-        _ADD_PLAIN_NODES: plain,
-        _ADD_WIDE_NODES: wide,
+        _ADD_COMPLETED: completed,
+        _ADD_PAGED: paged,
         _ADD_NODES: new,
         _PUT_NODES: changed,
         _ADD_EVENTS: [

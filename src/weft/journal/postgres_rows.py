@@ -157,7 +157,23 @@ PROGRESS = Columns(
     output="bytea",
     halt="bytea",
 )
-PLAIN_NODE = Columns(
+# A node that completed at its first attempt: the statement knows the rest.
+COMPLETED_NODE = Columns(
+    execution="bigint",
+    node_id="text",
+    output="bytea",
+    worker="text",
+    queued_at="bigint",
+    started_at="bigint",
+    finished_at="bigint",
+    seq="integer",
+    recorded_at="bigint",
+)
+# In an execution with more nodes than this, a row that stands for an event also has the page of its seq, for
+# an index: over all rows, the index would cost every completion 1.2 µs and 17 bytes. In a smaller execution
+# the history is found by reading all rows.
+PAGE_EVENTS = 128
+NODE = Columns(
     execution="bigint",
     node_id="text",
     attempt="integer",
@@ -174,14 +190,7 @@ PLAIN_NODE = Columns(
     finished_at="bigint",
     seq="integer",
     recorded_at="bigint",
-)
-# In an execution with more nodes than this, a row that stands for an event also has the page of its seq, for
-# an index: over all rows, the index would cost every completion 1.2 µs and 17 bytes. In a smaller execution
-# the history is found by reading all rows.
-PAGE_EVENTS = 128
-WIDE_NODE = Columns(**dict(zip(PLAIN_NODE.names, PLAIN_NODE.types, strict=True)), page="integer")
-NODE = Columns(
-    **dict(zip(WIDE_NODE.names, WIDE_NODE.types, strict=True)),
+    page="integer",
     reason="text",
     cause="text",
     error="bytea",
@@ -296,21 +305,33 @@ def progress_values(number: int, row: ExecutionRow) -> Values:
     )
 
 
-def is_plain(row: NodeRow) -> bool:
-    """Say whether it completed at its first attempt: then eight columns keep their defaults."""
-    return row.state is NodeState.COMPLETED and not (
-        row.failures
-        or row.losses
-        or row.issued
-        or row.cached
-        or row.error
-        or row.retry_at is not None
-        or row.reason is not None
-        or row.cause is not None
+def is_first_completion(row: NodeRow) -> bool:
+    """True if the row says no more than that the first attempt of the execution's node completed."""
+    return (
+        row.attempt == row.answered == row.generation == 1
+        and row.recorded_at is not None
+        # Not in a blob, and its attempt was issued by no commit.
+        and row.output is not None
+        and not row.issued
     )
 
 
-def plain_node_values(number: int, row: NodeRow) -> Values:
+def completed_node_values(number: int, row: NodeRow) -> Values:
+    return (
+        number,
+        row.node_id,
+        row.output,
+        row.worker,
+        row.queued_at,
+        row.started_at,
+        row.finished_at,
+        row.seq,
+        row.recorded_at,
+    )
+
+
+def node_values(number: int, row: NodeRow, *, is_wide: bool) -> Values:
+    """Return the values of a row; ``is_wide``: its execution has more nodes than a page has events."""
     return (
         number,
         row.node_id,
@@ -328,17 +349,7 @@ def plain_node_values(number: int, row: NodeRow) -> Values:
         row.finished_at,
         row.seq,
         row.recorded_at,
-    )
-
-
-def wide_node_values(number: int, row: NodeRow) -> Values:
-    """Return the values of a row of an execution with more nodes than a page has events."""
-    return *plain_node_values(number, row), None if row.recorded_at is None else row.seq // PAGE_EVENTS
-
-
-def node_values(number: int, row: NodeRow, *, is_wide: bool) -> Values:
-    return (
-        *(wide_node_values(number, row) if is_wide else (*plain_node_values(number, row), None)),
+        row.seq // PAGE_EVENTS if is_wide and row.recorded_at is not None else None,
         None if row.reason is None else str(row.reason),
         row.cause,
         None if row.error is None else _encode(row.error),

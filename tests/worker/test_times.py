@@ -154,3 +154,20 @@ async def test_a_correction_of_the_clock_is_no_part_of_a_duration(redis: Redis, 
         times.append(await server_now(redis))
 
     check(await ran(redis, clock, handler), *times)
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+async def test_a_clock_that_is_behind_cuts_nothing_off_a_duration(redis: Redis, offset: float) -> None:
+    clock = ServerClock(WrongClock(offset))
+    # The first answer is half a second on its way, so the clock is a quarter of a second behind.
+    asked_at, answer = clock.monotonic(), await server_now(redis)
+    await asyncio.sleep(0.5)
+    clock.follow(answer, asked_at=asked_at)
+    times = []
+
+    async def handler() -> None:
+        times.append(await server_now(redis))
+        await asyncio.sleep(TOOK_SECONDS)
+        times.append(await server_now(redis))
+
+    check(await ran(redis, clock, handler), *times)

@@ -10,8 +10,8 @@ import pytest
 
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
+from weft.journal.rows import LISTED_COLUMNS
 from weft.journal.sqlite_pages import execution_statements, letter_statement
-from weft.journal.sqlite_rows import LISTED_COLUMNS
 from weft.journal.sqlite_schema import open_for_writing
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from weft.core.time import micros
 from weft.errors import UnstorableError
 from weft.journal import postgres_rows as rows
-from weft.journal.postgres_rows import CLOCK, Columns, Values
+from weft.journal.postgres_rows import CLOCK, Columns
+from weft.journal.rows import counter_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow
     from weft.journal.contract import Claim, NewBatch
     from weft.journal.postgres_connection import Connection
+    from weft.journal.rows import Values
 
 # From so many rows on COPY is quicker, though it takes round trips of its own. And no statement is to take
 # longer than a moment.
@@ -241,7 +243,7 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
             moved.append(rows.progress_values(number, row))
         elif row.seq != before.seq:
             # Within one state of one generation, events move the counters alone.
-            counted.append(rows.counter_values(number, row))
+            counted.append(counter_values(number, row))
         stored = change.live.rows
         is_wide = row.total > rows.PAGE_EVENTS
         for node_id, node in change.rows.items():

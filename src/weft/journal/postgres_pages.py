@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.state import ExecutionState
-from weft.journal import postgres_rows as rows
+from weft.journal import rows
+from weft.journal.postgres_rows import label as stored_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ def execution_statements(
         page.where_given("executions.workflow = {}", query.workflow)
         page.where_given("executions.version = {}::bigint", query.version)
         for position, (key, value) in enumerate(query.labels):
-            label = rows.label(key), rows.label(value)
+            label = stored_label(key), stored_label(value)
             if table == "labels" and position == 0:
                 page.where("labels.key = {} AND labels.value = {}", *label)
             else:
@@ -97,8 +98,9 @@ def execution_statements(
                     " AND other.id = executions.id)",
                     *label,
                 )
-        columns = f"{rows.LISTED_FACTS}, {rows.LISTED_PROGRESS}"
-        statements.append(page.statement(columns, _BY_LABEL if table == "labels" else _PLAIN, limit))
+        statements.append(
+            page.statement(rows.LISTED_COLUMNS, _BY_LABEL if table == "labels" else _PLAIN, limit)
+        )
     return statements
 
 

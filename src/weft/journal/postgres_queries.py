@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.state import TERMINAL, ExecutionState
-from weft.journal import postgres_rows as rows
+from weft.journal import postgres_rows, rows
 from weft.journal.contract import ActiveExecution, Batch, Census, Claim
 
 if TYPE_CHECKING:
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
     from weft.journal.postgres_connection import Connection
 
-_EXECUTIONS = (
-    f"SELECT {rows.FACTS}, {rows.PROGRESS_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
-)
+_EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
+_RESULT_COLUMNS = rows.EXECUTION_COLUMNS.replace("executions.input", "NULL")
 _IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
 _NUMBER = "(SELECT number FROM executions WHERE id = $1)"
 # Rows in one answer: while they are read into Python, nothing else is done there.
@@ -28,49 +27,50 @@ _DIGESTS = 200
 # that are unsettled. Every execution is wanted at least once, if only with the name of no node.
 _WANTED = f"""
     SELECT progress.execution, {rows.PROGRESS_COLUMNS},
-        (SELECT {rows.CLOCK}), (SELECT pg_current_xact_id()::text),
+        (SELECT {postgres_rows.CLOCK}), (SELECT pg_current_xact_id()::text),
         CASE WHEN nodes.node_id IS NOT NULL THEN ROW({rows.NODE_COLUMNS}) END
-    FROM {rows.WANTED.unnested(1, "wanted")}
+    FROM {postgres_rows.WANTED.unnested(1, "wanted")}
     JOIN progress ON progress.execution = wanted.execution
     LEFT JOIN nodes ON nodes.execution = wanted.execution AND nodes.node_id = wanted.node_id
         AND progress.unsettled <= wanted.at_most
 """  # noqa: S608
 _EVENTS = f"""
-    SELECT {rows.EVENT_COLUMNS} FROM recorded_events
+    SELECT {postgres_rows.EVENT_COLUMNS} FROM recorded_events
     WHERE execution = {_NUMBER} AND seq > $2::bigint AND seq <= $3::bigint
     UNION ALL
-    SELECT {rows.COMPLETION_COLUMNS} FROM nodes
-    WHERE execution = (SELECT number FROM executions WHERE id = $1 AND total <= {rows.PAGE_EVENTS})
+    SELECT {postgres_rows.COMPLETION_COLUMNS} FROM nodes
+    WHERE execution = (SELECT number FROM executions WHERE id = $1 AND total <= {postgres_rows.PAGE_EVENTS})
         AND seq > $2::bigint AND seq <= $3::bigint AND recorded_at IS NOT NULL
     UNION ALL
-    SELECT {rows.COMPLETION_COLUMNS} FROM nodes
-    WHERE execution = (SELECT number FROM executions WHERE id = $1 AND total > {rows.PAGE_EVENTS})
-        AND page >= $2::bigint / {rows.PAGE_EVENTS} AND page <= $3::bigint / {rows.PAGE_EVENTS}
+    SELECT {postgres_rows.COMPLETION_COLUMNS} FROM nodes
+    WHERE execution = (SELECT number FROM executions WHERE id = $1 AND total > {postgres_rows.PAGE_EVENTS})
+        AND page >= $2::bigint / {postgres_rows.PAGE_EVENTS}
+        AND page <= $3::bigint / {postgres_rows.PAGE_EVENTS}
         AND seq > $2::bigint AND seq <= $3::bigint
 """  # noqa: S608
 # Node by node (OFFSET 0 keeps it so): planned while the table is small, ``= ANY`` or a join would walk all
 # rows of the execution, and go on to do so when it has grown.
 _EVENTS_OF_NODES = f"""
-    (SELECT {rows.EVENT_COLUMNS} FROM recorded_events
+    (SELECT {postgres_rows.EVENT_COLUMNS} FROM recorded_events
     WHERE execution = {_NUMBER} AND seq > $2::bigint AND node_id = ANY($4) ORDER BY seq LIMIT $3)
     UNION ALL
-    SELECT {rows.COMPLETION_COLUMNS} FROM unnest($4::text[]) AS wanted (node_id), LATERAL (
+    SELECT {postgres_rows.COMPLETION_COLUMNS} FROM unnest($4::text[]) AS wanted (node_id), LATERAL (
         SELECT * FROM nodes WHERE execution = {_NUMBER} AND nodes.node_id = wanted.node_id OFFSET 0
     ) AS nodes
     WHERE seq > $2::bigint AND recorded_at IS NOT NULL
 """  # noqa: S608
-WANTED_CLOCK = 1 + rows.PROGRESS_WIDTH
+WANTED_CLOCK = 1 + len(rows.PROGRESS)
 WANTED_NODE = WANTED_CLOCK + 2
 
 
 async def wanted(connection: Connection, values: Sequence[tuple[int, str, int]]) -> Any:
     """Read executions by their numbers, and some rows of theirs with them."""
-    return await connection.fetch(_WANTED, *rows.WANTED.parameters(values)) if values else []
+    return await connection.fetch(_WANTED, *postgres_rows.WANTED.parameters(values)) if values else []
 
 
 async def clock(connection: Connection) -> int:
     """Ask for the database's time."""
-    now: int = await connection.fetchval(f"SELECT {rows.CLOCK}")
+    now: int = await connection.fetchval(f"SELECT {postgres_rows.CLOCK}")
     return now
 
 
@@ -126,7 +126,7 @@ async def _nodes_page(
     states_only: bool = False,
 ) -> dict[str, NodeRow]:
     """Read the rows behind the last name that was read; ``execution``: its number, made of the key."""
-    columns = rows.NODE_STATES if states_only else rows.NODE_COLUMNS
+    columns = postgres_rows.NODE_STATES if states_only else rows.NODE_COLUMNS
     chosen = "" if names is None else " AND node_id = ANY($4)"
     wanted = () if names is None else ([name for name in names if "\0" not in name],)
     page = await connection.fetch(
@@ -183,7 +183,7 @@ async def events(
     else:
         names = [name for name in set(nodes) if "\0" not in name]
         found = await connection.fetch(_EVENTS_OF_NODES, execution_id, after, limit, names)
-    history = [rows.read_event(execution_id, values) for values in found]
+    history = [postgres_rows.read_event(execution_id, values) for values in found]
     history.sort(key=lambda event: event.seq)
     return history[:limit]
 
@@ -270,7 +270,7 @@ async def batch_results(
     connection: Connection, batch_id: str, after: int, limit: int
 ) -> list[tuple[int, ExecutionRow]]:
     found = await connection.fetch(
-        f"SELECT {rows.LISTED_FACTS}, {rows.PROGRESS_COLUMNS}, batch_index FROM executions"  # noqa: S608
+        f"SELECT {_RESULT_COLUMNS}, batch_index FROM executions"  # noqa: S608
         " JOIN progress ON execution = number"
         " WHERE batch = $1 AND batch_index > $2 ORDER BY batch_index LIMIT $3",
         batch_id,
@@ -303,7 +303,7 @@ async def document(connection: Connection, digest: str) -> bytes | None:
 async def cached(connection: Connection, keys: Sequence[str], now: int | None) -> dict[str, bytes]:
     found = await connection.fetch(
         "SELECT key, coalesce(output, payload) FROM cache LEFT JOIN blobs ON name = blob"  # noqa: S608
-        f" WHERE key = ANY($1) AND good_until > coalesce($2, {rows.CLOCK})",
+        f" WHERE key = ANY($1) AND good_until > coalesce($2, {postgres_rows.CLOCK})",
         list(keys),
         now,
     )
@@ -312,7 +312,7 @@ async def cached(connection: Connection, keys: Sequence[str], now: int | None) -
 
 async def put_blob(connection: Connection, name: str, payload: bytes, now: int | None) -> None:
     await connection.execute(
-        f"INSERT INTO blobs VALUES ($1, $2, coalesce($3, {rows.CLOCK}))",  # noqa: S608
+        f"INSERT INTO blobs VALUES ($1, $2, coalesce($3, {postgres_rows.CLOCK}))",  # noqa: S608
         name,
         payload,
         now,

@@ -25,7 +25,7 @@ from weft.core.snapshot import Snapshot
 from weft.errors import JournalError, OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
-from weft.journal import postgres_rows as rows
+from weft.journal import rows
 from weft.journal.postgres_connection import was_lost
 
 if TYPE_CHECKING:

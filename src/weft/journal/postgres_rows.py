@@ -6,30 +6,25 @@ text column takes no U+0000.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
-from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow, completion_event
-from weft.core.state import ExecutionState, NodeState
+from weft.core.row import History, NodeRow, completion_event
+from weft.journal import rows
+from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Values: TypeAlias = tuple[Any, ...]
+    from weft.core.row import DeadLetter, ExecutionRow
 
 # The database's clock, in microseconds. In a statement behind the lock it is the time of the commit's turn.
 CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
-_decode_halt = msgspec.json.Decoder(Halt).decode
 _pack = msgspec.msgpack.Encoder().encode
-
-_STATES = {str(state): state for state in ExecutionState}
-_NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
-
+_unpack = msgspec.msgpack.Decoder().decode
 
 # Text of one column travels joined by these. The second stands for a missing one.
 _SEPARATOR, _MISSING = "\x1f", "\x1e"
@@ -115,48 +110,10 @@ def _joined(column: Sequence[bytes | None]) -> tuple[bytes, str, str]:
     return b"".join([value for value in column if value]), _numbers(places), _numbers(sizes)
 
 
-EXECUTION = Columns(
-    id="text",
-    namespace="text",
-    workflow="text",
-    version="integer",
-    digest="text",
-    labels="bytea",
-    priority="text",
-    batch="text",
-    batch_index="integer",
-    partition="integer",
-    total="integer",
-    created_at="bigint",
-    input="bytea",
-)
+EXECUTION = Columns(**rows.EXECUTION)
 LABEL = Columns(id="text", namespace="text", key="bytea", value="bytea", created_at="bigint")
-COUNTERS = Columns(
-    execution="bigint",
-    unsettled="integer",
-    failed="integer",
-    skipped="integer",
-    seq="integer",
-    updated_at="bigint",
-)
-PROGRESS = Columns(
-    execution="bigint",
-    state="text",
-    generation="integer",
-    epoch="integer",
-    unsettled="integer",
-    failed="integer",
-    skipped="integer",
-    cancelled="integer",
-    seq="integer",
-    error="bytea",
-    started_at="bigint",
-    finished_at="bigint",
-    deadline_at="bigint",
-    updated_at="bigint",
-    output="bytea",
-    halt="bytea",
-)
+COUNTERS = Columns(execution="bigint", **rows.COUNTERS)
+PROGRESS = Columns(execution="bigint", **rows.PROGRESS)
 # A node that completed at its first attempt: the statement knows the rest.
 COMPLETED_NODE = Columns(
     execution="bigint",
@@ -173,40 +130,13 @@ COMPLETED_NODE = Columns(
 # an index: over all rows, the index would cost every completion 1.2 µs and 17 bytes. In a smaller execution
 # the history is found by reading all rows.
 PAGE_EVENTS = 128
-NODE = Columns(
-    execution="bigint",
-    node_id="text",
-    attempt="integer",
-    ended="integer",
-    answered="integer",
-    state="text",
-    generation="integer",
-    output="bytea",
-    blob="text",
-    output_bytes="bigint",
-    worker="text",
-    queued_at="bigint",
-    started_at="bigint",
-    finished_at="bigint",
-    seq="integer",
-    recorded_at="bigint",
-    page="integer",
-    reason="text",
-    cause="text",
-    error="bytea",
-    failures="integer",
-    losses="integer",
-    retry_at="bigint",
-    issued="integer",
-    cached="boolean",
-)
+NODE = Columns(execution="bigint", **rows.PLAIN_NODE, page="integer", **rows.FURTHER_NODE)
 # What says whether an execution has changed: every commit about it raises one of the two.
 VERSION = Columns(execution="bigint", seq="integer", epoch="integer")
 WANTED = Columns(execution="bigint", node_id="text", at_most="integer")
-# A new execution, and the body of its first event.
 # A new execution with the part of its progress that differs between executions, and its first events.
 NEW_EXECUTION = Columns(
-    **dict(zip(EXECUTION.names, EXECUTION.types, strict=True)),
+    **rows.EXECUTION,
     state="text",
     seq="integer",
     started_at="bigint",
@@ -233,41 +163,12 @@ LETTER = Columns(
 )
 CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 
-# What never changes of an execution, its number first.
-FACTS = "executions.number, " + ", ".join(
-    f"executions.{name}" for name in EXECUTION.names if name != "batch_index"
-)
-# The same width without what may be large.
-LISTED_FACTS = FACTS.replace("executions.input", "''::bytea")
-_FACTS_WIDTH = len(EXECUTION.names)
-# What a commit changes of it.
-PROGRESS_COLUMNS = ", ".join(f"progress.{name}" for name in PROGRESS.names[1:])
-PROGRESS_WIDTH = len(PROGRESS.names) - 1
-LISTED_PROGRESS = PROGRESS_COLUMNS.replace("progress.output", "NULL::bytea")
-NODE_COLUMNS = ", ".join(f"nodes.{name}" for name in NODE.names[1:] if name != "page")
-NODE_STATES = NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
-LETTER_COLUMNS = ", ".join(
-    f"dead_letters.{name}" for name in LETTER.names if name not in ("execution", "namespace", "code")
-)
+NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
 
 
 def execution_values(row: ExecutionRow, index: int | None) -> Values:
     """``index``: its place in its batch."""
-    return (
-        row.id,
-        row.namespace,
-        row.workflow,
-        row.version,
-        row.digest,
-        _encode(row.labels),
-        row.priority,
-        row.batch,
-        index,
-        row.partition,
-        row.total,
-        row.created_at,
-        row.input,
-    )
+    return rows.execution_values(row, index, encode_json(row.labels))
 
 
 def label_values(row: ExecutionRow) -> list[Values]:
@@ -280,29 +181,8 @@ def label(text: str) -> bytes:
     return text.encode()
 
 
-def counter_values(number: int, row: ExecutionRow) -> Values:
-    return number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at
-
-
 def progress_values(number: int, row: ExecutionRow) -> Values:
-    return (
-        number,
-        row.state.value,
-        row.generation,
-        row.epoch,
-        row.unsettled,
-        row.failed,
-        row.skipped,
-        row.cancelled,
-        row.seq,
-        None if row.error is None else _encode(row.error),
-        row.started_at,
-        row.finished_at,
-        row.deadline_at,
-        row.updated_at,
-        row.output,
-        None if row.halt is None else _encode(row.halt),
-    )
+    return rows.progress_values(number, row, encode_json)
 
 
 def is_first_completion(row: NodeRow) -> bool:
@@ -352,7 +232,7 @@ def node_values(number: int, row: NodeRow, *, is_wide: bool) -> Values:
         row.seq // PAGE_EVENTS if is_wide and row.recorded_at is not None else None,
         None if row.reason is None else str(row.reason),
         row.cause,
-        None if row.error is None else _encode(row.error),
+        None if row.error is None else encode_json(row.error),
         row.failures,
         row.losses,
         row.retry_at,
@@ -361,49 +241,35 @@ def node_values(number: int, row: NodeRow, *, is_wide: bool) -> Values:
     )
 
 
-class _EventBody(msgspec.Struct, array_like=True, gc=False):
-    """What an event says beside its columns, as an array: a third of the object as JSON."""
-
-    at: int
-    type: str
-    generation: int
-    attempt: int | None
-    state: str | None
-    worker: str | None
-    queued_at: int | None
-    started_at: int | None
-    finished_at: int | None
-    output_digest: bytes | None
-    reason: str | None
-    cause: str | None
-    # As JSON: it may have numbers of any size.
-    error: bytes | None
-    due_at: int | None
-    actor: str | None
-
-
-_read_body = msgspec.msgpack.Decoder(_EventBody).decode
+# What an event says beside its columns, as an array: a third of the object as JSON.
+_BODY = (
+    "at",
+    "type",
+    "generation",
+    "attempt",
+    "state",
+    "worker",
+    "queued_at",
+    "started_at",
+    "finished_at",
+    "output_digest",
+    "reason",
+    "cause",
+    "error",
+    "due_at",
+    "actor",
+)
+_body_of = attrgetter(*_BODY)
+_DIGEST, _ERROR = _BODY.index("output_digest"), _BODY.index("error")
 
 
 def event_values(number: int, event: History) -> Values:
-    digest, error = event.output_digest, event.error
-    body = _EventBody(
-        at=event.at,
-        type=event.type,
-        generation=event.generation,
-        attempt=event.attempt,
-        state=event.state,
-        worker=event.worker,
-        queued_at=event.queued_at,
-        started_at=event.started_at,
-        finished_at=event.finished_at,
-        output_digest=None if digest is None else bytes.fromhex(digest),
-        reason=event.reason,
-        cause=event.cause,
-        error=None if error is None else _encode(error),
-        due_at=event.due_at,
-        actor=event.actor,
-    )
+    body = list(_body_of(event))
+    if event.output_digest is not None:
+        body[_DIGEST] = bytes.fromhex(event.output_digest)
+    if event.error is not None:
+        # As JSON: it may have numbers of any size.
+        body[_ERROR] = encode_json(event.error)
     return number, event.seq, event.node, _pack(body)
 
 
@@ -420,7 +286,7 @@ def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
         letter.attempt,
         letter.handler,
         letter.queue,
-        _encode(letter.error),
+        encode_json(letter.error),
         _text(code) if isinstance(code, str) else None,
         letter.state,
         letter.created_at,
@@ -434,92 +300,22 @@ def _text(text: str | None) -> str | None:
     return "".join(letter for letter in text if letter >= " ")
 
 
-def read_facts(values: Any) -> ExecutionRow:
-    """Read FACTS back; what a commit changes is left as it never is."""
-    return ExecutionRow(
-        id=values[1],
-        namespace=values[2],
-        workflow=values[3],
-        version=values[4],
-        digest=values[5],
-        labels=_decode(values[6]),
-        priority=values[7],
-        batch=values[8],
-        partition=values[9],
-        total=values[10],
-        created_at=values[11],
-        input=values[12],
-        state=ExecutionState.PENDING,
-        generation=0,
-        epoch=0,
-        unsettled=0,
-        seq=0,
-    )
-
-
-def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
-    """Read PROGRESS_COLUMNS back, which begin at ``start``, onto what never changes."""
-    error, halt = values[start + 8], values[start + 14]
-    return replace(
-        facts,
-        state=_STATES[values[start]],
-        generation=values[start + 1],
-        epoch=values[start + 2],
-        unsettled=values[start + 3],
-        failed=values[start + 4],
-        skipped=values[start + 5],
-        cancelled=values[start + 6],
-        seq=values[start + 7],
-        error=None if error is None else _decode(error),
-        started_at=values[start + 9],
-        finished_at=values[start + 10],
-        deadline_at=values[start + 11],
-        updated_at=values[start + 12],
-        output=values[start + 13],
-        halt=None if halt is None else _decode_halt(halt),
-    )
-
-
-def read_execution(values: Any) -> ExecutionRow:
-    """Read FACTS and PROGRESS_COLUMNS back."""
-    return read_progress(read_facts(values), values, _FACTS_WIDTH)
-
-
-def read_node(values: Any) -> NodeRow:
-    """Read NODE_COLUMNS back."""
-    error = values[17]
-    return NodeRow(
-        node_id=values[0],
-        attempt=values[1],
-        ended=values[2],
-        answered=values[3],
-        state=_NODE_STATES[values[4]],
-        generation=values[5],
-        output=values[6],
-        blob=values[7],
-        output_bytes=values[8],
-        worker=values[9],
-        queued_at=values[10],
-        started_at=values[11],
-        finished_at=values[12],
-        seq=values[13],
-        recorded_at=values[14],
-        reason=values[15],
-        cause=values[16],
-        error=None if error is None else _decode(error),
-        failures=values[18],
-        losses=values[19],
-        retry_at=values[20],
-        issued=values[21],
-        cached=values[22],
-    )
-
-
 # An event row, and a row of a node that stands for an event: selected with the same width.
 EVENT_COLUMNS = "recorded_events.seq, recorded_events.node_id, recorded_events.body" + ", NULL" * 9
+_COMPLETION = (
+    "generation",
+    "attempt",
+    "cached",
+    "worker",
+    "queued_at",
+    "started_at",
+    "finished_at",
+    "recorded_at",
+)
 COMPLETION_COLUMNS = (
-    "nodes.seq, nodes.node_id, NULL, nodes.generation, nodes.attempt, nodes.cached, nodes.worker,"
-    " nodes.queued_at, nodes.started_at, nodes.finished_at, nodes.recorded_at, sha256(nodes.output)"
+    "nodes.seq, nodes.node_id, NULL, "
+    + ", ".join(f"nodes.{name}" for name in _COMPLETION)
+    + ", sha256(nodes.output)"
 )
 
 
@@ -527,60 +323,11 @@ def read_event(execution_id: str, values: Any) -> History:
     """Read EVENT_COLUMNS or COMPLETION_COLUMNS back."""
     seq, node_id, body = values[:3]
     if body is None:
-        return _completion(execution_id, values)
-    said = _read_body(body)
-    digest, error = said.output_digest, said.error
-    return History(
-        seq=seq,
-        at=said.at,
-        type=said.type,
-        execution=execution_id,
-        generation=said.generation,
-        node=node_id,
-        attempt=said.attempt,
-        state=said.state,
-        worker=said.worker,
-        queued_at=said.queued_at,
-        started_at=said.started_at,
-        finished_at=said.finished_at,
-        output_digest=None if digest is None else digest.hex(),
-        reason=said.reason,
-        cause=said.cause,
-        error=None if error is None else _decode(error),
-        due_at=said.due_at,
-        actor=said.actor,
-    )
-
-
-def _completion(execution_id: str, values: Any) -> History:
-    digest = values[11]
-    row = NodeRow(
-        seq=values[0],
-        node_id=values[1],
-        generation=values[3],
-        attempt=values[4],
-        cached=values[5],
-        worker=values[6],
-        queued_at=values[7],
-        started_at=values[8],
-        finished_at=values[9],
-        recorded_at=values[10],
-    )
-    return completion_event(execution_id, row, None if digest is None else digest.hex())
-
-
-def read_letter(values: Any) -> DeadLetter:
-    """Read LETTER_COLUMNS back."""
-    return DeadLetter(
-        id=values[0],
-        execution_id=values[1],
-        workflow=values[2],
-        node_id=values[3],
-        generation=values[4],
-        attempt=values[5],
-        handler=values[6],
-        queue=values[7],
-        error=_decode(values[8]),
-        state=values[9],
-        created_at=values[10],
-    )
+        *facts, digest = values[3:]
+        row = NodeRow(seq=seq, node_id=node_id, **dict(zip(_COMPLETION, facts, strict=True)))
+        return completion_event(execution_id, row, None if digest is None else digest.hex())
+    fields = dict(zip(_BODY, _unpack(body), strict=True))
+    digest, error = fields["output_digest"], fields["error"]
+    fields["output_digest"] = None if digest is None else digest.hex()
+    fields["error"] = None if error is None else decode_json(error)
+    return History(seq=seq, execution=execution_id, node=node_id, **fields)

@@ -9,6 +9,7 @@ from weft.core.time import micros
 from weft.errors import ClaimedError, JournalError, UnstorableError
 from weft.journal import sqlite_queries as queries
 from weft.journal import sqlite_rows as rows
+from weft.journal.rows import counter_values, is_plain
 from weft.journal.sqlite_schema import APPLICATION_ID
 
 if TYPE_CHECKING:
@@ -132,12 +133,12 @@ def _write_executions(connection: Connection, changed: Iterable[Change]) -> None
             moved.append(rows.progress_values(number, row))
         elif row.seq != before.seq:
             # Within one state of one generation, events move the counters alone.
-            counted.append(rows.counter_values(number, row))
+            counted.append(counter_values(number, row))
         stored = change.live.rows
         for node_id, node in change.rows.items():
             if node_id in stored:
                 changed_nodes.append(rows.node_values(number, node))
-            elif rows.is_plain(node):
+            elif is_plain(node):
                 plain_nodes.append(rows.plain_node_values(number, node))
             else:
                 new_nodes.append(rows.node_values(number, node))

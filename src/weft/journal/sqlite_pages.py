@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.state import ExecutionState
-from weft.journal import sqlite_rows as rows
+from weft.journal import rows
+from weft.journal.sqlite_rows import read_joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,7 @@ def executions(
     found: list[ExecutionRow] = []
     for sql, values in execution_statements(query, namespace, before, limit):
         (joined,) = connection.execute(sql, values).fetchone()
-        found += [rows.read_listed(listed) for listed in rows.read_joined(joined)]
+        found += [rows.read_execution(listed) for listed in read_joined(joined)]
     return sorted(found, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
 
@@ -122,7 +123,7 @@ def dead_letters(
     connection: Connection, query: LetterQuery, namespace: str, before: Before, limit: int
 ) -> list[DeadLetter]:
     (joined,) = connection.execute(*letter_statement(query, namespace, before, limit)).fetchone()
-    letters = [rows.read_letter(values) for values in rows.read_joined(joined)]
+    letters = [rows.read_letter(values) for values in read_joined(joined)]
     return sorted(letters, key=lambda letter: (letter.created_at, letter.id), reverse=True)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft.core.row import completion_event, digest_of
 from weft.core.state import TERMINAL, ExecutionState
 from weft.errors import JournalError
-from weft.journal import sqlite_rows as rows
+from weft.journal import rows, sqlite_rows
 from weft.journal.contract import ActiveExecution, Batch, Census, Claim
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ _EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON
 # SQLite joins rows to one: with a row each, every one of them would wait for Python's lock.
 _NODES = (
     "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
-    f" (SELECT json_array({rows.NODE_COLUMNS}) AS line FROM nodes WHERE execution = ? AND node_id > ?{{}}"
-    " ORDER BY node_id LIMIT ?)"
+    f" (SELECT json_array({sqlite_rows.NODE_COLUMNS}) AS line FROM nodes"
+    " WHERE execution = ? AND node_id > ?{} ORDER BY node_id LIMIT ?)"
 )
 _ALL_NODES = _NODES.format("")
 _NAMED_NODES = _NODES.format(" AND node_id IN (SELECT value FROM json_each(?))")
@@ -38,7 +38,7 @@ _EVENTS_OF_NODES = _JOINED_EVENTS.format(
 # The rows of nodes that stand for an event.
 _JOINED_COMPLETED = (
     "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
-    f" (SELECT json_array({rows.NODE_COLUMNS}) AS line FROM nodes{{}}"
+    f" (SELECT json_array({sqlite_rows.NODE_COLUMNS}) AS line FROM nodes{{}}"
     " WHERE execution = ? AND seq > ? AND seq <= ?{} AND recorded_at IS NOT NULL ORDER BY seq LIMIT ?)"
 )
 _COMPLETED = _JOINED_COMPLETED.format(" INDEXED BY nodes_recorded", "")
@@ -78,7 +78,7 @@ def nodes(connection: Connection, number: int, names: Iterable[str] | None = Non
     """Read the rows of an execution's nodes: of those named, or of all."""
     found: dict[str, NodeRow] = {}
     sql = _ALL_NODES if names is None else _NAMED_NODES
-    named = [] if names is None else [rows.write_json(list(names))]
+    named = [] if names is None else [sqlite_rows.write_json(list(names))]
     last = ""
     while True:
         (joined,) = connection.execute(sql, (number, last, *named, _JOINED_NODES)).fetchone()
@@ -92,8 +92,8 @@ def nodes(connection: Connection, number: int, names: Iterable[str] | None = Non
 def _read_nodes(connection: Connection, number: int, joined: bytes | None) -> list[NodeRow]:
     """Read rows of nodes that SQLite has joined; large outputs are read one by one."""
     return [
-        rows.read_node(values, _output(connection, number, values[0]) if values[-1] else None)
-        for values in rows.read_joined(joined)
+        sqlite_rows.read_node(values, _output(connection, number, values[0]) if values[-1] else None)
+        for values in sqlite_rows.read_joined(joined)
     ]
 
 
@@ -121,7 +121,7 @@ def events(
     chosen, completed = _EVENTS, _COMPLETED
     if nodes is not None:
         chosen, completed = _EVENTS_OF_NODES, _COMPLETED_NODES
-        place.append(rows.write_json(list(nodes)))
+        place.append(sqlite_rows.write_json(list(nodes)))
     connection.execute("BEGIN")  # all of it as of one commit
     try:
         found = connection.execute("SELECT number FROM executions WHERE id = ?", (execution_id,)).fetchone()
@@ -129,7 +129,7 @@ def events(
             return []
         arguments = (*found, *place, limit)
         (joined,) = connection.execute(chosen, arguments).fetchone()
-        history = rows.read_events(joined)
+        history = sqlite_rows.read_events(joined)
         (joined,) = connection.execute(completed, arguments).fetchone()
         for row in _read_nodes(connection, found[0], joined):
             history.append(completion_event(execution_id, row, digest_of(row.output)))
@@ -193,18 +193,18 @@ def batch_results(
 ) -> list[tuple[int, ExecutionRow]]:
     (joined,) = connection.execute(
         "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
-        f" (SELECT json_array({rows.RESULT_COLUMNS}) AS line FROM executions"
+        f" (SELECT json_array({sqlite_rows.RESULT_COLUMNS}) AS line FROM executions"
         " JOIN progress ON execution = number"
         " WHERE batch = ? AND batch_index > ? ORDER BY batch_index LIMIT ?)",
         (batch_id, after, limit),
     ).fetchone()
     found = []
-    for *values, index, is_large in rows.read_joined(joined):
+    for *values, index, is_large in sqlite_rows.read_joined(joined):
         output = None
         if is_large:
             sql = "SELECT output FROM progress WHERE execution = ?"
             (output,) = connection.execute(sql, values[:1]).fetchone()
-        found.append((index, rows.read_result(values, output)))
+        found.append((index, sqlite_rows.read_result(values, output)))
     return sorted(found, key=lambda result: result[0])
 
 

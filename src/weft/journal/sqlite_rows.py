@@ -11,25 +11,23 @@ which adds about a microsecond to each value.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow
-from weft.core.state import ExecutionState, NodeState
+from weft.core.row import ExecutionRow, History, NodeRow
+from weft.journal import rows
+from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-Values: TypeAlias = tuple[Any, ...]
+    from weft.core.row import DeadLetter
 
 # A row has at most 24 values, and SQLite takes 32,766 in one statement.
 _MAX_ROWS = 256
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
-_decode_halt = msgspec.json.Decoder(Halt).decode
 _decode_events = msgspec.json.Decoder(list[History]).decode
 
 
@@ -52,83 +50,47 @@ class RowsStatement:
 
 # OR FAIL leaves the rows before a refused one in place: whoever runs these rolls back what failed. Without it
 # SQLite itself prepares to undo half a statement, and copies every page it touches.
-INSERT_EXECUTIONS = RowsStatement("INSERT OR FAIL INTO executions VALUES {rows}", width=14)
+def _insert(table: str, columns: Collection[str], verb: str = "INSERT OR FAIL") -> RowsStatement:
+    sql = f"{verb} INTO {table} ({', '.join(columns)}) VALUES {{rows}}"
+    return RowsStatement(sql, width=len(columns))
+
+
+def _update_progress(columns: Collection[str]) -> RowsStatement:
+    changed = ", ".join(f"{name} = new.column{place}" for place, name in enumerate(columns, 2))
+    sql = f"UPDATE OR FAIL progress SET {changed} FROM (VALUES {{rows}}) AS new WHERE execution = new.column1"  # noqa: S608
+    return RowsStatement(sql, width=1 + len(columns))
+
+
+_NODE = ("execution", *rows.PLAIN_NODE, *rows.FURTHER_NODE)
+INSERT_EXECUTIONS = _insert("executions", ("number", *rows.EXECUTION))
 INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=6)
-INSERT_PROGRESS = RowsStatement("INSERT OR FAIL INTO progress VALUES {rows}", width=19)
-UPDATE_PROGRESS = RowsStatement(
-    "UPDATE OR FAIL progress SET state = new.column2, generation = new.column3, epoch = new.column4,"
-    " unsettled = new.column5, failed = new.column6, skipped = new.column7, cancelled = new.column8,"
-    " seq = new.column9, error = new.column10, started_at = new.column11, finished_at = new.column12,"
-    " deadline_at = new.column13, updated_at = new.column14, output = new.column15,"
-    " halt = new.column16 FROM (VALUES {rows}) AS new WHERE execution = new.column1",
-    width=16,
-)
-UPDATE_COUNTERS = RowsStatement(
-    "UPDATE OR FAIL progress SET unsettled = new.column2, failed = new.column3, skipped = new.column4,"
-    " seq = new.column5, updated_at = new.column6"
-    " FROM (VALUES {rows}) AS new WHERE execution = new.column1",
-    width=6,
-)
-INSERT_PLAIN_NODES = RowsStatement(
-    "INSERT OR FAIL INTO nodes (execution, node_id, attempt, ended, answered, state, generation, output,"
-    " blob, output_bytes, worker, queued_at, started_at, finished_at, seq, recorded_at) VALUES {rows}",
-    width=16,
-)
-INSERT_NODES = RowsStatement("INSERT OR FAIL INTO nodes VALUES {rows}", width=24)
-REPLACE_NODES = RowsStatement("REPLACE INTO nodes VALUES {rows}", width=24)
+INSERT_PROGRESS = _insert("progress", ("execution", "namespace", "created_at", "id", *rows.PROGRESS))
+UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
+UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
+INSERT_PLAIN_NODES = _insert("nodes", ("execution", *rows.PLAIN_NODE))
+INSERT_NODES = _insert("nodes", _NODE)
+REPLACE_NODES = _insert("nodes", _NODE, "REPLACE")
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
 INSERT_LETTERS = RowsStatement("INSERT OR FAIL INTO dead_letters VALUES {rows}", width=13)
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
 
-_EXECUTION_COLUMNS = (
-    "number, executions.id, executions.namespace, workflow, version, digest, {input}, labels, priority,"
-    " batch, partition, executions.created_at, state, generation, epoch, total, unsettled, failed, skipped,"
-    " cancelled, seq, {output}, error, started_at, finished_at, deadline_at, updated_at,"
-    " {halt}"
-)
-EXECUTION_COLUMNS = _EXECUTION_COLUMNS.format(input="input", output="output", halt="halt")
-# The same width, without reading what may be large.
-LISTED_COLUMNS = _EXECUTION_COLUMNS.format(input="NULL", output="NULL", halt="NULL")
 # A larger output is read by itself: joined with others it would be in memory several times.
 _JOINED_OUTPUT_BYTES = 4096
 # An output is JSON text, so it is the same bytes again when it has been part of a longer one.
 _JOINED_OUTPUT = f"CASE WHEN length(output) <= {_JOINED_OUTPUT_BYTES} THEN CAST(output AS TEXT) END"
 _IS_LARGE = f"length(output) > {_JOINED_OUTPUT_BYTES}"
 RESULT_COLUMNS = (
-    _EXECUTION_COLUMNS.format(input="NULL", output=_JOINED_OUTPUT, halt="NULL")
-    + f", batch_index, {_IS_LARGE}"
+    rows.EXECUTION_COLUMNS.replace("executions.input", "NULL")
+    .replace("progress.output", _JOINED_OUTPUT)
+    .replace("progress.halt", f"NULL, batch_index, {_IS_LARGE}")
 )
-NODE_COLUMNS = (
-    f"node_id, attempt, ended, answered, state, generation, {_JOINED_OUTPUT}, blob, output_bytes, worker,"
-    " queued_at, started_at, finished_at, seq, reason, cause, error, failures, losses, retry_at, issued,"
-    f" cached, recorded_at, {_IS_LARGE}"
-)
-LETTER_COLUMNS = (
-    "dead_letters.id, executions.id, dead_letters.workflow, node_id, generation, attempt, handler, queue,"
-    " error, state, dead_letters.created_at"
-)
-
-_NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
+_OUTPUT = list(rows.PLAIN_NODE).index("output")
+NODE_COLUMNS = rows.NODE_COLUMNS.replace("nodes.output,", f"{_JOINED_OUTPUT},") + f", {_IS_LARGE}"
 
 
 def execution_values(number: int, row: ExecutionRow, index: int | None) -> Values:
     """``index``: its place in its batch."""
-    return (
-        number,
-        row.id,
-        row.namespace,
-        row.workflow,
-        row.version,
-        row.digest,
-        write_json(row.labels),
-        row.priority,
-        row.batch,
-        index,
-        row.partition,
-        row.total,
-        row.created_at,
-        row.input,
-    )
+    return number, *rows.execution_values(row, index, write_json(row.labels))
 
 
 def label_values(number: int, row: ExecutionRow) -> list[Values]:
@@ -140,52 +102,17 @@ def new_progress_values(number: int, row: ExecutionRow) -> Values:
 
 
 def progress_values(number: int, row: ExecutionRow) -> Values:
-    return (
-        number,
-        str(row.state),
-        row.generation,
-        row.epoch,
-        row.unsettled,
-        row.failed,
-        row.skipped,
-        row.cancelled,
-        row.seq,
-        None if row.error is None else write_json(row.error),
-        row.started_at,
-        row.finished_at,
-        row.deadline_at,
-        row.updated_at,
-        row.output,
-        None if row.halt is None else write_json(row.halt),
-    )
+    return rows.progress_values(number, row, write_json)
 
 
-def counter_values(number: int, row: ExecutionRow) -> Values:
-    return number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at
-
-
-def is_plain(row: NodeRow) -> bool:
-    """Say whether it completed at its first attempt: then eight columns keep their defaults."""
-    return row.state is NodeState.COMPLETED and not (
-        row.failures
-        or row.losses
-        or row.issued
-        or row.cached
-        or row.error
-        or row.retry_at is not None
-        or row.reason is not None
-        or row.cause is not None
-    )
-
-
-def plain_node_values(number: int, row: NodeRow) -> Values:
+def plain_node_values(number: int, row: NodeRow, state: str | None = "COMPLETED") -> Values:
     return (
         number,
         row.node_id,
         row.attempt,
         row.ended,
         row.answered,
-        "COMPLETED",
+        state,
         row.generation,
         row.output,
         row.blob,
@@ -201,22 +128,8 @@ def plain_node_values(number: int, row: NodeRow) -> Values:
 
 def node_values(number: int, row: NodeRow) -> Values:
     return (
-        number,
-        row.node_id,
-        row.attempt,
-        row.ended,
-        row.answered,
-        None if row.state is None else str(row.state),
-        row.generation,
-        row.output,
-        row.blob,
-        row.output_bytes,
-        row.worker,
-        row.queued_at,
-        row.started_at,
-        row.finished_at,
-        row.seq,
-        _plain(row.reason),
+        *plain_node_values(number, row, None if row.state is None else row.state.value),
+        None if row.reason is None else str(row.reason),
         row.cause,
         None if row.error is None else write_json(row.error),
         row.failures,
@@ -224,12 +137,11 @@ def node_values(number: int, row: NodeRow) -> Values:
         row.retry_at,
         row.issued,
         int(row.cached),
-        row.recorded_at,
     )
 
 
 def event_values(number: int, event: History) -> Values:
-    return number, event.seq, event.at, event.type, _encode(event)
+    return number, event.seq, event.at, event.type, encode_json(event)
 
 
 def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
@@ -250,85 +162,23 @@ def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
     )
 
 
-def read_execution(values: Values) -> ExecutionRow:
-    """Read EXECUTION_COLUMNS back, or the columns of lists, but for the number in front."""
-    return ExecutionRow(
-        id=values[1],
-        namespace=values[2],
-        workflow=values[3],
-        version=values[4],
-        digest=values[5],
-        input=values[6],
-        labels=_decode(values[7]),
-        priority=values[8],
-        batch=values[9],
-        partition=values[10],
-        created_at=values[11],
-        state=ExecutionState(values[12]),
-        generation=values[13],
-        epoch=values[14],
-        total=values[15],
-        unsettled=values[16],
-        failed=values[17],
-        skipped=values[18],
-        cancelled=values[19],
-        seq=values[20],
-        output=values[21],
-        error=None if values[22] is None else _decode(values[22]),
-        started_at=values[23],
-        finished_at=values[24],
-        deadline_at=values[25],
-        updated_at=values[26],
-        halt=None if values[27] is None else _decode_halt(values[27]),
-    )
-
-
 def read_node(values: list[Any], output: bytes | None) -> NodeRow:
     """Read NODE_COLUMNS back; ``output`` is one that was read by itself."""
-    if values[6] is not None:
-        output = values[6].encode()
-    return NodeRow(
-        node_id=values[0],
-        attempt=values[1],
-        ended=values[2],
-        answered=values[3],
-        state=_NODE_STATES[values[4]],
-        generation=values[5],
-        output=output,
-        blob=values[7],
-        output_bytes=values[8],
-        worker=values[9],
-        queued_at=values[10],
-        started_at=values[11],
-        finished_at=values[12],
-        seq=values[13],
-        reason=values[14],
-        cause=values[15],
-        error=None if values[16] is None else _decode(values[16]),
-        failures=values[17],
-        losses=values[18],
-        retry_at=values[19],
-        issued=values[20],
-        cached=bool(values[21]),
-        recorded_at=values[22],
-    )
+    values[_OUTPUT] = output if values[_OUTPUT] is None else values[_OUTPUT].encode()
+    return rows.read_node(values)
 
 
 def read_joined(joined: bytes | None) -> list[Any]:
     """Read values that SQLite has joined by commas, each a JSON text."""
-    return [] if joined is None else _decode(b"[" + joined + b"]")
-
-
-def read_listed(values: list[Any]) -> ExecutionRow:
-    """Read LISTED_COLUMNS back."""
-    values[6] = b""
-    return read_execution(tuple(values))
+    return [] if joined is None else decode_json(b"[" + joined + b"]")
 
 
 def read_result(values: list[Any], output: bytes | None) -> ExecutionRow:
     """Read RESULT_COLUMNS back, but for the last two; ``output`` is one that was read by itself."""
-    values[21] = output if values[21] is None else values[21].encode()
-    return read_listed(values)
+    row = rows.read_execution(values)
+    joined: Any = row.output
+    row.output = output if joined is None else joined.encode()
+    return row
 
 
 def read_events(joined: bytes | None) -> list[History]:
@@ -336,26 +186,5 @@ def read_events(joined: bytes | None) -> list[History]:
     return [] if joined is None else _decode_events(b"[" + joined + b"]")
 
 
-def read_letter(values: Values | list[Any]) -> DeadLetter:
-    """Read LETTER_COLUMNS back."""
-    return DeadLetter(
-        id=values[0],
-        execution_id=values[1],
-        workflow=values[2],
-        node_id=values[3],
-        generation=values[4],
-        attempt=values[5],
-        handler=values[6],
-        queue=values[7],
-        error=_decode(values[8]),
-        state=values[9],
-        created_at=values[10],
-    )
-
-
 def write_json(value: Any) -> str:
-    return _encode(value).decode()
-
-
-def _plain(text: str | None) -> str | None:
-    return None if text is None else str(text)
+    return encode_json(value).decode()

@@ -1,0 +1,222 @@
+"""What the tables of both databases have in common: the columns of rows, and the way back to a row.
+
+A column is named like the field that it holds. The types are PostgreSQL's. JSON that people have a part in is
+bytes in PostgreSQL and text in SQLite; both are read alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.core.row import DeadLetter, ExecutionRow, Halt, NodeRow
+from weft.core.state import ExecutionState, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Values: TypeAlias = tuple[Any, ...]
+
+encode_json = msgspec.json.Encoder().encode
+decode_json = msgspec.json.Decoder().decode
+_decode_halt = msgspec.json.Decoder(Halt).decode
+
+_NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
+
+# What never changes of an execution, and what a commit changes of it.
+EXECUTION = {
+    "id": "text",
+    "namespace": "text",
+    "workflow": "text",
+    "version": "integer",
+    "digest": "text",
+    "labels": "bytea",
+    "priority": "text",
+    "batch": "text",
+    "batch_index": "integer",
+    "partition": "integer",
+    "total": "integer",
+    "created_at": "bigint",
+    "input": "bytea",
+}
+PROGRESS = {
+    "state": "text",
+    "generation": "integer",
+    "epoch": "integer",
+    "unsettled": "integer",
+    "failed": "integer",
+    "skipped": "integer",
+    "cancelled": "integer",
+    "seq": "integer",
+    "error": "bytea",
+    "started_at": "bigint",
+    "finished_at": "bigint",
+    "deadline_at": "bigint",
+    "updated_at": "bigint",
+    "output": "bytea",
+    "halt": "bytea",
+}
+# What events change of it within one state of one generation.
+COUNTERS = {name: PROGRESS[name] for name in ("unsettled", "failed", "skipped", "seq", "updated_at")}
+# What a completion at the first attempt gives a node, and the columns that keep their defaults then.
+PLAIN_NODE = {
+    "node_id": "text",
+    "attempt": "integer",
+    "ended": "integer",
+    "answered": "integer",
+    "state": "text",
+    "generation": "integer",
+    "output": "bytea",
+    "blob": "text",
+    "output_bytes": "bigint",
+    "worker": "text",
+    "queued_at": "bigint",
+    "started_at": "bigint",
+    "finished_at": "bigint",
+    "seq": "integer",
+    "recorded_at": "bigint",
+}
+FURTHER_NODE = {
+    "reason": "text",
+    "cause": "text",
+    "error": "bytea",
+    "failures": "integer",
+    "losses": "integer",
+    "retry_at": "bigint",
+    "issued": "integer",
+    "cached": "boolean",
+}
+_LETTER = ("workflow", "node_id", "generation", "attempt", "handler", "queue", "error", "state", "created_at")
+
+_FACTS = tuple(name for name in EXECUTION if name != "batch_index")
+# What never changes of an execution, its number first; and the two together.
+FACTS = ", ".join(f"executions.{name}" for name in ("number", *_FACTS))
+PROGRESS_COLUMNS = ", ".join(f"progress.{name}" for name in PROGRESS)
+EXECUTION_COLUMNS = f"{FACTS}, {PROGRESS_COLUMNS}"
+# The same width, without reading what may be large, nor what lies behind it.
+LISTED_COLUMNS = EXECUTION_COLUMNS
+for _name in ("executions.input", "progress.output", "progress.halt"):
+    LISTED_COLUMNS = LISTED_COLUMNS.replace(_name, "NULL")
+NODE_COLUMNS = ", ".join(f"nodes.{name}" for name in (*PLAIN_NODE, *FURTHER_NODE))
+LETTER_COLUMNS = "dead_letters.id, executions.id, " + ", ".join(f"dead_letters.{name}" for name in _LETTER)
+
+
+def execution_values(row: ExecutionRow, index: int | None, labels: bytes | str) -> Values:
+    """Return the values of EXECUTION; ``index``: its place in its batch."""
+    return (
+        row.id,
+        row.namespace,
+        row.workflow,
+        row.version,
+        row.digest,
+        labels,
+        row.priority,
+        row.batch,
+        index,
+        row.partition,
+        row.total,
+        row.created_at,
+        row.input,
+    )
+
+
+def counter_values(number: int, row: ExecutionRow) -> Values:
+    return number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at
+
+
+def progress_values(number: int, row: ExecutionRow, encode: Callable[[Any], bytes | str]) -> Values:
+    return (
+        number,
+        row.state.value,
+        row.generation,
+        row.epoch,
+        row.unsettled,
+        row.failed,
+        row.skipped,
+        row.cancelled,
+        row.seq,
+        None if row.error is None else encode(row.error),
+        row.started_at,
+        row.finished_at,
+        row.deadline_at,
+        row.updated_at,
+        row.output,
+        None if row.halt is None else encode(row.halt),
+    )
+
+
+def is_plain(row: NodeRow) -> bool:
+    """True if it completed at its first attempt: then the columns of FURTHER_NODE keep their defaults."""
+    return row.state is NodeState.COMPLETED and not (
+        row.failures
+        or row.losses
+        or row.issued
+        or row.cached
+        or row.error
+        or row.retry_at is not None
+        or row.reason is not None
+        or row.cause is not None
+    )
+
+
+def read_facts(values: Any) -> ExecutionRow:
+    """Read FACTS back; what a commit changes is left as it never is."""
+    fields = dict(zip(_FACTS, values[1:], strict=False))
+    fields["labels"] = decode_json(fields["labels"])
+    fields["input"] = fields["input"] or b""
+    return ExecutionRow(**fields, state=ExecutionState.PENDING, generation=0, epoch=0, unsettled=0, seq=0)
+
+
+def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
+    """Read PROGRESS_COLUMNS back, which begin at ``start``, onto what never changes."""
+    fields = dict(zip(PROGRESS, values[start:], strict=False))
+    error, halt = fields["error"], fields["halt"]
+    fields["state"] = ExecutionState(fields["state"])
+    fields["error"] = None if error is None else decode_json(error)
+    fields["halt"] = None if halt is None else _decode_halt(halt)
+    return replace(facts, **fields)
+
+
+def read_execution(values: Any) -> ExecutionRow:
+    """Read EXECUTION_COLUMNS or LISTED_COLUMNS back."""
+    return read_progress(read_facts(values), values, 1 + len(_FACTS))
+
+
+def read_node(values: Any) -> NodeRow:
+    """Read NODE_COLUMNS back."""
+    error = values[17]
+    # By their places: a rebuild reads tens of thousands.
+    return NodeRow(
+        node_id=values[0],
+        attempt=values[1],
+        ended=values[2],
+        answered=values[3],
+        state=_NODE_STATES[values[4]],
+        generation=values[5],
+        output=values[6],
+        blob=values[7],
+        output_bytes=values[8],
+        worker=values[9],
+        queued_at=values[10],
+        started_at=values[11],
+        finished_at=values[12],
+        seq=values[13],
+        recorded_at=values[14],
+        reason=values[15],
+        cause=values[16],
+        error=None if error is None else decode_json(error),
+        failures=values[18],
+        losses=values[19],
+        retry_at=values[20],
+        issued=values[21],
+        cached=bool(values[22]),
+    )
+
+
+def read_letter(values: Any) -> DeadLetter:
+    """Read LETTER_COLUMNS back."""
+    fields = dict(zip(("id", "execution_id", *_LETTER), values, strict=True))
+    fields["error"] = decode_json(fields["error"])
+    return DeadLetter(**fields)

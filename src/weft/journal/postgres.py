@@ -19,22 +19,16 @@ from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.journal import postgres_pages as pages
 from weft.journal import postgres_purge as purging
 from weft.journal import postgres_queries as queries
-from weft.journal import postgres_workflows as workflows
+from weft.journal.catalog import SqlCatalog
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
     EVERY_LETTER,
-    LATEST,
-    ActiveExecution,
-    Batch,
-    Census,
     Claim,
     ExecutionQuery,
     LetterQuery,
     NewBatch,
     Submission,
-    Version,
-    Workflow,
 )
 from weft.journal.plans import PlanCache
 from weft.journal.postgres_clock import DatabaseClock
@@ -53,15 +47,17 @@ if TYPE_CHECKING:
     from weft.core.plan import Plan
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
+    from weft.journal.contract import Version
     from weft.journal.postgres_connection import Connection
     from weft.journal.postgres_incarnation import Watch
+    from weft.journal.queries import Query
 
 T = TypeVar("T")
 
 _SEAL_BYTES = 32
 
 
-class PostgresJournal:
+class PostgresJournal(SqlCatalog):
     def __init__(
         self,
         url: str,
@@ -155,25 +151,12 @@ class PostgresJournal:
         await self._change(queries.put_blob, name, payload, self._time())
         return name
 
-    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._change(queries.drop_letter, letter_id, namespace)
-
     async def put_version(
         self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
     ) -> tuple[Version, bool]:
         self._plans.put(plan)
-        return await self._change(workflows.put_version, namespace, name, plan.digest, document, self._time())
-
-    async def put_alias(
-        self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> bool:
-        return await self._change(workflows.put_alias, namespace, name, alias, version)
-
-    async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._change(workflows.delete_alias, namespace, name, alias)
-
-    async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._change(workflows.delete_workflow, namespace, name, self._time())
+        now = await self._clock()
+        return await self._change(queries.put_version, namespace, name, plan.digest, document, now)
 
     async def purge(self, *, finished_before: int, limit: int) -> int:
         purged = 0
@@ -219,17 +202,10 @@ class PostgresJournal:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
-        return await self._read(queries.active, not_updated_since, nothing=[])
-
     async def plan(self, digest: str) -> Plan | None:
         return self._plans.get(digest) or await self._pool.read(
             lambda connection: self._recorder.find_plan(connection, digest), None
         )
-
-    async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
-        row = await self._read(queries.execution, execution_id, nothing=None)
-        return row if row is not None and namespace in (None, row.namespace) else None
 
     async def nodes(
         self, execution_id: str, *, names: Collection[str] | None = None
@@ -256,12 +232,6 @@ class PostgresJournal:
     ) -> Sequence[ExecutionRow]:
         return await self._read(pages.executions, query, namespace, before, limit, nothing=[])
 
-    async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
-        return await self._read(queries.claim, key, namespace, nothing=None)
-
-    async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
-        return await self._read(queries.batch, batch_id, namespace, nothing=None)
-
     async def batch_results(
         self, batch_id: str, *, after: int = -1, limit: int = 50
     ) -> Sequence[tuple[int, ExecutionRow]]:
@@ -277,33 +247,6 @@ class PostgresJournal:
     ) -> Sequence[DeadLetter]:
         return await self._read(pages.dead_letters, query, namespace, before, limit, nothing=[])
 
-    async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
-        return await self._read(queries.dead_letter, letter_id, namespace, nothing=None)
-
-    async def version(
-        self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> Version | None:
-        return await self._read(workflows.version, namespace, name, version, nothing=None)
-
-    async def document(self, digest: str) -> bytes | None:
-        return await self._read(queries.document, digest, nothing=None)
-
-    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
-        return await self._read(workflows.workflow, namespace, name, nothing=None)
-
-    async def workflows(
-        self, *, namespace: str = DEFAULT_NAMESPACE, after: str = "", limit: int = 50
-    ) -> Sequence[Workflow]:
-        return await self._read(workflows.workflows, namespace, after, limit, nothing=[])
-
-    async def versions(
-        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
-    ) -> Sequence[Version]:
-        return await self._read(workflows.versions, namespace, name, before, limit, nothing=[])
-
-    async def census(self) -> Census:
-        return await self._change(queries.census)
-
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._read(queries.cached, keys, self._time(), nothing={})
 
@@ -311,6 +254,15 @@ class PostgresJournal:
         return await self._read(queries.blobs, names, nothing={})
 
     # ----------------------------------------------------------------------------------------------
+
+    async def _query(self, query: Callable[..., Query[T]], *args: Any, nothing: T) -> T:
+        return await self._pool.read(lambda connection: queries.run_query(connection, query(*args)), nothing)
+
+    async def _transact(self, query: Callable[..., Query[T]], *args: Any) -> T:
+        return await self._pool.change(lambda connection: queries.run_transaction(connection, query(*args)))
+
+    async def _clock(self) -> int:
+        return await self._read(queries.clock, nothing=0) if self._now is None else self._now()
 
     def _time(self) -> int | None:
         """Give the time where it is not the database's."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.journal.postgres_queries import changed_rows
 from weft.journal.postgres_rows import CLOCK
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ async def drop_stale(connection: Connection, now: int | None) -> int:
         now,
         _MAX_ROWS,
     )
-    return _count(done)
+    return changed_rows(done)
 
 
 async def sweep_blobs(connection: Connection, older_than: int) -> int:
@@ -154,8 +155,4 @@ async def sweep_blobs(connection: Connection, older_than: int) -> int:
         older_than,
         _MAX_BLOBS,
     )
-    return _count(done)
-
-
-def _count(done: str) -> int:
-    return int(done.split()[-1])
+    return changed_rows(done)

@@ -1,22 +1,26 @@
-"""Every question that is put to the journal's tables, but for lists."""
+"""Questions that are put to PostgreSQL in its own words, and the running of those that are shared."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.core.state import TERMINAL, ExecutionState
 from weft.journal import postgres_rows, rows
-from weft.journal.contract import ActiveExecution, Batch, Census, Claim
+from weft.journal.postgres_changes import add_definitions, lock_definitions
+from weft.journal.queries import put_version as put_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.journal.contract import Version
     from weft.journal.postgres_connection import Connection
+    from weft.journal.queries import Query
+
+T = TypeVar("T")
 
 _EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
 _RESULT_COLUMNS = rows.EXECUTION_COLUMNS.replace("executions.input", "NULL")
-_IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
 _NUMBER = "(SELECT number FROM executions WHERE id = $1)"
 # Rows in one answer: while they are read into Python, nothing else is done there.
 _PAGE_ROWS = 2_000
@@ -63,6 +67,38 @@ WANTED_CLOCK = 1 + len(rows.PROGRESS)
 WANTED_NODE = WANTED_CLOCK + 2
 
 
+async def run_query(connection: Connection, query: Query[T]) -> T:
+    """Run a query."""
+    answer: Any = None
+    while True:
+        try:
+            sql, values = query.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if sql.startswith("SELECT"):
+            answer = await connection.fetch(_numbered(sql), *values)
+        else:
+            answer = changed_rows(await connection.execute(_numbered(sql), *values))
+
+
+async def run_transaction(connection: Connection, query: Query[T]) -> T:
+    """Run a query that changes something, as a transaction."""
+    async with connection.transaction():
+        return await run_query(connection, query)
+
+
+@cache
+def _numbered(sql: str) -> str:
+    first, *others = sql.split("?")
+    return first + "".join(f"${number}{other}" for number, other in enumerate(others, 1))
+
+
+def changed_rows(done: str) -> int:
+    """Return how many rows a statement has changed, of which PostgreSQL says that it is done."""
+    return int(done.split()[-1])
+
+
 async def wanted(connection: Connection, values: Sequence[tuple[int, str, int]]) -> Any:
     """Read executions by their numbers, and some rows of theirs with them."""
     return await connection.fetch(_WANTED, *postgres_rows.WANTED.parameters(values)) if values else []
@@ -84,19 +120,6 @@ async def executions(connection: Connection, ids: Collection[str]) -> list[tuple
     """Read executions whole, with their numbers."""
     found = await connection.fetch(f"{_EXECUTIONS} WHERE executions.id = ANY($1)", list(ids))
     return [(values[0], rows.read_execution(values)) for values in found]
-
-
-async def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
-    values = await connection.fetchrow(f"{_EXECUTIONS} WHERE executions.id = $1", execution_id)
-    return None if values is None else rows.read_execution(values)
-
-
-async def active(connection: Connection, not_updated_since: int) -> list[ActiveExecution]:
-    found = await connection.fetch(
-        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {_IS_ACTIVE} AND updated_at <= $1",  # noqa: S608
-        not_updated_since,
-    )
-    return [ActiveExecution(*values) for values in found]
 
 
 async def nodes(
@@ -203,69 +226,6 @@ async def output_digests(connection: Connection, number: int, names: Collection[
     return digests
 
 
-async def dead_letter(connection: Connection, letter_id: str, namespace: str) -> DeadLetter | None:
-    values = await connection.fetchrow(
-        f"SELECT {rows.LETTER_COLUMNS} FROM dead_letters JOIN executions ON number = execution"  # noqa: S608
-        " WHERE dead_letters.id = $1 AND dead_letters.namespace = $2",
-        letter_id,
-        namespace,
-    )
-    return None if values is None else rows.read_letter(values)
-
-
-async def drop_letter(connection: Connection, letter_id: str, namespace: str) -> bool:
-    """Mark a dead letter as dropped; False where there is none."""
-    changed = await connection.fetchval(
-        "UPDATE dead_letters SET state = 'dropped' WHERE id = $1 AND namespace = $2 RETURNING id",
-        letter_id,
-        namespace,
-    )
-    return changed is not None
-
-
-async def claim(connection: Connection, key: str, namespace: str) -> Claim | None:
-    values = await connection.fetchrow(
-        "SELECT request_digest, resource FROM idempotency_keys WHERE namespace = $1 AND key = $2",
-        namespace,
-        key,
-    )
-    if values is None:
-        return None
-    return Claim(key=key, request_digest=values[0], resource=values[1], namespace=namespace)
-
-
-async def batch(connection: Connection, batch_id: str, namespace: str) -> Batch | None:
-    """Read a batch, and count its executions by their states."""
-    found = await connection.fetch(
-        "SELECT batches.workflow, batches.version, batches.total, batches.created_at, state, count(state),"
-        " max(finished_at) FROM batches LEFT JOIN executions ON executions.batch = batches.id"
-        " LEFT JOIN progress ON execution = number"
-        " WHERE batches.id = $1 AND batches.namespace = $2 GROUP BY batches.id, state",
-        batch_id,
-        namespace,
-    )
-    if not found:
-        return None
-    retried = await connection.fetchval(
-        "SELECT coalesce(sum(attempt - 1), 0) FROM executions JOIN nodes ON execution = number"
-        " WHERE batch = $1 AND attempt > 1",
-        batch_id,
-    )
-    workflow, version, total, created_at = found[0][:4]
-    counted = [values[4:] for values in found if values[4] is not None]
-    ends = [end for _, _, end in counted]
-    return Batch(
-        id=batch_id,
-        workflow=workflow,
-        version=version,
-        total=total,
-        counts=dict.fromkeys(ExecutionState, 0) | {ExecutionState(state): n for state, n, _ in counted},
-        retried=retried,
-        created_at=created_at,
-        finished_at=None if None in ends else max(ends, default=created_at),
-    )
-
-
 async def batch_results(
     connection: Connection, batch_id: str, after: int, limit: int
 ) -> list[tuple[int, ExecutionRow]]:
@@ -280,24 +240,13 @@ async def batch_results(
     return [(values[-1], rows.read_execution(values)) for values in found]
 
 
-async def census(connection: Connection) -> Census:
-    active = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
-    found = await connection.fetch(
-        f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state"  # noqa: S608
-    )
-    active |= {ExecutionState(state): number for state, number in found}
-    letters = await connection.fetchval(
-        "SELECT count(*) FROM dead_letters WHERE state = 'open'"
-        " AND EXISTS (SELECT 1 FROM executions WHERE number = dead_letters.execution)"
-    )
-    return Census(executions=active, open_letters=letters)
-
-
-async def document(connection: Connection, digest: str) -> bytes | None:
-    found: bytes | None = await connection.fetchval(
-        "SELECT document FROM definitions WHERE digest = $1", digest
-    )
-    return found
+async def put_version(
+    connection: Connection, namespace: str, name: str, digest: str, document: bytes, now: int
+) -> tuple[Version, bool]:
+    async with connection.transaction():
+        if not await lock_definitions(connection, [digest]):
+            await add_definitions(connection, {digest: document}, now)
+        return await run_query(connection, put_version_of(namespace, name, digest, now))
 
 
 async def cached(connection: Connection, keys: Sequence[str], now: int | None) -> dict[str, bytes]:

@@ -27,6 +27,7 @@ from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
 from weft.journal import rows
 from weft.journal.postgres_connection import was_lost
+from weft.journal.queries import document as find_document
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -470,7 +471,7 @@ class Recorder:
         plan = self._plans.get(digest)
         if plan is not None:
             return plan
-        document = await queries.document(connection, digest)
+        document = await queries.run_query(connection, find_document(digest))
         if document is None:
             return None
         if len(document) < _LARGE_DOCUMENT_BYTES:

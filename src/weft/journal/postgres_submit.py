@@ -17,6 +17,7 @@ from weft.journal import postgres_queries as queries
 from weft.journal import postgres_rows as rows
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres_connection import was_lost
+from weft.journal.queries import claim as find_claim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,7 +188,7 @@ def _is_plain(call: Submit) -> bool:
 
 async def _taken(connection: Connection, claim: Claim) -> Exception:
     """Say what a key that is taken stands for."""
-    taken = await queries.claim(connection, claim.key, claim.namespace)
+    taken = await queries.run_query(connection, find_claim(claim.key, claim.namespace))
     if taken is None:
         return JournalError(f"the idempotency key {claim.key!r} was taken and has been given back")
     return ClaimedError(taken.key, request_digest=taken.request_digest, resource=taken.resource)

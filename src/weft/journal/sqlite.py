@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.event import RetryRequested
@@ -27,26 +27,23 @@ from weft.journal import sqlite_changes as changes
 from weft.journal import sqlite_pages as pages
 from weft.journal import sqlite_purge as purging
 from weft.journal import sqlite_queries as queries
-from weft.journal import sqlite_workflows as workflows
+from weft.journal.catalog import SqlCatalog
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
     EVERY_LETTER,
-    LATEST,
-    ActiveExecution,
-    Batch,
-    Census,
     Claim,
     ExecutionQuery,
     LetterQuery,
     NewBatch,
     Submission,
-    Version,
-    Workflow,
 )
 from weft.journal.data_folder import DataFolder
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.plans import PlanCache
+from weft.journal.queries import document as find_document
+from weft.journal.queries import execution as find_execution
+from weft.journal.queries import put_version
 from weft.journal.sqlite_schema import open_for_reading, open_for_writing
 from weft.journal.sqlite_threads import Reader, Writer
 
@@ -57,6 +54,10 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.journal.contract import Version
+    from weft.journal.queries import Query
+
+T = TypeVar("T")
 
 FILE_NAME = "weft.db"
 
@@ -65,7 +66,7 @@ FILE_NAME = "weft.db"
 _MAX_BYTES = 512 * 1024 * 1024
 
 
-class SqliteJournal:
+class SqliteJournal(SqlCatalog):
     def __init__(
         self,
         path: Path,
@@ -134,25 +135,11 @@ class SqliteJournal:
         await self._writer.run(changes.put_blob, name, payload, self._now())
         return name
 
-    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._writer.run(changes.drop_letter, letter_id, namespace)
-
     async def put_version(
         self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
     ) -> tuple[Version, bool]:
         self._plans.put(plan)
         return await self._writer.run(self._put_version, namespace, name, plan.digest, document)
-
-    async def put_alias(
-        self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> bool:
-        return await self._writer.run(workflows.put_alias, namespace, name, alias, version)
-
-    async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._writer.run(workflows.delete_alias, namespace, name, alias)
-
-    async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._writer.run(workflows.delete_workflow, namespace, name, self._now())
 
     async def purge(self, *, finished_before: int, limit: int) -> int:
         purged = 0
@@ -235,7 +222,7 @@ class SqliteJournal:
     ) -> tuple[Version, bool]:
         now = self._now()
         changes.put_definitions(connection, {digest: document}, now)
-        return workflows.put_version(connection, namespace, name, digest, now)
+        return queries.run_query(connection, put_version(namespace, name, digest, now))
 
     def _rebuild(self, connection: Connection, execution_id: str, seen_epoch: int) -> Snapshot | None:
         now = self._now()
@@ -277,7 +264,7 @@ class SqliteJournal:
         live = self._live.get(execution_id)
         if live is not None:
             return live
-        found = queries.execution(connection, execution_id)
+        found = queries.run_query(connection, find_execution(execution_id))
         if found is None:
             return None
         number, row = found
@@ -297,7 +284,7 @@ class SqliteJournal:
         """Give a plan that is kept, or compile it anew: in this thread, for a large one takes seconds."""
         plan = self._plans.get(digest)
         if plan is None:
-            document = queries.document(connection, digest)
+            document = queries.run_query(connection, find_document(digest))
             if document is None:
                 return None
             plan = compile_plan(decode(document), self._bounds)
@@ -306,15 +293,17 @@ class SqliteJournal:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
-        return await self._reader.run(queries.active, not_updated_since)
+    async def _query(self, query: Callable[..., Query[T]], *args: Any, nothing: T) -> T:
+        return await self._reader.run(queries.run_query, query(*args))
+
+    async def _transact(self, query: Callable[..., Query[T]], *args: Any) -> T:
+        return await self._writer.run(queries.run_query, query(*args))
+
+    async def _clock(self) -> int:
+        return self._now()
 
     async def plan(self, digest: str) -> Plan | None:
         return self._plans.get(digest) or await self._reader.run(self._find_plan, digest)
-
-    async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
-        found = await self._reader.run(queries.execution, execution_id)
-        return found[1] if found is not None and namespace in (None, found[1].namespace) else None
 
     async def nodes(
         self, execution_id: str, *, names: Collection[str] | None = None
@@ -341,12 +330,6 @@ class SqliteJournal:
     ) -> Sequence[ExecutionRow]:
         return await self._reader.run(pages.executions, query, namespace, before, limit)
 
-    async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
-        return await self._reader.run(queries.claim, key, namespace)
-
-    async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
-        return await self._reader.run(queries.batch, batch_id, namespace)
-
     async def batch_results(
         self, batch_id: str, *, after: int = -1, limit: int = 50
     ) -> Sequence[tuple[int, ExecutionRow]]:
@@ -361,33 +344,6 @@ class SqliteJournal:
         limit: int = 50,
     ) -> Sequence[DeadLetter]:
         return await self._reader.run(pages.dead_letters, query, namespace, before, limit)
-
-    async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
-        return await self._reader.run(queries.dead_letter, letter_id, namespace)
-
-    async def version(
-        self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> Version | None:
-        return await self._reader.run(workflows.version, namespace, name, version)
-
-    async def document(self, digest: str) -> bytes | None:
-        return await self._reader.run(queries.document, digest)
-
-    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
-        return await self._reader.run(workflows.workflow, namespace, name)
-
-    async def workflows(
-        self, *, namespace: str = DEFAULT_NAMESPACE, after: str = "", limit: int = 50
-    ) -> Sequence[Workflow]:
-        return await self._reader.run(workflows.workflows, namespace, after, limit)
-
-    async def versions(
-        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
-    ) -> Sequence[Version]:
-        return await self._reader.run(workflows.versions, namespace, name, before, limit)
-
-    async def census(self) -> Census:
-        return await self._reader.run(queries.census)
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._reader.run(queries.cached, keys, self._now())

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from weft.core.time import micros
 from weft.errors import ClaimedError, JournalError, UnstorableError
-from weft.journal import sqlite_queries as queries
+from weft.journal import queries
 from weft.journal import sqlite_rows as rows
 from weft.journal.rows import counter_values, is_plain
+from weft.journal.sqlite_queries import run_query
 from weft.journal.sqlite_schema import APPLICATION_ID
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def put_batch(connection: Connection, batch: NewBatch, total: int, now: int) -> 
 
 def refuse_taken(connection: Connection, claim: Claim | None) -> None:
     """Raise ClaimedError where the key is taken. It comes before all that is written for the claim."""
-    taken = None if claim is None else queries.claim(connection, claim.key, claim.namespace)
+    taken = None if claim is None else run_query(connection, queries.claim(claim.key, claim.namespace))
     if taken is not None:
         raise ClaimedError(taken.key, request_digest=taken.request_digest, resource=taken.resource)
 
@@ -68,14 +69,6 @@ def put_claim(connection: Connection, claim: Claim | None, now: int) -> None:
             "INSERT INTO idempotency_keys VALUES (?, ?, ?, ?, ?)",
             (claim.namespace, claim.key, claim.request_digest, claim.resource, now),
         )
-
-
-def drop_letter(connection: Connection, letter_id: str, namespace: str) -> bool:
-    """Mark a dead letter as dropped; False where there is none."""
-    changed = connection.execute(
-        "UPDATE dead_letters SET state = 'dropped' WHERE id = ? AND namespace = ?", (letter_id, namespace)
-    )
-    return changed.rowcount > 0
 
 
 def touch(connection: Connection) -> None:

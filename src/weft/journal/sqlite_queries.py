@@ -1,22 +1,22 @@
-"""Every question that is put to the journal's tables."""
+"""Questions that are put to SQLite in its own words, and the running of those that are shared."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.row import completion_event, digest_of
-from weft.core.state import TERMINAL, ExecutionState
 from weft.errors import JournalError
-from weft.journal import rows, sqlite_rows
-from weft.journal.contract import ActiveExecution, Batch, Census, Claim
+from weft.journal import sqlite_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from sqlite3 import Connection
 
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.journal.queries import Query
 
-_EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
+T = TypeVar("T")
+
 # SQLite joins rows to one: with a row each, every one of them would wait for Python's lock.
 _NODES = (
     "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
@@ -48,9 +48,20 @@ _COMPLETED_NODES = _JOINED_COMPLETED.format(
 )
 # No event has a larger number.
 _LAST_NUMBER = 2**63 - 1
-_LETTERS = f"SELECT {rows.LETTER_COLUMNS} FROM dead_letters JOIN executions ON number = execution"  # noqa: S608
 _NUMBERED = ("executions", "purging")
-_IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
+
+
+def run_query(connection: Connection, query: Query[T]) -> T:
+    """Run a query. One that changes something is within the transaction of the journal's only writer."""
+    answer: Any = None
+    while True:
+        try:
+            sql, values = query.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        done = connection.execute(sql, values)
+        answer = done.fetchall() if sql.startswith("SELECT") else done.rowcount
 
 
 def next_number(connection: Connection) -> int:
@@ -58,20 +69,6 @@ def next_number(connection: Connection) -> int:
     # Of one that is being purged there may still be rows: its number is not free.
     used = [connection.execute(f"SELECT max(number) FROM {table}").fetchone() for table in _NUMBERED]  # noqa: S608
     return 1 + max(last or 0 for (last,) in used)
-
-
-def execution(connection: Connection, execution_id: str) -> tuple[int, ExecutionRow] | None:
-    """Read an execution, and its number with it."""
-    values = connection.execute(f"{_EXECUTIONS} WHERE executions.id = ?", (execution_id,)).fetchone()
-    return None if values is None else (values[0], rows.read_execution(values))
-
-
-def active(connection: Connection, not_updated_since: int) -> list[ActiveExecution]:
-    found = connection.execute(
-        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {_IS_ACTIVE} AND updated_at <= ?",  # noqa: S608
-        (not_updated_since,),
-    )
-    return [ActiveExecution(*values) for values in found.fetchall()]
 
 
 def nodes(connection: Connection, number: int, names: Iterable[str] | None = None) -> dict[str, NodeRow]:
@@ -139,55 +136,6 @@ def events(
     return history[:limit]
 
 
-def dead_letter(connection: Connection, letter_id: str, namespace: str) -> DeadLetter | None:
-    values = connection.execute(
-        f"{_LETTERS} WHERE dead_letters.id = ? AND dead_letters.namespace = ?", (letter_id, namespace)
-    ).fetchone()
-    return None if values is None else rows.read_letter(values)
-
-
-def claim(connection: Connection, key: str, namespace: str) -> Claim | None:
-    values = connection.execute(
-        "SELECT request_digest, resource FROM idempotency_keys WHERE namespace = ? AND key = ?",
-        (namespace, key),
-    ).fetchone()
-    if values is None:
-        return None
-    return Claim(key=key, request_digest=values[0], resource=values[1], namespace=namespace)
-
-
-def batch(connection: Connection, batch_id: str, namespace: str) -> Batch | None:
-    """Read a batch, and count its executions by their states."""
-    found = connection.execute(
-        "SELECT workflow, version, total, created_at FROM batches WHERE id = ? AND namespace = ?",
-        (batch_id, namespace),
-    ).fetchone()
-    if found is None:
-        return None
-    counted = connection.execute(
-        "SELECT state, count(*), max(finished_at) FROM executions JOIN progress ON execution = number"
-        " WHERE batch = ? GROUP BY state",
-        (batch_id,),
-    ).fetchall()
-    (retried,) = connection.execute(
-        "SELECT ifnull(sum(attempt - 1), 0) FROM executions JOIN nodes ON execution = number"
-        " WHERE batch = ? AND attempt > 1",
-        (batch_id,),
-    ).fetchone()
-    workflow, version, total, created_at = found
-    ends = [end for _, _, end in counted]
-    return Batch(
-        id=batch_id,
-        workflow=workflow,
-        version=version,
-        total=total,
-        counts=dict.fromkeys(ExecutionState, 0) | {ExecutionState(state): n for state, n, _ in counted},
-        retried=retried,
-        created_at=created_at,
-        finished_at=None if None in ends else max(ends, default=created_at),
-    )
-
-
 def batch_results(
     connection: Connection, batch_id: str, after: int, limit: int
 ) -> list[tuple[int, ExecutionRow]]:
@@ -208,21 +156,8 @@ def batch_results(
     return sorted(found, key=lambda result: result[0])
 
 
-def census(connection: Connection) -> Census:
-    active = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
-    sql = f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state"  # noqa: S608
-    active |= {ExecutionState(state): number for state, number in connection.execute(sql).fetchall()}
-    (letters,) = connection.execute("SELECT count(*) FROM dead_letters WHERE state = 'open'").fetchone()
-    return Census(executions=active, open_letters=letters)
-
-
 def ping(connection: Connection) -> None:
     connection.execute("SELECT number FROM executions LIMIT 1").fetchone()
-
-
-def document(connection: Connection, digest: str) -> bytes | None:
-    found = connection.execute("SELECT document FROM definitions WHERE digest = ?", (digest,)).fetchone()
-    return None if found is None else found[0]
 
 
 def cached(connection: Connection, keys: Sequence[str], now: int) -> dict[str, bytes]:

@@ -1,0 +1,247 @@
+"""The questions and changes that both databases understand.
+
+A query is a generator. It yields a statement with the values for each ``?``, and is sent the answer: the rows
+of a SELECT, or how many rows another statement has changed. The adapters run it; one that changes something
+is a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from weft.core.state import TERMINAL, ExecutionState
+from weft.journal import rows
+from weft.journal.contract import LATEST, ActiveExecution, Batch, Census, Claim, Version, Workflow
+
+if TYPE_CHECKING:
+    from weft.core.row import DeadLetter, ExecutionRow
+
+T = TypeVar("T")
+
+Query: TypeAlias = Generator[tuple[str, tuple[Any, ...]], Any, T]
+
+_IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
+_VERSIONS = "SELECT workflow, version, digest, created_at FROM versions WHERE namespace = ? AND workflow = ?"
+
+
+# -- executions --------------------------------------------------------------------------------------
+
+
+def execution(execution_id: str) -> Query[tuple[int, ExecutionRow] | None]:
+    """Read an execution, and its number with it."""
+    found = yield (
+        f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
+        " WHERE executions.id = ?",
+        (execution_id,),
+    )
+    return (found[0][0], rows.read_execution(found[0])) if found else None
+
+
+def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
+    found = yield (
+        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {_IS_ACTIVE} AND updated_at <= ?",  # noqa: S608
+        (not_updated_since,),
+    )
+    return [ActiveExecution(*values) for values in found]
+
+
+def census() -> Query[Census]:
+    counts = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
+    found = yield f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state", ()  # noqa: S608
+    counts |= {ExecutionState(state): number for state, number in found}
+    # The letters of an execution that is being purged count no more.
+    ((letters,),) = yield (
+        "SELECT count(*) FROM dead_letters WHERE state = 'open'"
+        " AND EXISTS (SELECT 1 FROM executions WHERE number = dead_letters.execution)",
+        (),
+    )
+    return Census(executions=counts, open_letters=letters)
+
+
+def claim(key: str, namespace: str) -> Query[Claim | None]:
+    found = yield (
+        "SELECT request_digest, resource FROM idempotency_keys WHERE namespace = ? AND key = ?",
+        (namespace, key),
+    )
+    for request_digest, resource in found:
+        return Claim(key=key, request_digest=request_digest, resource=resource, namespace=namespace)
+    return None
+
+
+def batch(batch_id: str, namespace: str) -> Query[Batch | None]:
+    """Read a batch, and count its executions by their states."""
+    found = yield (
+        "SELECT workflow, version, total, created_at FROM batches WHERE id = ? AND namespace = ?",
+        (batch_id, namespace),
+    )
+    if not found:
+        return None
+    workflow, version, total, created_at = found[0]
+    counted = yield (
+        "SELECT state, count(*), max(finished_at) FROM executions JOIN progress ON execution = number"
+        " WHERE batch = ? GROUP BY state",
+        (batch_id,),
+    )
+    ((retried,),) = yield (
+        "SELECT coalesce(sum(attempt - 1), 0) FROM executions JOIN nodes ON execution = number"
+        " WHERE batch = ? AND attempt > 1",
+        (batch_id,),
+    )
+    ends = [end for _, _, end in counted]
+    return Batch(
+        id=batch_id,
+        workflow=workflow,
+        version=version,
+        total=total,
+        counts=dict.fromkeys(ExecutionState, 0) | {ExecutionState(state): n for state, n, _ in counted},
+        retried=retried,
+        created_at=created_at,
+        finished_at=None if None in ends else max(ends, default=created_at),
+    )
+
+
+def dead_letter(letter_id: str, namespace: str) -> Query[DeadLetter | None]:
+    found = yield (
+        f"SELECT {rows.LETTER_COLUMNS} FROM dead_letters JOIN executions ON number = execution"  # noqa: S608
+        " WHERE dead_letters.id = ? AND dead_letters.namespace = ?",
+        (letter_id, namespace),
+    )
+    return rows.read_letter(found[0]) if found else None
+
+
+def drop_letter(letter_id: str, namespace: str) -> Query[bool]:
+    changed = yield (
+        "UPDATE dead_letters SET state = 'dropped' WHERE id = ? AND namespace = ?",
+        (letter_id, namespace),
+    )
+    return bool(changed)
+
+
+def document(digest: str) -> Query[bytes | None]:
+    found = yield "SELECT document FROM definitions WHERE digest = ?", (digest,)
+    return found[0][0] if found else None
+
+
+# -- workflows ---------------------------------------------------------------------------------------
+#
+# A workflow that is deleted keeps its row alone, for the last number that was given: its versions and aliases
+# are gone. Whoever changes a workflow changes its row first, which locks it: numbers are given one after the
+# other, by all processes.
+
+
+def put_version(namespace: str, name: str, digest: str, now: int) -> Query[tuple[Version, bool]]:
+    """Make the definition of this digest the latest version; True where it is a new one."""
+    yield (
+        "INSERT INTO workflows (namespace, name, latest, last_version, created_at) VALUES (?, ?, 0, 0, ?)"
+        " ON CONFLICT (namespace, name) DO UPDATE SET latest = workflows.latest",
+        (namespace, name, now),
+    )
+    known = yield f"{_VERSIONS} AND digest = ?", (namespace, name, digest)
+    if known:
+        version = _version(known[0])
+        yield (
+            "UPDATE workflows SET latest = ? WHERE namespace = ? AND name = ?",
+            (version.version, namespace, name),
+        )
+        return version, False
+    ((number,),) = yield (
+        "SELECT last_version + 1 FROM workflows WHERE namespace = ? AND name = ?",
+        (namespace, name),
+    )
+    yield (
+        "UPDATE workflows SET latest = ?, last_version = ?, deleted_at = NULL,"
+        " created_at = CASE WHEN deleted_at IS NULL THEN created_at ELSE ? END"
+        " WHERE namespace = ? AND name = ?",
+        (number, number, now, namespace, name),
+    )
+    yield "INSERT INTO versions VALUES (?, ?, ?, ?, ?)", (namespace, name, number, digest, now)
+    return Version(workflow=name, version=number, digest=digest, created_at=now), True
+
+
+def version(namespace: str, name: str, wanted: int | str) -> Query[Version | None]:
+    """Find a version by its number, by an alias, or the latest."""
+    number, values = "?", [wanted]
+    if wanted == LATEST:
+        number = "(SELECT latest FROM workflows WHERE namespace = ? AND name = ?)"
+        values = [namespace, name]
+    elif isinstance(wanted, str):
+        number = "(SELECT version FROM aliases WHERE namespace = ? AND workflow = ? AND alias = ?)"
+        values = [namespace, name, wanted]
+    found = yield f"{_VERSIONS} AND version = {number}", (namespace, name, *values)
+    return _version(found[0]) if found else None
+
+
+def versions(namespace: str, name: str, before: int | None, limit: int) -> Query[list[Version]]:
+    earlier, given = ("", ()) if before is None else (" AND version < ?", (before,))
+    found = yield f"{_VERSIONS}{earlier} ORDER BY version DESC LIMIT ?", (namespace, name, *given, limit)
+    return [_version(values) for values in found]
+
+
+def workflow(namespace: str, name: str) -> Query[Workflow | None]:
+    found = yield from _workflows("name = ?", (namespace, name))
+    return found[0] if found else None
+
+
+def workflows(namespace: str, after: str, limit: int) -> Query[list[Workflow]]:
+    return (yield from _workflows("name > ? ORDER BY name LIMIT ?", (namespace, after, limit)))
+
+
+def _workflows(condition: str, values: tuple[Any, ...]) -> Query[list[Workflow]]:
+    """Read workflows in one statement: a row for each alias, or one."""
+    found = yield (
+        "SELECT shown.name, shown.created_at, versions.version, versions.digest, versions.created_at,"  # noqa: S608
+        " alias, aliases.version"
+        " FROM (SELECT * FROM workflows WHERE namespace = ? AND deleted_at IS NULL"
+        f" AND {condition}) AS shown"
+        " JOIN versions ON versions.namespace = shown.namespace AND versions.workflow = shown.name"
+        " AND versions.version = shown.latest"
+        " LEFT JOIN aliases ON aliases.namespace = shown.namespace AND aliases.workflow = shown.name"
+        " ORDER BY shown.name, alias",
+        values,
+    )
+    by_name: dict[str, Workflow] = {}
+    for name, created_at, number, digest, made_at, alias, meant in found:
+        if name not in by_name:
+            latest = Version(workflow=name, version=number, digest=digest, created_at=made_at)
+            by_name[name] = Workflow(name=name, latest=latest, aliases={}, created_at=created_at)
+        if alias is not None:
+            by_name[name].aliases[alias] = meant
+    return list(by_name.values())
+
+
+def put_alias(namespace: str, name: str, alias: str, number: int) -> Query[bool]:
+    yield "UPDATE workflows SET latest = latest WHERE namespace = ? AND name = ?", (namespace, name)
+    if (yield from version(namespace, name, number)) is None:
+        return False
+    yield (
+        "INSERT INTO aliases VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (namespace, workflow, alias) DO UPDATE SET version = excluded.version",
+        (namespace, name, alias, number),
+    )
+    return True
+
+
+def delete_alias(namespace: str, name: str, alias: str) -> Query[bool]:
+    removed = yield (
+        "DELETE FROM aliases WHERE namespace = ? AND workflow = ? AND alias = ?",
+        (namespace, name, alias),
+    )
+    return bool(removed)
+
+
+def delete_workflow(namespace: str, name: str, now: int) -> Query[bool]:
+    deleted = yield (
+        "UPDATE workflows SET deleted_at = ? WHERE namespace = ? AND name = ? AND deleted_at IS NULL",
+        (now, namespace, name),
+    )
+    if not deleted:
+        return False
+    for table in ("versions", "aliases"):
+        yield f"DELETE FROM {table} WHERE namespace = ? AND workflow = ?", (namespace, name)  # noqa: S608
+    return True
+
+
+def _version(values: Any) -> Version:
+    name, number, digest, created_at = values
+    return Version(workflow=name, version=number, digest=digest, created_at=created_at)

@@ -8,11 +8,14 @@ import pytest
 
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
+from weft.journal.pages import execution_listings, letter_listing
 from weft.journal.postgres_connection import connect
-from weft.journal.postgres_pages import execution_statements, letter_statement
+from weft.journal.postgres_queries import translated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from weft.journal.queries import Listing
 
 ACTIVE = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED)
 
@@ -46,8 +49,9 @@ async def connection(journal_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
-async def steps(connection: Any, sql: str, values: list[Any]) -> list[str]:
+async def steps(connection: Any, listing: Listing) -> list[str]:
     """Say how PostgreSQL goes about a statement, whatever the values are: it is planned once."""
+    sql, values = translated(listing)
     await connection.execute(f"PREPARE page AS {sql}")
     given = ", ".join(_literal(value) for value in values)
     plan = await connection.fetch(f"EXPLAIN EXECUTE page ({given})")
@@ -56,8 +60,6 @@ async def steps(connection: Any, sql: str, values: list[Any]) -> list[str]:
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, list):
-        return f"ARRAY[{', '.join(map(_literal, value))}]"
     return (
         str(value) if isinstance(value, int) else f"'{value.decode() if isinstance(value, bytes) else value}'"
     )
@@ -84,8 +86,8 @@ def _literal(value: Any) -> str:
 async def test_a_list_of_executions_begins_at_its_page(
     connection: Any, query: dict[str, Any], index: str, before: tuple[int, str] | None
 ) -> None:
-    for sql, values in execution_statements(ExecutionQuery(**query), "default", before, 50):
-        plan = await steps(connection, sql, values)
+    for listing in execution_listings(ExecutionQuery(**query), "default", before, 50):
+        plan = await steps(connection, listing)
         assert any(f"Index Scan Backward using {index}" in step for step in plan), plan
         assert not [step for step in plan if "Sort" in step or "Seq Scan" in step], plan
 
@@ -103,11 +105,11 @@ async def test_a_list_of_executions_begins_at_its_page(
 async def test_a_list_of_dead_letters_begins_at_its_page(
     connection: Any, query: dict[str, Any], index: str
 ) -> None:
-    plan = await steps(connection, *letter_statement(LetterQuery(**query), "default", (5, "id"), 50))
+    plan = await steps(connection, letter_listing(LetterQuery(**query), "default", (5, "id"), 50))
     assert any(f"Index Scan Backward using {index}" in step for step in plan), plan
     assert not [step for step in plan if "Sort" in step or "Seq Scan" in step], plan
 
 
 async def test_the_dead_letters_of_an_execution_are_found_by_it(connection: Any) -> None:
-    plan = await steps(connection, *letter_statement(LetterQuery(execution_id="e1"), "default", None, 50))
+    plan = await steps(connection, letter_listing(LetterQuery(execution_id="e1"), "default", None, 50))
     assert any("using dead_letters_execution" in step for step in plan), plan

@@ -10,14 +10,17 @@ import pytest
 
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
+from weft.journal.pages import execution_listings, letter_listing
 from weft.journal.rows import LISTED_COLUMNS
-from weft.journal.sqlite_pages import execution_statements, letter_statement
+from weft.journal.sqlite_queries import joined_rows
 from weft.journal.sqlite_schema import open_for_writing
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
+
+    from weft.journal.queries import Listing
 
 ACTIVE = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED)
 
@@ -28,8 +31,9 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def steps(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[str]:
+def steps(connection: sqlite3.Connection, listing: Listing) -> list[str]:
     """Say how SQLite goes about a statement, but for the joining of the page at its end."""
+    sql, values = joined_rows(listing)
     found = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     return [step for step in found if "subquery" not in step]
 
@@ -57,10 +61,10 @@ def steps(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[s
 def test_a_list_of_executions_begins_at_its_page(
     connection: sqlite3.Connection, query: dict[str, Any], index: str, before: tuple[int, str] | None
 ) -> None:
-    statements = execution_statements(ExecutionQuery(**query), "default", before, 50)
-    assert len(statements) == (len(query["states"]) if index.startswith("progress_state") else 1)
-    for sql, values in statements:
-        first, *others = steps(connection, sql, values)
+    listings = execution_listings(ExecutionQuery(**query), "default", before, 50)
+    assert len(listings) == (len(query["states"]) if index.startswith("progress_state") else 1)
+    for listing in listings:
+        first, *others = steps(connection, listing)
         assert index in first
         assert first.startswith("SEARCH")
         assert ("(created_at,id)<(?,?)" in first) == (before is not None)
@@ -80,14 +84,14 @@ def test_a_list_of_executions_begins_at_its_page(
 def test_a_list_of_dead_letters_begins_at_its_page(
     connection: sqlite3.Connection, query: dict[str, Any], index: str
 ) -> None:
-    first, *others = steps(connection, *letter_statement(LetterQuery(**query), "default", (5, "id"), 50))
+    first, *others = steps(connection, letter_listing(LetterQuery(**query), "default", (5, "id"), 50))
     assert index in first
     assert "(created_at,id)<(?,?)" in first
     assert not [step for step in others if step.startswith(("SCAN", "USE TEMP"))]
 
 
 def test_the_dead_letters_of_an_execution_are_found_by_it(connection: sqlite3.Connection) -> None:
-    first, *_ = steps(connection, *letter_statement(LetterQuery(execution_id="e"), "default", None, 50))
+    first, *_ = steps(connection, letter_listing(LetterQuery(execution_id="e"), "default", None, 50))
     assert "dead_letters_execution (execution=?)" in first
 
 

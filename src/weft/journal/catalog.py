@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.journal import queries
+from msgspec.structs import replace
+
+from weft.journal import pages, queries
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
+    EVERY_EXECUTION,
+    EVERY_LETTER,
     LATEST,
     ActiveExecution,
     Batch,
     Census,
     Claim,
+    ExecutionQuery,
+    LetterQuery,
     Version,
     Workflow,
 )
@@ -38,12 +44,29 @@ class SqlCatalog:
         """Return the time that the journal writes down."""
         raise NotImplementedError
 
+    @staticmethod
+    def _stored_label(text: str) -> bytes | str:
+        """Return a key or a value of a label as the database holds it."""
+        return text
+
     async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
         return await self._query(queries.active, not_updated_since, nothing=[])
 
     async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
         found = await self._query(queries.execution, execution_id, nothing=None)
         return found[1] if found is not None and namespace in (None, found[1].namespace) else None
+
+    async def executions(
+        self,
+        query: ExecutionQuery = EVERY_EXECUTION,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[ExecutionRow]:
+        labels: Any = tuple(tuple(map(self._stored_label, label)) for label in query.labels)
+        query = replace(query, labels=labels)
+        return await self._query(pages.executions, query, namespace, before, limit, nothing=[])
 
     async def census(self) -> Census:
         return await self._query(queries.census, nothing=Census(executions={}, open_letters=0))
@@ -56,6 +79,16 @@ class SqlCatalog:
 
     async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
         return await self._query(queries.dead_letter, letter_id, namespace, nothing=None)
+
+    async def dead_letters(
+        self,
+        query: LetterQuery = EVERY_LETTER,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[DeadLetter]:
+        return await self._query(pages.dead_letters, query, namespace, before, limit, nothing=[])
 
     async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
         return await self._transact(queries.drop_letter, letter_id, namespace)

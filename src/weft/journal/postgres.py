@@ -16,17 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.journal import postgres_pages as pages
 from weft.journal import postgres_purge as purging
 from weft.journal import postgres_queries as queries
 from weft.journal.catalog import SqlCatalog
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
-    EVERY_EXECUTION,
-    EVERY_LETTER,
     Claim,
-    ExecutionQuery,
-    LetterQuery,
     NewBatch,
     Submission,
 )
@@ -35,6 +30,7 @@ from weft.journal.postgres_clock import DatabaseClock
 from weft.journal.postgres_connection import Door, Pool
 from weft.journal.postgres_incarnation import read_position
 from weft.journal.postgres_record import Recorder
+from weft.journal.postgres_rows import label
 from weft.journal.postgres_schema import migrate, missing, refuse
 from weft.journal.postgres_submit import Submit, Submitter
 from weft.journal.postgres_writer import Transaction, Writer
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.row import ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.journal.contract import Version
     from weft.journal.postgres_connection import Connection
@@ -222,30 +218,10 @@ class PostgresJournal(SqlCatalog):
     ) -> Sequence[History]:
         return await self._read(queries.events, execution_id, after, limit, nodes, nothing=[])
 
-    async def executions(
-        self,
-        query: ExecutionQuery = EVERY_EXECUTION,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[ExecutionRow]:
-        return await self._read(pages.executions, query, namespace, before, limit, nothing=[])
-
     async def batch_results(
         self, batch_id: str, *, after: int = -1, limit: int = 50
     ) -> Sequence[tuple[int, ExecutionRow]]:
         return await self._read(queries.batch_results, batch_id, after, limit, nothing=[])
-
-    async def dead_letters(
-        self,
-        query: LetterQuery = EVERY_LETTER,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[DeadLetter]:
-        return await self._read(pages.dead_letters, query, namespace, before, limit, nothing=[])
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._read(queries.cached, keys, self._time(), nothing={})
@@ -260,6 +236,10 @@ class PostgresJournal(SqlCatalog):
 
     async def _transact(self, query: Callable[..., Query[T]], *args: Any) -> T:
         return await self._pool.change(lambda connection: queries.run_transaction(connection, query(*args)))
+
+    @staticmethod
+    def _stored_label(text: str) -> bytes:
+        return label(text)
 
     async def _clock(self) -> int:
         return await self._read(queries.clock, nothing=0) if self._now is None else self._now()

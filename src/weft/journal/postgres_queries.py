@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.journal import postgres_rows, rows
 from weft.journal.postgres_changes import add_definitions, lock_definitions
+from weft.journal.queries import Listing
 from weft.journal.queries import put_version as put_version_of
 
 if TYPE_CHECKING:
@@ -72,14 +74,15 @@ async def run_query(connection: Connection, query: Query[T]) -> T:
     answer: Any = None
     while True:
         try:
-            sql, values = query.send(answer)
+            statement = query.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
+        sql, values = translated(statement)
         if sql.startswith("SELECT"):
-            answer = await connection.fetch(_numbered(sql), *values)
+            answer = await connection.fetch(sql, *values)
         else:
-            answer = changed_rows(await connection.execute(_numbered(sql), *values))
+            answer = changed_rows(await connection.execute(sql, *values))
 
 
 async def run_transaction(connection: Connection, query: Query[T]) -> T:
@@ -88,8 +91,16 @@ async def run_transaction(connection: Connection, query: Query[T]) -> T:
         return await run_query(connection, query)
 
 
+def translated(statement: tuple[str, tuple[Any, ...]] | Listing) -> tuple[str, tuple[Any, ...]]:
+    """Return a statement as PostgreSQL understands it, and its values."""
+    if isinstance(statement, Listing):
+        return _translated(f"SELECT {statement.columns} {statement.behind}"), statement.values
+    return _translated(statement[0]), statement[1]
+
+
 @cache
-def _numbered(sql: str) -> str:
+def _translated(sql: str) -> str:
+    sql = re.sub(r" INDEXED BY \w+", "", sql).replace("CROSS JOIN", "JOIN")
     first, *others = sql.split("?")
     return first + "".join(f"${number}{other}" for number, other in enumerate(others, 1))
 

@@ -2,13 +2,14 @@
 
 A query is a generator. It yields a statement with the values for each ``?``, and is sent the answer: the rows
 of a SELECT, or how many rows another statement has changed. The adapters run it; one that changes something
-is a transaction.
+is a transaction. The statements are SQLite's: PostgreSQL's adapter numbers the values, and leaves out which
+index to take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from weft.core.state import TERMINAL, ExecutionState
 from weft.journal import rows
@@ -19,7 +20,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Query: TypeAlias = Generator[tuple[str, tuple[Any, ...]], Any, T]
+
+class Listing(NamedTuple):
+    """A SELECT of many rows.
+
+    SQLite joins them to one: for each row that is read, its thread may have to wait for Python's lock.
+    """
+
+    columns: str
+    behind: str
+    values: tuple[Any, ...]
+
+
+Query: TypeAlias = Generator[tuple[str, tuple[Any, ...]] | Listing, Any, T]
 
 _IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
 _VERSIONS = "SELECT workflow, version, digest, created_at FROM versions WHERE namespace = ? AND workflow = ?"

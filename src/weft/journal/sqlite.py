@@ -24,17 +24,12 @@ from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
 from weft.errors import JournalError
 from weft.journal import sqlite_changes as changes
-from weft.journal import sqlite_pages as pages
 from weft.journal import sqlite_purge as purging
 from weft.journal import sqlite_queries as queries
 from weft.journal.catalog import SqlCatalog
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
-    EVERY_EXECUTION,
-    EVERY_LETTER,
     Claim,
-    ExecutionQuery,
-    LetterQuery,
     NewBatch,
     Submission,
 )
@@ -53,7 +48,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from weft.core.event import Event
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.row import ExecutionRow, History, NodeRow
     from weft.journal.contract import Version
     from weft.journal.queries import Query
 
@@ -320,30 +315,10 @@ class SqliteJournal(SqlCatalog):
     ) -> Sequence[History]:
         return await self._reader.run(queries.events, execution_id, after, limit, nodes)
 
-    async def executions(
-        self,
-        query: ExecutionQuery = EVERY_EXECUTION,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[ExecutionRow]:
-        return await self._reader.run(pages.executions, query, namespace, before, limit)
-
     async def batch_results(
         self, batch_id: str, *, after: int = -1, limit: int = 50
     ) -> Sequence[tuple[int, ExecutionRow]]:
         return await self._reader.run(queries.batch_results, batch_id, after, limit)
-
-    async def dead_letters(
-        self,
-        query: LetterQuery = EVERY_LETTER,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[DeadLetter]:
-        return await self._reader.run(pages.dead_letters, query, namespace, before, limit)
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._reader.run(queries.cached, keys, self._now())

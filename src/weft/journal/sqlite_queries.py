@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.core.row import completion_event, digest_of
 from weft.errors import JournalError
 from weft.journal import sqlite_rows
+from weft.journal.queries import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -56,12 +57,22 @@ def run_query(connection: Connection, query: Query[T]) -> T:
     answer: Any = None
     while True:
         try:
-            sql, values = query.send(answer)
+            statement = query.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
+        if isinstance(statement, Listing):
+            answer = sqlite_rows.read_joined(connection.execute(*joined_rows(statement)).fetchone()[0])
+            continue
+        sql, values = statement
         done = connection.execute(sql, values)
         answer = done.fetchall() if sql.startswith("SELECT") else done.rowcount
+
+
+def joined_rows(listing: Listing) -> tuple[str, tuple[Any, ...]]:
+    """Return a statement that joins the rows of a listing to one, and its values."""
+    lines = f"SELECT json_array({listing.columns}) AS line {listing.behind}"
+    return f"SELECT CAST(group_concat(line, ',') AS BLOB) FROM ({lines})", listing.values  # noqa: S608
 
 
 def next_number(connection: Connection) -> int:

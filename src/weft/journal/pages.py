@@ -3,8 +3,7 @@
 Every list is ordered by (created_at, id), and every index named here ends with these two: the walk begins
 behind the last row that was shown and ends when the page is full. What a condition without an index of its
 own leaves out is walked over. The index is named because SQLite, without statistics, takes the wrong one.
-
-SQLite joins a page to one row: for each row that is read, the thread may have to wait for Python's lock.
+For PostgreSQL the conditions are written so that only that index has them in order.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.state import ExecutionState
 from weft.journal import rows
-from weft.journal.sqlite_rows import read_joined
+from weft.journal.queries import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from sqlite3 import Connection
 
     from weft.core.row import DeadLetter, ExecutionRow
     from weft.journal.contract import ExecutionQuery, LetterQuery
+    from weft.journal.queries import Query
 
 Before = tuple[int, str] | None
 
@@ -30,6 +29,7 @@ _BY_LABEL = (
     " CROSS JOIN progress ON progress.execution = number"
 )
 _BY_INDEX = "executions INDEXED BY {} CROSS JOIN progress ON execution = number"
+# A letter whose execution is being purged is seen no more.
 _LETTERS_BY_INDEX = "dead_letters INDEXED BY {} CROSS JOIN executions ON number = execution"
 
 
@@ -52,45 +52,39 @@ class _Page:
         if value is not None:
             self.where(condition, value)
 
-    def statement(self, columns: str, source: str, limit: int) -> tuple[str, list[Any]]:
-        return (
-            "SELECT CAST(group_concat(line, ',') AS BLOB)"  # noqa: S608
-            f" FROM (SELECT json_array({columns}) AS line FROM {source}"
-            f" WHERE {' AND '.join(self._conditions)}"
-            f" ORDER BY {self._table}.created_at DESC, {self._table}.id DESC LIMIT ?)",
-            [*self._values, limit],
-        )
+    def listing(self, columns: str, source: str, limit: int) -> Listing:
+        order = f"{self._table}.created_at DESC, {self._table}.id DESC"
+        behind = f"FROM {source} WHERE {' AND '.join(self._conditions)} ORDER BY {order} LIMIT ?"
+        return Listing(columns, behind, (*self._values, limit))
 
 
 def executions(
-    connection: Connection, query: ExecutionQuery, namespace: str, before: Before, limit: int
-) -> list[ExecutionRow]:
+    query: ExecutionQuery, namespace: str, before: Before, limit: int
+) -> Query[list[ExecutionRow]]:
     found: list[ExecutionRow] = []
-    for sql, values in execution_statements(query, namespace, before, limit):
-        (joined,) = connection.execute(sql, values).fetchone()
-        found += [rows.read_execution(listed) for listed in read_joined(joined)]
+    for listing in execution_listings(query, namespace, before, limit):
+        found += [rows.read_execution(values) for values in (yield listing)]
     return sorted(found, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
 
-def execution_statements(
-    query: ExecutionQuery, namespace: str, before: Before, limit: int
-) -> list[tuple[str, list[Any]]]:
-    """Give the statements whose rows, together, have the page in them: one, or one for each state."""
+def execution_listings(query: ExecutionQuery, namespace: str, before: Before, limit: int) -> list[Listing]:
+    """Return the statements whose rows, together, have the page in them: one, or one for each state."""
     table, source = _walked(query)
     if table == "progress":
         states: Sequence[tuple[ExecutionState, ...]] = [(state,) for state in dict.fromkeys(query.states)]
     else:
         states = [query.states]
-    statements = []
+    listings = []
     for any_of in states:
         page = _Page(table, namespace, before)
         if any_of:
-            page.where(f"state IN ({','.join('?' * len(any_of))})", *(str(state) for state in any_of))
+            page.where(f"progress.state IN ({', '.join('?' * len(any_of))})", *map(str, any_of))
         page.where_given(f"{table}.created_at >= ?", query.created_after)
         page.where_given(f"{table}.created_at < ?", query.created_before)
-        page.where_given("batch = ?", query.batch)
-        page.where_given("workflow = ?", query.workflow)
-        page.where_given("version = ?", query.version)
+        page.where_given("executions.batch = ?", query.batch)
+        page.where_given("executions.workflow = ?", query.workflow)
+        # Its column in PostgreSQL is narrower than what may be asked for.
+        page.where_given("executions.version = CAST(? AS bigint)", query.version)
         for position, label in enumerate(query.labels):
             if table == "labels" and position == 0:
                 page.where("labels.key = ? AND labels.value = ?", *label)
@@ -101,8 +95,8 @@ def execution_statements(
                     " AND other.id = executions.id)",
                     *label,
                 )
-        statements.append(page.statement(rows.LISTED_COLUMNS, source, limit))
-    return statements
+        listings.append(page.listing(rows.LISTED_COLUMNS, source, limit))
+    return listings
 
 
 def _walked(query: ExecutionQuery) -> tuple[str, str]:
@@ -119,21 +113,21 @@ def _walked(query: ExecutionQuery) -> tuple[str, str]:
     return "executions", _BY_INDEX.format("executions_newest")
 
 
-def dead_letters(
-    connection: Connection, query: LetterQuery, namespace: str, before: Before, limit: int
-) -> list[DeadLetter]:
-    (joined,) = connection.execute(*letter_statement(query, namespace, before, limit)).fetchone()
-    letters = [rows.read_letter(values) for values in read_joined(joined)]
+def dead_letters(query: LetterQuery, namespace: str, before: Before, limit: int) -> Query[list[DeadLetter]]:
+    found = yield letter_listing(query, namespace, before, limit)
+    letters = [rows.read_letter(values) for values in found]
     return sorted(letters, key=lambda letter: (letter.created_at, letter.id), reverse=True)
 
 
-def letter_statement(query: LetterQuery, namespace: str, before: Before, limit: int) -> tuple[str, list[Any]]:
+def letter_listing(query: LetterQuery, namespace: str, before: Before, limit: int) -> Listing:
     page = _Page("dead_letters", namespace, before)
     # Of one execution there are few enough to be sorted.
-    page.where_given("execution = (SELECT number FROM executions WHERE id = ?)", query.execution_id)
+    page.where_given(
+        "dead_letters.execution = (SELECT number FROM executions WHERE id = ?)", query.execution_id
+    )
     page.where_given("dead_letters.workflow = ?", query.workflow)
-    page.where_given("state = ?", query.state)
-    page.where_given("code = ?", query.code)
+    page.where_given("dead_letters.state = ?", query.state)
+    page.where_given("dead_letters.code = ?", query.code)
     conditions = {
         "dead_letters_execution": query.execution_id,
         "dead_letters_code": query.code,
@@ -141,4 +135,4 @@ def letter_statement(query: LetterQuery, namespace: str, before: Before, limit: 
         "dead_letters_state": query.state,
     }
     index = next((name for name, value in conditions.items() if value is not None), "dead_letters_newest")
-    return page.statement(rows.LETTER_COLUMNS, _LETTERS_BY_INDEX.format(index), limit)
+    return page.listing(rows.LETTER_COLUMNS, _LETTERS_BY_INDEX.format(index), limit)

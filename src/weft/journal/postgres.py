@@ -34,6 +34,7 @@ from weft.journal.postgres_rows import label
 from weft.journal.postgres_schema import migrate, missing, refuse
 from weft.journal.postgres_submit import Submit, Submitter
 from weft.journal.postgres_writer import Transaction, Writer
+from weft.journal.queries import ping, unnamed_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -44,13 +45,14 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.journal.contract import Version
-    from weft.journal.postgres_connection import Connection
     from weft.journal.postgres_incarnation import Watch
     from weft.journal.queries import Query
 
 T = TypeVar("T")
 
 _SEAL_BYTES = 32
+# Events, or executions, in one commit that several calls share.
+_MAX_GROUP = 512
 
 
 class PostgresJournal(SqlCatalog):
@@ -68,8 +70,6 @@ class PostgresJournal(SqlCatalog):
         connections: int = 4,
         # A reader that would wait longer is told so instead.
         wait_seconds: float = 3.0,
-        # Events, or executions, in one commit that several calls share.
-        max_group: int = 512,
     ) -> None:
         """Keep the journal in the database at ``url``.
 
@@ -88,7 +88,7 @@ class PostgresJournal(SqlCatalog):
         clock = DatabaseClock(now)
         self._recorder = Recorder(clock=clock, new_id=new_id, bounds=bounds, plans=self._plans)
         self._submitter = Submitter(clock=clock, recorder=self._recorder)
-        self._writer = Writer(door, max_size=max_group, exclusive=exclusive, forget=self._recorder.forget)
+        self._writer = Writer(door, max_size=_MAX_GROUP, exclusive=exclusive, forget=self._recorder.forget)
         self._seal_key: bytes | None = None
 
     async def open(self) -> None:
@@ -160,7 +160,7 @@ class PostgresJournal(SqlCatalog):
             hidden, digests = await self._change(purging.hide_some, finished_before, limit - purged)
             if not hidden:
                 # None is left. There may be definitions that no execution was the last to name.
-                digests = await self._read(purging.unnamed_definitions, nothing=[])
+                digests = await self._query(unnamed_definitions, nothing=[])
             if digests:
                 await self._change(purging.drop_definitions, digests)
                 for digest in digests:
@@ -189,7 +189,7 @@ class PostgresJournal(SqlCatalog):
 
     async def check(self) -> None:
         await self._writer.run(_touch)
-        await self._read(queries.ping, nothing=None)
+        await self._query(ping, nothing=None)
 
     async def seal_key(self) -> bytes:
         if self._seal_key is None:
@@ -249,14 +249,10 @@ class PostgresJournal(SqlCatalog):
         return None if self._now is None else self._now()
 
     async def _read(self, work: Callable[..., Awaitable[T]], *args: Any, nothing: T) -> T:
-        return await self._pool.read(partial(_with, work, args), nothing)
+        return await self._pool.read(lambda connection: work(connection, *args), nothing)
 
     async def _change(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        return await self._pool.change(partial(_with, work, args))
-
-
-async def _with(work: Callable[..., Awaitable[T]], args: tuple[Any, ...], connection: Connection) -> T:
-    return await work(connection, *args)
+        return await self._pool.change(lambda connection: work(connection, *args))
 
 
 async def _touch(transaction: Transaction, requests: Sequence[None]) -> list[None]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.journal.postgres_queries import changed_rows
 from weft.journal.postgres_rows import CLOCK
+from weft.journal.queries import UNNAMED_DEFINITION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,10 +38,6 @@ _HIDE = """
         DELETE FROM idempotency_keys WHERE resource IN (SELECT 'execution/' || id FROM hidden)
     )
     SELECT DISTINCT digest FROM hidden
-"""
-_UNNAMED_DEFINITION = """
-    NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = definitions.digest)
-    AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.digest = definitions.digest)
 """
 
 
@@ -110,15 +107,6 @@ async def drop_batches(connection: Connection, created_before: int) -> None:
     )
 
 
-async def unnamed_definitions(connection: Connection) -> list[str]:
-    """List some definitions that neither a version nor an execution names: it looks at all there are."""
-    found = await connection.fetch(
-        f"SELECT digest FROM definitions WHERE {_UNNAMED_DEFINITION} LIMIT $1",  # noqa: S608
-        _MAX_ROWS,
-    )
-    return [digest for (digest,) in found]
-
-
 async def drop_definitions(connection: Connection, digests: Sequence[str]) -> None:
     """Remove those of these definitions that nothing has come to name since they were looked for.
 
@@ -130,7 +118,7 @@ async def drop_definitions(connection: Connection, digests: Sequence[str]) -> No
             "SELECT digest FROM definitions WHERE digest = ANY($1) FOR UPDATE SKIP LOCKED", digests
         )
         await connection.execute(
-            f"DELETE FROM definitions WHERE digest = ANY($1) AND {_UNNAMED_DEFINITION}",  # noqa: S608
+            f"DELETE FROM definitions WHERE digest = ANY($1) AND {UNNAMED_DEFINITION}",  # noqa: S608
             [digest for (digest,) in locked],
         )
 

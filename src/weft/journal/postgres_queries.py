@@ -289,7 +289,3 @@ async def seal_key(connection: Connection, new: bytes) -> bytes:
     await connection.execute("INSERT INTO seal (key) VALUES ($1) ON CONFLICT DO NOTHING", new)
     key: bytes = await connection.fetchval("SELECT key FROM seal")
     return key
-
-
-async def ping(connection: Connection) -> None:
-    await connection.fetchval("SELECT number FROM executions LIMIT 1")

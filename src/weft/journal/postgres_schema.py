@@ -7,37 +7,27 @@ incompatible: then this release refuses a schema that is newer than it is, and o
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import SchemaError
+from weft.journal.migrations import read_migrations
 from weft.journal.postgres_connection import SCHEMA, Url, connected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from weft.journal.postgres_connection import Connection
 
 # Of an execution: its id, its workflow, its state.
 Unfinished: TypeAlias = tuple[str, str | None, str]
 
+migrations = partial(read_migrations, "postgres")
+
 # "weft": of the advisory locks that are taken in a database, this one is for whoever migrates.
 _MIGRATION_LOCK = 0x77656674_00000001
 # Another process migrates: it may take its time.
 _WAIT_SECONDS = 600.0
-
-
-@cache
-def migrations() -> Mapping[str, str]:
-    """Give the SQL of every migration by its name, in order; the first is number 1."""
-    folder = files("weft.journal") / "migrations" / "postgres"
-    found = sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name
-    )
-    for number, entry in enumerate(found, 1):
-        assert entry.name.startswith(f"{number:04d}_"), f"migrations are numbered without gaps: {entry.name}"
-    return {entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8") for entry in found}
 
 
 def is_incompatible(name: str) -> bool:

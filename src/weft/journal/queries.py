@@ -35,6 +35,12 @@ class Listing(NamedTuple):
 Query: TypeAlias = Generator[tuple[str, tuple[Any, ...]] | Listing, Any, T]
 
 _IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
+# Nothing needs a definition that neither a version nor an execution names.
+UNNAMED_DEFINITION = """
+    NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = definitions.digest)
+    AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.digest = definitions.digest)
+"""
+_MAX_DEFINITIONS = 500
 _VERSIONS = "SELECT workflow, version, digest, created_at FROM versions WHERE namespace = ? AND workflow = ?"
 
 
@@ -134,6 +140,19 @@ def drop_letter(letter_id: str, namespace: str) -> Query[bool]:
 def document(digest: str) -> Query[bytes | None]:
     found = yield "SELECT document FROM definitions WHERE digest = ?", (digest,)
     return found[0][0] if found else None
+
+
+def unnamed_definitions() -> Query[list[str]]:
+    """List some definitions that nothing needs: it looks at all there are."""
+    found = yield (
+        f"SELECT digest FROM definitions WHERE {UNNAMED_DEFINITION} LIMIT ?",  # noqa: S608
+        (_MAX_DEFINITIONS,),
+    )
+    return [digest for (digest,) in found]
+
+
+def ping() -> Query[None]:
+    yield "SELECT number FROM executions LIMIT 1", ()
 
 
 # -- workflows ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from weft.journal.memory import accepted_claim, admit
 from weft.journal.plans import PlanCache
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
-from weft.journal.queries import put_version
+from weft.journal.queries import ping, put_version, unnamed_definitions
 from weft.journal.sqlite_schema import open_for_reading, open_for_writing
 from weft.journal.sqlite_threads import Reader, Writer
 
@@ -142,7 +142,7 @@ class SqliteJournal(SqlCatalog):
             hidden, digests = await self._writer.run(purging.hide_some, finished_before, limit - purged)
             if not hidden:
                 # None is left. There may be definitions that no execution was the last to name.
-                digests = await self._reader.run(purging.unnamed_definitions)
+                digests = await self._query(unnamed_definitions, nothing=[])
             if digests:
                 await self._writer.run(purging.drop_definitions, digests)
                 for digest in digests:
@@ -165,7 +165,7 @@ class SqliteJournal(SqlCatalog):
 
     async def check(self) -> None:
         await self._writer.run(changes.touch)
-        await self._reader.run(queries.ping)
+        await self._query(ping, nothing=None)
 
     async def seal_key(self) -> bytes:
         return self._seal_key

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.journal.queries import UNNAMED_DEFINITION
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from sqlite3 import Connection
@@ -38,10 +40,6 @@ _EMPTY_BATCHES = """
     SELECT id FROM batches
     WHERE created_at < ? AND NOT EXISTS (SELECT 1 FROM executions WHERE batch = batches.id)
     ORDER BY created_at, id LIMIT ?
-"""
-_UNNAMED_DEFINITION = """
-    NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = definitions.digest)
-    AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.digest = definitions.digest)
 """
 
 
@@ -72,18 +70,14 @@ def remove_some(connection: Connection) -> bool:
     """Remove some of the rows that hidden executions left; False where none are left now."""
     if connection.execute("SELECT 1 FROM purging LIMIT 1").fetchone() is None:
         return False
-    nodes = _remove_nodes(connection)
-    events = connection.execute(
-        "DELETE FROM events WHERE rowid IN"
-        " (SELECT events.rowid FROM purging CROSS JOIN events ON execution = number LIMIT ?)",
-        (_MAX_ROWS,),
-    ).rowcount
-    letters = connection.execute(
-        "DELETE FROM dead_letters WHERE rowid IN"
-        " (SELECT dead_letters.rowid FROM purging CROSS JOIN dead_letters ON execution = number LIMIT ?)",
-        (_MAX_ROWS,),
-    ).rowcount
-    if nodes or events or letters:
+    removed = _remove_nodes(connection)
+    for table in ("events", "dead_letters"):
+        removed += connection.execute(
+            f"DELETE FROM {table} WHERE rowid IN"  # noqa: S608
+            f" (SELECT {table}.rowid FROM purging CROSS JOIN {table} ON execution = number LIMIT ?)",
+            (_MAX_ROWS,),
+        ).rowcount
+    if removed:
         return True
     connection.execute("DELETE FROM purging")
     return False
@@ -121,19 +115,10 @@ def drop_batches(connection: Connection, created_before: int) -> None:
     )
 
 
-def unnamed_definitions(connection: Connection) -> list[str]:
-    """List some definitions that neither a version nor an execution names: it looks at all there are."""
-    found = connection.execute(
-        f"SELECT digest FROM definitions WHERE {_UNNAMED_DEFINITION} LIMIT ?",  # noqa: S608
-        (_MAX_ROWS,),
-    )
-    return [digest for (digest,) in found.fetchall()]
-
-
 def drop_definitions(connection: Connection, digests: Sequence[str]) -> None:
     """Remove those of these definitions that nothing has come to name since they were looked for."""
     connection.execute(
-        f"DELETE FROM definitions WHERE digest IN ({','.join('?' * len(digests))}) AND {_UNNAMED_DEFINITION}",  # noqa: S608
+        f"DELETE FROM definitions WHERE digest IN ({','.join('?' * len(digests))}) AND {UNNAMED_DEFINITION}",  # noqa: S608
         digests,
     )
 

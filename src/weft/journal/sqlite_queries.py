@@ -167,10 +167,6 @@ def batch_results(
     return sorted(found, key=lambda result: result[0])
 
 
-def ping(connection: Connection) -> None:
-    connection.execute("SELECT number FROM executions LIMIT 1").fetchone()
-
-
 def cached(connection: Connection, keys: Sequence[str], now: int) -> dict[str, bytes]:
     sql = (
         "SELECT ifnull(output, payload) FROM cache LEFT JOIN blobs ON name = blob"

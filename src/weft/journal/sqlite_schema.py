@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, contextmanager, suppress
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from os import SEEK_END, fsync
 from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import DataFolderError
+from weft.journal.migrations import read_migrations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Of an execution: its id, its workflow, its state.
 Unfinished: TypeAlias = tuple[str, str | None, str]
+
+migrations = partial(read_migrations, "sqlite")
 
 # "weft", as SQLite's mark of whose file it is.
 APPLICATION_ID = 0x77656674
@@ -84,18 +86,6 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise DataFolderError(f"the journal {path} cannot be opened: {error}") from error
     return connection
-
-
-@cache
-def migrations() -> Mapping[str, str]:
-    """Give the SQL of every migration by its name, in order; the first is number 1."""
-    folder = files("weft.journal") / "migrations" / "sqlite"
-    found = sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name
-    )
-    for number, entry in enumerate(found, 1):
-        assert entry.name.startswith(f"{number:04d}_"), f"migrations are numbered without gaps: {entry.name}"
-    return {entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8") for entry in found}
 
 
 def pending(path: Path) -> list[str]:

@@ -125,6 +125,18 @@ class WorkflowsContract:
         assert first == await journal.workflow("a")
         assert first.latest.version == 2
 
+    async def test_a_page_is_so_many_workflows_however_many_aliases_they_have(self, journal: Journal) -> None:
+        for name in ("a", "b", "c"):
+            await put(journal, name)
+        for alias in ("next", "live", "last"):
+            await journal.put_alias("a", alias, 1)
+        await journal.put_alias("c", "live", 1)
+        page = await journal.workflows(limit=2)
+        assert [(workflow.name, workflow.aliases) for workflow in page] == [
+            ("a", {"last": 1, "live": 1, "next": 1}),
+            ("b", {}),
+        ]
+
     async def test_versions_are_listed_newest_first_in_pages(self, journal: Journal) -> None:
         for number in range(5):
             await put(journal, "w", number)

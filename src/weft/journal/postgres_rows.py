@@ -145,22 +145,7 @@ NEW_EXECUTION = Columns(
     started_body="bytea",
 )
 EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")
-LETTER = Columns(
-    id="text",
-    execution="bigint",
-    execution_id="text",
-    namespace="text",
-    workflow="text",
-    node_id="text",
-    generation="integer",
-    attempt="integer",
-    handler="text",
-    queue="text",
-    error="bytea",
-    code="text",
-    state="text",
-    created_at="bigint",
-)
+LETTER = Columns(**rows.LETTER, execution_id="text", code="text")
 CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 
 NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
@@ -275,22 +260,9 @@ def event_values(number: int, event: History) -> Values:
 
 def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
     code = letter.error.get("code")
-    return (
-        letter.id,
-        number,
-        letter.execution_id,
-        namespace,
-        letter.workflow,
-        letter.node_id,
-        letter.generation,
-        letter.attempt,
-        letter.handler,
-        letter.queue,
-        encode_json(letter.error),
-        _text(code) if isinstance(code, str) else None,
-        letter.state,
-        letter.created_at,
-    )
+    stored_code = _text(code) if isinstance(code, str) else None
+    values = rows.letter_values(number, namespace, letter, encode_json(letter.error))
+    return *values, letter.execution_id, stored_code
 
 
 def _text(text: str | None) -> str | None:

@@ -88,7 +88,20 @@ FURTHER_NODE = {
     "issued": "integer",
     "cached": "boolean",
 }
-_LETTER = ("workflow", "node_id", "generation", "attempt", "handler", "queue", "error", "state", "created_at")
+LETTER = {
+    "id": "text",
+    "execution": "bigint",
+    "namespace": "text",
+    "workflow": "text",
+    "node_id": "text",
+    "generation": "integer",
+    "attempt": "integer",
+    "handler": "text",
+    "queue": "text",
+    "error": "bytea",
+    "state": "text",
+    "created_at": "bigint",
+}
 
 _FACTS = tuple(name for name in EXECUTION if name != "batch_index")
 # What never changes of an execution, its number first; and the two together.
@@ -96,10 +109,13 @@ FACTS = ", ".join(f"executions.{name}" for name in ("number", *_FACTS))
 PROGRESS_COLUMNS = ", ".join(f"progress.{name}" for name in PROGRESS)
 EXECUTION_COLUMNS = f"{FACTS}, {PROGRESS_COLUMNS}"
 # The same width, without reading what may be large, nor what lies behind it.
-LISTED_COLUMNS = EXECUTION_COLUMNS
-for _name in ("executions.input", "progress.output", "progress.halt"):
-    LISTED_COLUMNS = LISTED_COLUMNS.replace(_name, "NULL")
+LISTED_COLUMNS = (
+    EXECUTION_COLUMNS.replace("executions.input", "NULL")
+    .replace("progress.output", "NULL")
+    .replace("progress.halt", "NULL")
+)
 NODE_COLUMNS = ", ".join(f"nodes.{name}" for name in (*PLAIN_NODE, *FURTHER_NODE))
+_LETTER = tuple(LETTER)[3:]
 LETTER_COLUMNS = "dead_letters.id, executions.id, " + ", ".join(f"dead_letters.{name}" for name in _LETTER)
 
 
@@ -158,6 +174,23 @@ def is_plain(row: NodeRow) -> bool:
         or row.retry_at is not None
         or row.reason is not None
         or row.cause is not None
+    )
+
+
+def letter_values(number: int, namespace: str, letter: DeadLetter, error: bytes | str) -> Values:
+    return (
+        letter.id,
+        number,
+        namespace,
+        letter.workflow,
+        letter.node_id,
+        letter.generation,
+        letter.attempt,
+        letter.handler,
+        letter.queue,
+        error,
+        letter.state,
+        letter.created_at,
     )
 
 

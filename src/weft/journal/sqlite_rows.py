@@ -48,9 +48,9 @@ class RowsStatement:
                 start += size
 
 
-# OR FAIL leaves the rows before a refused one in place: whoever runs these rolls back what failed. Without it
-# SQLite itself prepares to undo half a statement, and copies every page it touches.
 def _insert(table: str, columns: Collection[str], verb: str = "INSERT OR FAIL") -> RowsStatement:
+    # OR FAIL leaves the rows before a refused one in place: whoever runs these rolls back what failed.
+    # Without it SQLite itself prepares to undo half a statement, and copies every page it touches.
     sql = f"{verb} INTO {table} ({', '.join(columns)}) VALUES {{rows}}"
     return RowsStatement(sql, width=len(columns))
 
@@ -71,7 +71,7 @@ INSERT_PLAIN_NODES = _insert("nodes", ("execution", *rows.PLAIN_NODE))
 INSERT_NODES = _insert("nodes", _NODE)
 REPLACE_NODES = _insert("nodes", _NODE, "REPLACE")
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
-INSERT_LETTERS = RowsStatement("INSERT OR FAIL INTO dead_letters VALUES {rows}", width=13)
+INSERT_LETTERS = _insert("dead_letters", (*rows.LETTER, "code"))
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
 
 # A larger output is read by itself: joined with others it would be in memory several times.
@@ -145,21 +145,8 @@ def event_values(number: int, event: History) -> Values:
 
 
 def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
-    return (
-        letter.id,
-        number,
-        namespace,
-        letter.workflow,
-        letter.node_id,
-        letter.generation,
-        letter.attempt,
-        letter.handler,
-        letter.queue,
-        write_json(letter.error),
-        letter.state,
-        letter.created_at,
-        letter.error.get("code"),
-    )
+    values = rows.letter_values(number, namespace, letter, write_json(letter.error))
+    return *values, letter.error.get("code")
 
 
 def read_node(values: list[Any], output: bytes | None) -> NodeRow:

@@ -274,20 +274,9 @@ def _text(text: str | None) -> str | None:
 
 # An event row, and a row of a node that stands for an event: selected with the same width.
 EVENT_COLUMNS = "recorded_events.seq, recorded_events.node_id, recorded_events.body" + ", NULL" * 9
-_COMPLETION = (
-    "generation",
-    "attempt",
-    "cached",
-    "worker",
-    "queued_at",
-    "started_at",
-    "finished_at",
-    "recorded_at",
-)
 COMPLETION_COLUMNS = (
-    "nodes.seq, nodes.node_id, NULL, "
-    + ", ".join(f"nodes.{name}" for name in _COMPLETION)
-    + ", sha256(nodes.output)"
+    "nodes.seq, nodes.node_id, NULL, nodes.generation, nodes.attempt, nodes.cached, nodes.worker,"
+    " nodes.queued_at, nodes.started_at, nodes.finished_at, nodes.recorded_at, sha256(nodes.output)"
 )
 
 
@@ -295,11 +284,26 @@ def read_event(execution_id: str, values: Any) -> History:
     """Read EVENT_COLUMNS or COMPLETION_COLUMNS back."""
     seq, node_id, body = values[:3]
     if body is None:
-        *facts, digest = values[3:]
-        row = NodeRow(seq=seq, node_id=node_id, **dict(zip(_COMPLETION, facts, strict=True)))
-        return completion_event(execution_id, row, None if digest is None else digest.hex())
+        return _completion(execution_id, values)
     fields = dict(zip(_BODY, _unpack(body), strict=True))
     digest, error = fields["output_digest"], fields["error"]
     fields["output_digest"] = None if digest is None else digest.hex()
     fields["error"] = None if error is None else decode_json(error)
     return History(seq=seq, execution=execution_id, node=node_id, **fields)
+
+
+def _completion(execution_id: str, values: Any) -> History:
+    digest = values[11]
+    row = NodeRow(
+        seq=values[0],
+        node_id=values[1],
+        generation=values[3],
+        attempt=values[4],
+        cached=values[5],
+        worker=values[6],
+        queued_at=values[7],
+        started_at=values[8],
+        finished_at=values[9],
+        recorded_at=values[10],
+    )
+    return completion_event(execution_id, row, None if digest is None else digest.hex())

@@ -23,6 +23,7 @@ encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 _decode_halt = msgspec.json.Decoder(Halt).decode
 
+_STATES = {str(state): state for state in ExecutionState}
 _NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
 
 # What never changes of an execution, and what a commit changes of it.
@@ -194,22 +195,53 @@ def letter_values(number: int, namespace: str, letter: DeadLetter, error: bytes 
     )
 
 
+# Executions and nodes are read by the places of their columns, which takes half as long as by their names.
+
+
 def read_facts(values: Any) -> ExecutionRow:
     """Read FACTS back; what a commit changes is left as it never is."""
-    fields = dict(zip(_FACTS, values[1:], strict=False))
-    fields["labels"] = decode_json(fields["labels"])
-    fields["input"] = fields["input"] or b""
-    return ExecutionRow(**fields, state=ExecutionState.PENDING, generation=0, epoch=0, unsettled=0, seq=0)
+    return ExecutionRow(
+        id=values[1],
+        namespace=values[2],
+        workflow=values[3],
+        version=values[4],
+        digest=values[5],
+        labels=decode_json(values[6]),
+        priority=values[7],
+        batch=values[8],
+        partition=values[9],
+        total=values[10],
+        created_at=values[11],
+        input=values[12] or b"",
+        state=ExecutionState.PENDING,
+        generation=0,
+        epoch=0,
+        unsettled=0,
+        seq=0,
+    )
 
 
 def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
     """Read PROGRESS_COLUMNS back, which begin at ``start``, onto what never changes."""
-    fields = dict(zip(PROGRESS, values[start:], strict=False))
-    error, halt = fields["error"], fields["halt"]
-    fields["state"] = ExecutionState(fields["state"])
-    fields["error"] = None if error is None else decode_json(error)
-    fields["halt"] = None if halt is None else _decode_halt(halt)
-    return replace(facts, **fields)
+    error, halt = values[start + 8], values[start + 14]
+    return replace(
+        facts,
+        state=_STATES[values[start]],
+        generation=values[start + 1],
+        epoch=values[start + 2],
+        unsettled=values[start + 3],
+        failed=values[start + 4],
+        skipped=values[start + 5],
+        cancelled=values[start + 6],
+        seq=values[start + 7],
+        error=None if error is None else decode_json(error),
+        started_at=values[start + 9],
+        finished_at=values[start + 10],
+        deadline_at=values[start + 11],
+        updated_at=values[start + 12],
+        output=values[start + 13],
+        halt=None if halt is None else _decode_halt(halt),
+    )
 
 
 def read_execution(values: Any) -> ExecutionRow:
@@ -220,7 +252,6 @@ def read_execution(values: Any) -> ExecutionRow:
 def read_node(values: Any) -> NodeRow:
     """Read NODE_COLUMNS back."""
     error = values[17]
-    # By their places: a rebuild reads tens of thousands.
     return NodeRow(
         node_id=values[0],
         attempt=values[1],

@@ -931,6 +931,20 @@ def _is_recorded(event: NodeEvent, row: NodeRow) -> bool:
     return event.attempt == (row.ended if is_loss else row.answered)
 
 
+def is_plain(row: NodeRow) -> bool:
+    """True if it completed at its first attempt: a journal may leave what else a row has at its defaults."""
+    return row.state is NodeState.COMPLETED and not (
+        row.failures
+        or row.losses
+        or row.issued
+        or row.cached
+        or row.error
+        or row.retry_at is not None
+        or row.reason is not None
+        or row.cause is not None
+    )
+
+
 def moved_letter(letter: DeadLetter, node_id: str | None, state: str) -> DeadLetter:
     """Give an open letter its new state, if it is of this node (None: of any)."""
     if letter.state != "open" or node_id not in (None, letter.node_id):

@@ -14,7 +14,6 @@ from weft.core.time import micros
 from weft.errors import UnstorableError
 from weft.journal import postgres_rows as rows
 from weft.journal.postgres_rows import CLOCK, Columns
-from weft.journal.rows import counter_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -243,7 +242,7 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
             moved.append(rows.progress_values(number, row))
         elif row.seq != before.seq:
             # Within one state of one generation, events move the counters alone.
-            counted.append(counter_values(number, row))
+            counted.append((number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at))
         stored = change.live.rows
         is_wide = row.total > rows.PAGE_EVENTS
         for node_id, node in change.rows.items():

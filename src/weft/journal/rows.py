@@ -139,10 +139,6 @@ def execution_values(row: ExecutionRow, index: int | None, labels: bytes | str) 
     )
 
 
-def counter_values(number: int, row: ExecutionRow) -> Values:
-    return number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at
-
-
 def progress_values(number: int, row: ExecutionRow, encode: Callable[[Any], bytes | str]) -> Values:
     return (
         number,
@@ -161,20 +157,6 @@ def progress_values(number: int, row: ExecutionRow, encode: Callable[[Any], byte
         row.updated_at,
         row.output,
         None if row.halt is None else encode(row.halt),
-    )
-
-
-def is_plain(row: NodeRow) -> bool:
-    """True if it completed at its first attempt: then the columns of FURTHER_NODE keep their defaults."""
-    return row.state is NodeState.COMPLETED and not (
-        row.failures
-        or row.losses
-        or row.issued
-        or row.cached
-        or row.error
-        or row.retry_at is not None
-        or row.reason is not None
-        or row.cause is not None
     )
 
 

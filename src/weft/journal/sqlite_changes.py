@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from weft.core.ledger import is_plain
 from weft.core.time import micros
 from weft.errors import ClaimedError, JournalError, UnstorableError
 from weft.journal import queries
 from weft.journal import sqlite_rows as rows
-from weft.journal.rows import counter_values, is_plain
 from weft.journal.sqlite_queries import run_query
 from weft.journal.sqlite_schema import APPLICATION_ID
 
@@ -126,7 +126,7 @@ def _write_executions(connection: Connection, changed: Iterable[Change]) -> None
             moved.append(rows.progress_values(number, row))
         elif row.seq != before.seq:
             # Within one state of one generation, events move the counters alone.
-            counted.append(counter_values(number, row))
+            counted.append((number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at))
         stored = change.live.rows
         for node_id, node in change.rows.items():
             if node_id in stored:

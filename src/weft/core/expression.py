@@ -12,7 +12,7 @@ Something undefined is a value that travels along paths, through ``default`` and
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from weft.core.undefined import Undefined
 from weft.errors import ExpressionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from weft.core.path import Run
     from weft.core.payload import Json
@@ -48,12 +48,31 @@ class NodeValue(msgspec.Struct, frozen=True, gc=False):
         return self.state == "COMPLETED"
 
 
-class Scope(msgspec.Struct, frozen=True, gc=False):
+class Scope:
     """All that an expression sees. A node that ``nodes`` does not know has not settled."""
 
-    input: Json
-    execution: Mapping[str, Json]
-    nodes: Mapping[str, NodeValue]
+    __slots__ = ("_decode", "_input", "execution", "nodes")
+
+    def __init__(
+        self,
+        *,
+        input: Any,  # noqa: A002 - the word of the language
+        execution: Mapping[str, Json],
+        nodes: Mapping[str, NodeValue],
+        decode: Callable[[Any], Json] | None = None,
+    ) -> None:
+        """``decode``: ``input`` is a payload, which is read when an expression names it: few of them do."""
+        self._input = input
+        self._decode = decode
+        self.execution = execution
+        self.nodes = nodes
+
+    @property
+    def input(self) -> Json:
+        if self._decode is not None:
+            self._input = self._decode(self._input)
+            self._decode = None
+        return self._input
 
 
 class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -37,7 +37,8 @@ def execution_output(
     """Make the output of a completed execution; raises EvaluationError or PayloadError where it cannot be."""
     if plan.output is not None:
         scope = Scope(
-            input=decode(execution.input),
+            input=execution.input,
+            decode=decode,
             execution=ExecutionFacts(execution),
             nodes={name: node_value(row_of(name), load_blob) for name in plan.output.nodes},
         )

@@ -86,6 +86,13 @@ def is_json(value: Json, *, max_values: int, max_depth: int) -> bool:
     """
     if type(value) in _ATOMS:
         return True
+    if type(value) is dict and max_depth > 0 and len(value) < max_values:
+        # Most configs and outputs are an object of plain values, which needs no stack.
+        for key, item in value.items():
+            if type(key) is not str or type(item) not in _ATOMS:
+                break
+        else:
+            return True
     # One iterator per open container: the stack is as high as the nesting, and nothing recurses.
     stack: list[Iterator[Any]] = [iter((value,))]
     while stack:

@@ -90,8 +90,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, gc=False):
             raise _too_large(max_bytes)
         if self._fill is None:
             return Filled(self.value)
-        filling = _Filling(scope, max_bytes, undefined_is_null=undefined_is_null)
-        filling.take(self._fixed_bytes)
+        filling = _Filling(scope, max_bytes, max_bytes - self._fixed_bytes, undefined_is_null)
         value = self._fill(filling)
         return Filled(value, tuple(filling.slots))
 
@@ -100,27 +99,27 @@ def _too_large(max_bytes: int) -> EvaluationError:
     return EvaluationError(f"the filled value is larger than {max_bytes:,} bytes")
 
 
-class _Filling:
-    """One filling under way: its scope, what it may still cost, and the secrets met so far."""
+class _Filling(Budget):
+    """One filling under way: the budget of its expressions, its scope, and the secrets met so far."""
 
-    __slots__ = ("budget", "bytes_left", "max_bytes", "scope", "slots", "undefined_is_null")
+    __slots__ = ("bytes_left", "scope", "slots", "undefined_is_null")
 
-    def __init__(self, scope: Scope, max_bytes: int, *, undefined_is_null: bool) -> None:
+    def __init__(self, scope: Scope, max_bytes: int, bytes_left: int, undefined_is_null: bool) -> None:
+        super().__init__(max_bytes)
         self.scope = scope
-        self.budget = Budget(max_text=max_bytes)
-        self.bytes_left = self.max_bytes = max_bytes
+        self.bytes_left = bytes_left
         self.undefined_is_null = undefined_is_null
         self.slots: list[SecretSlot] = []
 
     def take(self, size: int) -> None:
         self.bytes_left -= size
         if self.bytes_left < 0:
-            raise _too_large(self.max_bytes)
+            raise _too_large(self.max_text)
 
     def evaluate(self, expression: Expression) -> Json:
         try:
-            value = expression.resolve(self.scope, self.budget)
-            if isinstance(value, Undefined):
+            value = expression.resolve(self.scope, self)
+            if value.__class__ is Undefined:
                 raise value.error()
         except UndefinedError:
             if not self.undefined_is_null:
@@ -366,7 +365,7 @@ class _FillLone(msgspec.Struct, frozen=True, eq=False, gc=False):
     def __call__(self, filling: _Filling) -> Json:
         try:
             value = filling.evaluate(self.expression)
-            filling.take(operators.encoded_size(value, filling.budget))
+            filling.take(operators.encoded_size(value, filling))
         except EvaluationError as error:
             raise _at(self.path, error) from None
         return value
@@ -382,7 +381,7 @@ class _FillText(msgspec.Struct, frozen=True, eq=False, gc=False):
         try:
             text = operators.concatenate(
                 [filling.evaluate(part) if isinstance(part, Expression) else part for part in self.parts],
-                filling.budget,
+                filling,
             )
             filling.take(_json_size(text))
         except EvaluationError as error:
@@ -399,13 +398,11 @@ class _FillSecrets(msgspec.Struct, frozen=True, eq=False, gc=False):
     def __call__(self, filling: _Filling) -> Json:
         try:
             made = [
-                operators.text(filling.evaluate(part), filling.budget)
-                if isinstance(part, Expression)
-                else part
+                operators.text(filling.evaluate(part), filling) if isinstance(part, Expression) else part
                 for part in self.parts
             ]
             shown = operators.concatenate(
-                [SECRET_SHOWN if isinstance(part, Secret) else part for part in made], filling.budget
+                [SECRET_SHOWN if isinstance(part, Secret) else part for part in made], filling
             )
             filling.take(_json_size(shown))
         except EvaluationError as error:

@@ -47,7 +47,8 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
 
     def scope(self, decode: Decode, value_of: ValueOf) -> Scope:
         return Scope(
-            input=decode(self.execution.input),
+            input=self.execution.input,
+            decode=decode,
             execution=ExecutionFacts(self.execution),
             nodes={node_id: value_of(row) for node_id, row in self.seen.items()},
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import structs
 
+from weft.core.expression import Scope
 from weft.core.payload import Json, decode
 from weft.core.state import NodeState
 from weft.core.validation import check
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.budget import Budget
-    from weft.core.expression import Expression, Scope
+    from weft.core.expression import Expression
     from weft.core.graph import Graph
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
@@ -125,7 +126,8 @@ class _Run:
         try:
             if callable(condition):
                 return bool(condition(self.context(step_id)))
-            return self.expressions[step_id].resolve(structs.replace(scope, input=self.given), budget)
+            scope = Scope(input=self.given, execution=scope.execution, nodes=scope.nodes)
+            return self.expressions[step_id].resolve(scope, budget)
         except EvaluationError:
             raise
         except Exception as error:

@@ -8,6 +8,7 @@ its roots, and an event costs its node and its dependents.
 from __future__ import annotations
 
 import heapq
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -49,6 +50,8 @@ _KEEP_CLOSED = micros(900)
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
 # A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
 _KEEP_LOST = micros(3600)
+# By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_YES, _REFUSED, _UNKNOWN = Answer.YES, Answer.REFUSED, Answer.UNKNOWN
 _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
 _IN_FLIGHT = frozenset({QUEUED, RUNNING, LIMBO})
 
@@ -239,7 +242,8 @@ class MemoryStore:
                 execution.outcomes[node_row.node_id] = node_row
         for node_id in snapshot.plan.graph.roots:
             if node_id not in execution.outcomes:
-                self._make_free(execution, node_id, _Node(), now)
+                node = execution.nodes[node_id] = _Node()
+                self._make_free(execution, node_id, node, now)
         for node_row in execution.outcomes.values():
             self._free_behind(execution, node_row, now)
         for node_row in snapshot.rows:
@@ -254,7 +258,7 @@ class MemoryStore:
     def _enter_limbo(self, execution: _Execution, node_id: str, now: int) -> None:
         node = execution.nodes[node_id]
         self._leave_free(execution, node_id)
-        node.phase, node.since, node.lease_until = LIMBO, now, now + self._limbo
+        node.phase, node.lease_until = LIMBO, now + self._limbo
         execution.places.add(node_id)
         self._leases[execution.row.id, node_id] = node
 
@@ -304,31 +308,19 @@ class MemoryStore:
     ) -> Sequence[Applied]:
         now = self._now()
         answers = [self._apply(settlement, now) for settlement in settlements]
-        queued = await self._queue_ahead(ahead) if ahead else {}
-        # The free nodes of an execution once, with the last settlement of this call that was merged.
-        last = {
-            settlement.execution.id: index
-            for index, settlement in enumerate(settlements)
-            if answers[index] is Answer.YES and settlement.execution.id in self._executions
-        }
-        return [
-            Applied(
-                Answer.YES,
-                self._free_nodes(self._executions[settlement.execution.id]),
-                queued.get(settlement.execution.id, ()),
-            )
-            if last.get(settlement.execution.id) == index
-            else Applied(answer)
-            for index, (settlement, answer) in enumerate(zip(settlements, answers, strict=True))
-        ]
-
-    async def _queue_ahead(self, ahead: Sequence[tuple[Task, int]]) -> dict[str, list[str]]:
-        """Queue the tasks whose nodes are free; give the names of these, by execution."""
         queued: dict[str, list[str]] = {}
-        for (task, _), answer in zip(ahead, await self.queue(ahead), strict=True):
-            if answer is Answer.YES:
-                queued.setdefault(task.execution_id, []).append(task.node_id)
-        return queued
+        if ahead:
+            for (task, _), answer in zip(ahead, await self.queue(ahead), strict=True):
+                if answer is _YES:
+                    queued.setdefault(task.execution_id, []).append(task.node_id)
+        # The free nodes of an execution once, with the last settlement of this call that was merged.
+        applied = [Applied(answer) for answer in answers]
+        last = {settlements[index].execution.id: index for index, one in enumerate(answers) if one is _YES}
+        for execution_id, index in last.items():
+            execution = self._executions.get(execution_id)
+            if execution is not None:
+                applied[index] = Applied(_YES, self._free_nodes(execution), queued.get(execution_id, ()))
+        return applied
 
     def _apply(self, settlement: Settlement, now: int) -> Answer:
         row = settlement.execution
@@ -337,21 +329,27 @@ class MemoryStore:
         execution = self._executions.get(row.id)
         if execution is None:
             return self._missing(row.id, row.generation, row.epoch)
-        if execution.row.epoch < row.epoch or execution.row.generation < row.generation:
-            return Answer.UNKNOWN
-        if execution.row.epoch > row.epoch or execution.row.generation > row.generation:
-            return Answer.REFUSED
-        if row.seq >= execution.row.seq:
-            self._unsettled += row.unsettled - execution.row.unsettled
+        known = execution.row
+        if known.epoch != row.epoch or known.generation != row.generation:
+            is_behind = known.epoch < row.epoch or known.generation < row.generation
+            return _UNKNOWN if is_behind else _REFUSED
+        if row.seq >= known.seq:
+            self._unsettled += row.unsettled - known.unsettled
             execution.set_row(row)
             if row.deadline_at is not None:
                 self._set_deadline(execution)
+        outcomes = execution.outcomes
         for node_row in settlement.rows:
+            node_id = node_row.node_id
             if node_row.state is None:
                 self._merge(execution, node_row, now)
-            elif node_row.node_id not in execution.outcomes:
-                self._settle(execution, node_row, now)
-        return Answer.YES
+            elif node_id not in outcomes:
+                node = execution.nodes.pop(node_id, None)
+                if node is not None and node.phase is not WAITING:
+                    self._leave_phase(execution, node_id, node)
+                outcomes[node_id] = node_row
+                self._free_behind(execution, node_row, now)
+        return _YES
 
     def _set_deadline(self, execution: _Execution) -> None:
         row = execution.row
@@ -382,24 +380,15 @@ class MemoryStore:
         node.nonce = node.queued_at = node.started_at = node.worker = None
         self._free_in_time(execution, node_id, node, now)
 
-    def _settle(self, execution: _Execution, row: NodeRow, now: int) -> None:
-        node_id = row.node_id
-        node = execution.nodes.pop(node_id, None)
-        if node is not None and node.phase is not WAITING:
-            self._leave_phase(execution, node_id, node)
-        execution.outcomes[node_id] = row
-        self._free_behind(execution, row, now)
-
     def _free_behind(self, execution: _Execution, row: NodeRow, now: int) -> None:
         """Let the dependents of a settled node wait for one parent less; free those that wait for none."""
         node_id, outcomes, nodes, plan = row.node_id, execution.outcomes, execution.nodes, execution.plan
         for dependent in plan.graph.dependents[node_id]:
-            if dependent in outcomes:
-                continue
             child = nodes.get(dependent)
             if child is None:
-                child = self._new_waiting(execution, dependent)
-                nodes[dependent] = child
+                if dependent in outcomes:
+                    continue
+                child = nodes[dependent] = self._new_waiting(execution, dependent)
             elif child.phase is not WAITING:
                 continue
             if child.awaited is not None:
@@ -417,7 +406,6 @@ class MemoryStore:
         return node
 
     def _make_free(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
-        execution.nodes[node_id] = node
         wanted = execution.plan.wanted[node_id]
         # What it sees is fixed now. Its parents are settled unless an early rule woke it; an ancestor that it
         # names may not be, because a skip can go past a node that still runs.
@@ -436,13 +424,13 @@ class MemoryStore:
         if node.retry_at is None or node.retry_at <= now:
             self._set_free(execution, node_id, node, now)
             return
-        node.phase, node.since, node.due_at = TIMER, now, node.retry_at
+        node.phase, node.due_at = TIMER, node.retry_at
         execution.delayed += 1
         entry = (node.retry_at, execution.row.id, node_id, execution.row.generation, node.attempt)
         heapq.heappush(self._timers, entry)
 
     def _set_free(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
-        node.phase, node.since, node.due_at = FREE, now, None
+        node.phase, node.due_at = FREE, None
         execution.free[node_id] = None
         self._with_free.setdefault(execution.row.id, now)
 
@@ -471,7 +459,7 @@ class MemoryStore:
         return [
             Applied(self._missing(execution_id))
             if (execution := self._executions.get(execution_id)) is None
-            else Applied(Answer.YES, self._free_nodes(execution))
+            else Applied(_YES, self._free_nodes(execution))
             for execution_id in execution_ids
         ]
 
@@ -481,14 +469,7 @@ class MemoryStore:
         room = execution.window - len(execution.places)
         if room <= 0:
             return ()
-        if len(execution.free) <= room:
-            return [self._free_node(execution, node_id) for node_id in execution.free]
-        chosen = []
-        for node_id in execution.free:
-            chosen.append(self._free_node(execution, node_id))
-            if len(chosen) == room:
-                break
-        return chosen
+        return [self._free_node(execution, node_id) for node_id in islice(execution.free, room)]
 
     @staticmethod
     def _free_node(execution: _Execution, node_id: str) -> FreeNode:
@@ -517,35 +498,30 @@ class MemoryStore:
         )
 
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
-        now = self._now()
-        answers = []
-        moved = []
-        for task, epoch in tasks:
-            answer = self._queue(task, epoch, now)
-            answers.append(answer)
-            if answer is Answer.YES:
-                moved.append(task)
-        if moved and self._send is not None:
+        answers = [self._queue(task, epoch) for task, epoch in tasks]
+        if self._send is not None and _YES in answers:
+            moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is _YES]
             self._send(moved)
         return answers
 
-    def _queue(self, task: Task, epoch: int, now: int) -> Answer:
-        found = self._find(task.execution_id, task.generation, task.node_id, task.attempt, epoch)
-        if isinstance(found, Answer):
+    def _queue(self, task: Task, epoch: int) -> Answer:
+        node_id = task.node_id
+        found = self._find(task.execution_id, task.generation, node_id, task.attempt, epoch)
+        if not isinstance(found, tuple):
             return found
         execution, node = found
         if node.phase is not FREE or not execution.is_open:
-            return Answer.REFUSED
+            return _REFUSED
         if len(execution.places) >= execution.window:
             node.released = False
             return Answer.NO_PLACE
-        self._leave_free(execution, task.node_id)
-        node.phase, node.since, node.queued_at = QUEUED, now, task.queued_at
-        execution.places.add(task.node_id)
+        self._leave_free(execution, node_id)
+        node.phase, node.queued_at = QUEUED, task.queued_at
+        execution.places.add(node_id)
         if self._queued is not None:
-            node.lease_until = now + self._queued
-            self._leases[task.execution_id, task.node_id] = node
-        return Answer.YES
+            node.lease_until = self._now() + self._queued
+            self._leases[task.execution_id, node_id] = node
+        return _YES
 
     async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
         found = self._find(execution_id, generation, node_id, attempt)
@@ -556,7 +532,7 @@ class MemoryStore:
             return Answer.REFUSED
         self._leave_phase(execution, node_id, node)
         now = self._now()
-        node.phase, node.since, node.released, node.queued_at = LINED, now, False, None
+        node.phase, node.released, node.queued_at = LINED, False, None
         # If the line forgets it, it is free again after a long while, and stands in line once more.
         node.lease_until = now + self._reported
         self._leases[execution_id, node_id] = node
@@ -586,16 +562,12 @@ class MemoryStore:
         if execution is None:
             return self._missing(execution_id, generation, epoch or 0)
         row = execution.row
-        if generation > row.generation or (epoch is not None and epoch > row.epoch):
-            return Answer.UNKNOWN
+        if generation != row.generation or (epoch is not None and epoch != row.epoch):
+            is_behind = generation > row.generation or (epoch is not None and epoch > row.epoch)
+            return _UNKNOWN if is_behind else _REFUSED
         node = execution.nodes.get(node_id)
-        if (
-            node is None
-            or node.attempt != attempt
-            or generation != row.generation
-            or (epoch is not None and epoch != row.epoch)
-        ):
-            return Answer.REFUSED
+        if node is None or node.attempt != attempt:
+            return _REFUSED
         return execution, node
 
     def _missing(self, execution_id: str, generation: int = 0, epoch: int = 0) -> Answer:
@@ -613,23 +585,23 @@ class MemoryStore:
 
     def _start(self, request: StartRequest, now: int) -> Started:
         found = self._find(request.execution_id, request.generation, request.node_id, request.attempt)
-        if isinstance(found, Answer):
+        if not isinstance(found, tuple):
             return Started(found)
         execution, node = found
         if node.phase is RUNNING and node.nonce == request.nonce:  # the answer was lost, not the start
-            return Started(Answer.YES, node.started_at or now, node.queued_at or now)
+            return Started(_YES, node.started_at or now, node.queued_at or now)
         if node.phase is not QUEUED:
-            return Started(Answer.REFUSED)
+            return Started(_REFUSED)
         if not execution.is_open:
             self._leave_phase(execution, request.node_id, node)
             node.queued_at, node.released = None, False
             self._set_free(execution, request.node_id, node, now)
-            return Started(Answer.REFUSED)
-        node.phase, node.since, node.started_at = RUNNING, now, now
+            return Started(_REFUSED)
+        node.phase, node.started_at = RUNNING, now
         node.nonce, node.worker, node.lease_until = request.nonce, request.worker, now + self._lease
         execution.running += 1
         self._leases[request.execution_id, request.node_id] = node
-        return Started(Answer.YES, now, node.queued_at or now)
+        return Started(_YES, now, node.queued_at or now)
 
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
         until = self._now() + self._lease

@@ -81,6 +81,9 @@ class Verdict(StrEnum):
 
 
 _COMPLETIONS = (NodeCompleted, NodeCached)
+# By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_ACCEPTED, _STALE, _KNOWN = Verdict.ACCEPTED, Verdict.STALE, Verdict.KNOWN
+_PENDING, _COMPLETED, _ONE_FAILED = ExecutionState.PENDING, NodeState.COMPLETED, TriggerRule.ONE_FAILED
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -99,7 +102,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     @property
     def completed_row(self) -> NodeRow | None:
         """The row of the node that the event completed."""
-        if self.verdict is Verdict.ACCEPTED and isinstance(self.event, _COMPLETIONS):
+        if self.verdict is _ACCEPTED and isinstance(self.event, _COMPLETIONS):
             return self.rows[0]
         return None
 
@@ -308,11 +311,11 @@ class Ledger:
             return Standing(event, Verdict.UNKNOWN, execution, plan)
         row = change.row_of(event.node_id)
         verdict = self._fence(event, execution, row)
-        if verdict is not Verdict.ACCEPTED:
-            if verdict is Verdict.STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
+        if verdict is not _ACCEPTED:
+            if verdict is _STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
                 self._discard(event, execution)
             return Standing(event, verdict, execution, plan, (row,), self._noted(start))
-        if execution.state is ExecutionState.PENDING:
+        if execution.state is _PENDING:
             # Something of it has run or was decided, so it was taken up: that record is lost, or on its way.
             self._begin(change)
 
@@ -338,7 +341,7 @@ class Ledger:
             self._finish(change)
         kept = change.live.rows if change.live.is_whole else _NO_ROWS
         noted = self._noted(start) if len(self.changes.events) > start else ()
-        return Standing(event, Verdict.ACCEPTED, execution, plan, rows, noted, kept)
+        return Standing(event, _ACCEPTED, execution, plan, rows, noted, kept)
 
     def _noted(self, start: int) -> tuple[History, ...]:
         """Return the events that were stored since there were ``start``, but for completions."""
@@ -346,19 +349,19 @@ class Ledger:
 
     def _fence(self, event: NodeEvent, execution: ExecutionRow, row: NodeRow) -> Verdict:
         if event.generation != execution.generation:
-            return Verdict.STALE
+            return _STALE
         if event.attempt != row.attempt:
-            return Verdict.KNOWN if _is_recorded(event, row) else Verdict.STALE
+            return _KNOWN if _is_recorded(event, row) else _STALE
         if row.state is not None:
             # Settled by this very attempt, or without one (skipped, cancelled) while it was under way.
             if isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
-                return Verdict.KNOWN if _is_recorded(event, row) else Verdict.STALE
-            return Verdict.KNOWN
+                return _KNOWN if _is_recorded(event, row) else _STALE
+            return _KNOWN
         if execution.state in TERMINAL:
-            return Verdict.STALE
+            return _STALE
         if isinstance(event, AttemptIssued) and event.epoch != execution.epoch:
-            return Verdict.STALE
-        return Verdict.ACCEPTED
+            return _STALE
+        return _ACCEPTED
 
     def _completed(self, event: NodeCompleted, change: Change, row: NodeRow) -> NodeRow:
         execution, now = change.row, self._now
@@ -373,7 +376,7 @@ class Ledger:
             row,
             ended=event.attempt,
             answered=event.attempt,
-            state=NodeState.COMPLETED,
+            state=_COMPLETED,
             generation=execution.generation,
             output=event.output,
             blob=event.blob,
@@ -426,7 +429,7 @@ class Ledger:
         self._put(change, row, done)
         execution.unsettled -= 1
         plan = change.plan
-        if plan.nodes[done.node_id].trigger_rule is TriggerRule.ONE_FAILED:
+        if plan.nodes[done.node_id].trigger_rule is _ONE_FAILED:
             # It handles the failures of its parents.
             for parent in plan.graph.parents[done.node_id]:
                 if change.row_of(parent).state is NodeState.FAILED:
@@ -882,11 +885,16 @@ class Ledger:
         self, event: NodeCompleted | AttemptFailed | AttemptLost | NodeFailed
     ) -> tuple[int | None, int | None, int | None]:
         """Hold queued ≤ started ≤ finished ≤ now, whatever a worker's clock said."""
-        if event.started_at is None:
-            return None if event.queued_at is None else min(event.queued_at, self._now), None, None
-        finished_at = min(self._now if event.finished_at is None else event.finished_at, self._now)
-        started_at = min(event.started_at, finished_at)
-        queued_at = None if event.queued_at is None else min(event.queued_at, started_at)
+        queued_at, started_at, finished_at = event.queued_at, event.started_at, event.finished_at
+        if started_at is None:
+            return None if queued_at is None else min(queued_at, self._now), None, None
+        if finished_at is None or finished_at > self._now:
+            finished_at = self._now
+        # Compared in line, for every completion comes here.
+        if started_at > finished_at:
+            started_at = finished_at
+        if queued_at is not None and queued_at > started_at:
+            queued_at = started_at
         return queued_at, started_at, finished_at
 
     def _note_lost(self, event: AttemptLost | NodeFailed, execution: ExecutionRow) -> int:
@@ -931,17 +939,14 @@ def _is_recorded(event: NodeEvent, row: NodeRow) -> bool:
     return event.attempt == (row.ended if is_loss else row.answered)
 
 
-def is_plain(row: NodeRow) -> bool:
-    """True if it completed at its first attempt: a journal may leave what else a row has at its defaults."""
-    return row.state is NodeState.COMPLETED and not (
-        row.failures
-        or row.losses
-        or row.issued
-        or row.cached
-        or row.error
-        or row.retry_at is not None
-        or row.reason is not None
-        or row.cause is not None
+def is_first_completion(row: NodeRow) -> bool:
+    """True if the row says no more than that the first attempt of the execution's node completed."""
+    return (
+        row.attempt == row.answered == row.generation == 1
+        and row.recorded_at is not None
+        # Not in a blob, and its attempt was issued by no commit.
+        and row.output is not None
+        and not row.issued
     )
 
 

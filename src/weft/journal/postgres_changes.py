@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from weft.core.ledger import is_first_completion
 from weft.core.time import micros
 from weft.errors import UnstorableError
 from weft.journal import postgres_rows as rows
@@ -248,7 +249,7 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         for node_id, node in change.rows.items():
             if node_id in stored:
                 changed.append(rows.node_values(number, node, is_wide=is_wide))
-            elif rows.is_first_completion(node):
+            elif is_first_completion(node):
                 (paged if is_wide else completed).append(rows.completed_node_values(number, node))
             else:
                 new.append(rows.node_values(number, node, is_wide=is_wide))

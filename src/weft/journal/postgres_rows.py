@@ -170,17 +170,6 @@ def progress_values(number: int, row: ExecutionRow) -> Values:
     return rows.progress_values(number, row, encode_json)
 
 
-def is_first_completion(row: NodeRow) -> bool:
-    """True if the row says no more than that the first attempt of the execution's node completed."""
-    return (
-        row.attempt == row.answered == row.generation == 1
-        and row.recorded_at is not None
-        # Not in a blob, and its attempt was issued by no commit.
-        and row.output is not None
-        and not row.issued
-    )
-
-
 def completed_node_values(number: int, row: NodeRow) -> Values:
     return (
         number,

@@ -184,7 +184,9 @@ class SqliteJournal(SqlCatalog):
     ) -> list[ExecutionRow]:
         changes.refuse_taken(connection, claim)
         now = self._now()
-        ledger = self._ledger(connection, now)
+        # Asked once for all: an execution that is there already came with a submit whose answer was lost.
+        known = queries.known(connection, [submission.id for submission in submissions])
+        ledger = self._ledger(connection, now, known=known)
         admitted = [admit(submission, ledger, batch) for submission in submissions]
         new = [change for change in ledger.changes.executions.values() if change.is_new]
         for number, change in enumerate(new, self._next_number):
@@ -239,9 +241,16 @@ class SqliteJournal(SqlCatalog):
                 change.commit()
                 self._live.put(execution_id, change.live)
 
-    def _ledger(self, connection: Connection, now: int, events: Sequence[Event] = ()) -> Ledger:
+    def _ledger(
+        self,
+        connection: Connection,
+        now: int,
+        events: Sequence[Event] = (),
+        known: Collection[str] | None = None,
+    ) -> Ledger:
+        """``known``: the executions that the journal has; None: it is asked for each."""
         return Ledger(
-            partial(self._find, connection, events),
+            partial(self._find, connection, events, known),
             load_blob=partial(queries.blob, connection),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
@@ -249,7 +258,11 @@ class SqliteJournal(SqlCatalog):
         )
 
     def _find(
-        self, connection: Connection, events: Sequence[Event], execution_id: str
+        self,
+        connection: Connection,
+        events: Sequence[Event],
+        known: Collection[str] | None,
+        execution_id: str,
     ) -> LiveExecution | None:
         """Return an execution that is in memory, or read it for these events.
 
@@ -257,7 +270,7 @@ class SqliteJournal(SqlCatalog):
         a wide execution that was cancelled come one by one.
         """
         live = self._live.get(execution_id)
-        if live is not None:
+        if live is not None or (known is not None and execution_id not in known):
             return live
         found = queries.run_query(connection, find_execution(execution_id))
         if found is None:

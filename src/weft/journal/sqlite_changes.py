@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from weft.core.ledger import is_plain
+from weft.core.ledger import is_first_completion
 from weft.core.time import micros
 from weft.errors import ClaimedError, JournalError, UnstorableError
 from weft.journal import queries
@@ -112,7 +112,7 @@ def _storing() -> Iterator[None]:
 def _write_executions(connection: Connection, changed: Iterable[Change]) -> None:
     """Write the rows of executions, and of their nodes."""
     new, moved, counted = [], [], []
-    plain_nodes, new_nodes, changed_nodes = [], [], []
+    completed_nodes, new_nodes, changed_nodes = [], [], []
     for change in changed:
         number, row, before = change.live.number, change.row, change.live.row
         if change.is_new:
@@ -131,15 +131,15 @@ def _write_executions(connection: Connection, changed: Iterable[Change]) -> None
         for node_id, node in change.rows.items():
             if node_id in stored:
                 changed_nodes.append(rows.node_values(number, node))
-            elif is_plain(node):
-                plain_nodes.append(rows.plain_node_values(number, node))
+            elif is_first_completion(node):
+                completed_nodes.append(rows.completed_node_values(number, node))
             else:
                 new_nodes.append(rows.node_values(number, node))
     for statement, values in (
         (rows.INSERT_PROGRESS, new),
         (rows.UPDATE_PROGRESS, moved),
         (rows.UPDATE_COUNTERS, counted),
-        (rows.INSERT_PLAIN_NODES, plain_nodes),
+        (rows.INSERT_COMPLETED_NODES, completed_nodes),
         (rows.INSERT_NODES, new_nodes),
         (rows.REPLACE_NODES, changed_nodes),
     ):

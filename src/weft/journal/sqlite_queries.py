@@ -82,6 +82,15 @@ def next_number(connection: Connection) -> int:
     return 1 + max(last or 0 for (last,) in used)
 
 
+def known(connection: Connection, execution_ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that the journal has an execution of."""
+    found = connection.execute(
+        "SELECT id FROM executions WHERE id IN (SELECT value FROM json_each(?))",
+        (sqlite_rows.write_json(execution_ids),),
+    )
+    return {id_ for (id_,) in found.fetchall()}
+
+
 def nodes(connection: Connection, number: int, names: Iterable[str] | None = None) -> dict[str, NodeRow]:
     """Read the rows of an execution's nodes: of those named, or of all."""
     found: dict[str, NodeRow] = {}

@@ -34,8 +34,9 @@ _decode_events = msgspec.json.Decoder(list[History]).decode
 class RowsStatement:
     """A statement that takes one or more rows of values, at the place of ``{rows}``."""
 
-    def __init__(self, sql: str, *, width: int) -> None:
-        row = f"({','.join('?' * width)})"
+    def __init__(self, sql: str, *, row: str = "", width: int = 0) -> None:
+        """``row``: the values of one row, a ``?`` for each that is bound; by default as many as ``width``."""
+        row = f"({row or ','.join('?' * width)})"
         # One statement per power of two: any number of rows takes few steps, and all of them stay prepared.
         sizes = [1 << power for power in range(_MAX_ROWS.bit_length())]
         self._statements = [(size, sql.format(rows=",".join([row] * size))) for size in reversed(sizes)]
@@ -64,10 +65,19 @@ def _update_progress(columns: Collection[str]) -> RowsStatement:
 _NODE = ("execution", *rows.PLAIN_NODE, *rows.FURTHER_NODE)
 INSERT_EXECUTIONS = _insert("executions", ("number", *rows.EXECUTION))
 INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=6)
-INSERT_PROGRESS = _insert("progress", ("execution", "namespace", "created_at", "id", *rows.PROGRESS))
+# Of an execution that is new: its first generation and epoch, and nothing has settled.
+INSERT_PROGRESS = RowsStatement(
+    "INSERT OR FAIL INTO progress VALUES {rows}",
+    row="?,?,?,?,?,1,1,?,0,0,0,?,NULL,?,NULL,?,?,NULL,NULL",
+)
 UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
 UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
-INSERT_PLAIN_NODES = _insert("nodes", ("execution", *rows.PLAIN_NODE))
+# Of a node that completed at its first attempt: fewer values to bind, and the other columns keep defaults.
+INSERT_COMPLETED_NODES = RowsStatement(
+    "INSERT OR FAIL INTO nodes (execution, node_id, attempt, ended, answered, state, generation, output,"
+    " output_bytes, worker, queued_at, started_at, finished_at, seq, recorded_at) VALUES {rows}",
+    row="?,?,1,1,1,'COMPLETED',1,?,?,?,?,?,?,?,?",
+)
 INSERT_NODES = _insert("nodes", _NODE)
 REPLACE_NODES = _insert("nodes", _NODE, "REPLACE")
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
@@ -98,24 +108,30 @@ def label_values(number: int, row: ExecutionRow) -> list[Values]:
 
 
 def new_progress_values(number: int, row: ExecutionRow) -> Values:
-    return number, row.namespace, row.created_at, row.id, *progress_values(number, row)[1:]
+    return (
+        number,
+        row.namespace,
+        row.created_at,
+        row.id,
+        str(row.state),
+        row.unsettled,
+        row.seq,
+        row.started_at,
+        row.deadline_at,
+        row.updated_at,
+    )
 
 
 def progress_values(number: int, row: ExecutionRow) -> Values:
     return rows.progress_values(number, row, write_json)
 
 
-def plain_node_values(number: int, row: NodeRow, state: str | None = "COMPLETED") -> Values:
+def completed_node_values(number: int, row: NodeRow) -> Values:
+    """Return the values of a node that completed at its first attempt."""
     return (
         number,
         row.node_id,
-        row.attempt,
-        row.ended,
-        row.answered,
-        state,
-        row.generation,
         row.output,
-        row.blob,
         row.output_bytes,
         row.worker,
         row.queued_at,
@@ -128,7 +144,22 @@ def plain_node_values(number: int, row: NodeRow, state: str | None = "COMPLETED"
 
 def node_values(number: int, row: NodeRow) -> Values:
     return (
-        *plain_node_values(number, row, None if row.state is None else row.state.value),
+        number,
+        row.node_id,
+        row.attempt,
+        row.ended,
+        row.answered,
+        None if row.state is None else row.state.value,
+        row.generation,
+        row.output,
+        row.blob,
+        row.output_bytes,
+        row.worker,
+        row.queued_at,
+        row.started_at,
+        row.finished_at,
+        row.seq,
+        row.recorded_at,
         None if row.reason is None else str(row.reason),
         row.cause,
         None if row.error is None else write_json(row.error),

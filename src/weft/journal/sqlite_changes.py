@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weft.core.ledger import is_first_completion
@@ -14,7 +13,7 @@ from weft.journal.sqlite_queries import run_query
 from weft.journal.sqlite_schema import APPLICATION_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from sqlite3 import Connection
 
     from weft.core.ledger import Change, Changes
@@ -37,7 +36,7 @@ def put_executions(
     places: Mapping[str, int],
 ) -> None:
     """Store what never changes of new executions; ``places`` are those in their batch."""
-    with _storing():
+    with _STORING:
         values, labels = [], []
         for change in new:
             number, execution = change.live.number, change.row
@@ -82,7 +81,7 @@ def put_blob(connection: Connection, name: str, payload: bytes, now: int) -> Non
 
 def write(connection: Connection, changes: Changes, now: int) -> None:
     """Write what the ledger gathered; where a value cannot be stored, the caller rolls back the rest."""
-    with _storing():
+    with _STORING:
         executions = changes.executions
         _write_executions(connection, executions.values())
         if changes.events or changes.overwritten:
@@ -100,13 +99,18 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
             )
 
 
-@contextmanager
-def _storing() -> Iterator[None]:
-    """Say of a value that it cannot be stored: an integer of more than 64 bits, half of a surrogate pair."""
-    try:
-        yield
-    except (OverflowError, TypeError, ValueError) as error:
-        raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
+class _Storing:
+    """Raises UnstorableError for a value that SQLite does not take: over 64 bits, half a surrogate pair."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (OverflowError, TypeError, ValueError)):
+            raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
+
+
+_STORING = _Storing()
 
 
 def _write_executions(connection: Connection, changed: Iterable[Change]) -> None:

@@ -34,14 +34,21 @@ _decode_events = msgspec.json.Decoder(list[History]).decode
 class RowsStatement:
     """A statement that takes one or more rows of values, at the place of ``{rows}``."""
 
-    def __init__(self, sql: str, *, row: str = "", width: int = 0) -> None:
-        """``row``: the values of one row, a ``?`` for each that is bound; by default as many as ``width``."""
+    def __init__(self, sql: str, *, row: str = "", width: int = 0, one: str | None = None) -> None:
+        """``row``: the values of one row, a ``?`` for each that is bound; by default as many as ``width``.
+
+        ``one``: a statement to the same effect for a single row, where SQLite takes less time for it.
+        """
         row = f"({row or ','.join('?' * width)})"
         # One statement per power of two: any number of rows takes few steps, and all of them stay prepared.
         sizes = [1 << power for power in range(_MAX_ROWS.bit_length())]
         self._statements = [(size, sql.format(rows=",".join([row] * size))) for size in reversed(sizes)]
+        self._one = one or sql.format(rows=row)
 
     def run(self, connection: sqlite3.Connection, rows: Sequence[Values]) -> None:
+        if len(rows) == 1:
+            connection.execute(self._one, rows[0])
+            return
         start = 0
         for size, statement in self._statements:
             while len(rows) - start >= size:
@@ -57,9 +64,16 @@ def _insert(table: str, columns: Collection[str], verb: str = "INSERT OR FAIL") 
 
 
 def _update_progress(columns: Collection[str]) -> RowsStatement:
-    changed = ", ".join(f"{name} = new.column{place}" for place, name in enumerate(columns, 2))
-    sql = f"UPDATE OR FAIL progress SET {changed} FROM (VALUES {{rows}}) AS new WHERE execution = new.column1"  # noqa: S608
-    return RowsStatement(sql, width=1 + len(columns))
+    """Return a statement that sets these columns of rows of progress; its values begin with the execution."""
+    many = ", ".join([f"{name} = new.column{place}" for place, name in enumerate(columns, 2)])
+    one = ", ".join([f"{name} = ?{place}" for place, name in enumerate(columns, 2)])
+    return RowsStatement(
+        f"UPDATE OR FAIL progress SET {many}"  # noqa: S608
+        " FROM (VALUES {rows}) AS new WHERE execution = new.column1",
+        width=1 + len(columns),
+        # UPDATE … FROM takes 11 us for a single row, and this takes 3.
+        one=f"UPDATE OR FAIL progress SET {one} WHERE execution = ?1",  # noqa: S608
+    )
 
 
 _NODE = ("execution", *rows.PLAIN_NODE, *rows.FURTHER_NODE)

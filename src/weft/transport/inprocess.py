@@ -58,7 +58,14 @@ class _Lane:
     def take(self, handlers: Container[str] | None) -> Task | None:
         """Return the task whose turn it is, of these handlers; None: there is none of them."""
         while self.waiting:
-            came, task = self._next()
+            self.taken += 1
+            self.waiting -= 1
+            if self.taken % _OLDEST_EVERY == 0:
+                level = min([level for level in self.levels if level], key=lambda level: level[0][0])
+            else:
+                low, normal, high = self.levels
+                level = high or normal or low
+            came, task = level.popleft()
             if handlers is None or task.handler in handlers:
                 return task
             key = (task.execution_id, task.generation, task.node_id, task.attempt)
@@ -73,17 +80,6 @@ class _Lane:
             # Whatever was set aside came before all that is there.
             self.levels[entry[1].priority].appendleft(entry)
             self.waiting += 1
-
-    def _next(self) -> tuple[int, Task]:
-        self.taken += 1
-        self.waiting -= 1
-        if self.taken % _OLDEST_EVERY == 0:
-            level = min((level for level in self.levels if level), key=lambda level: level[0][0])
-            return level.popleft()
-        for level in reversed(self.levels):
-            if level:
-                return level.popleft()
-        raise IndexError("nothing waits here")
 
     def oldest_at(self) -> int | None:
         waiting = [level[0][1].queued_at for level in self.levels if level]
@@ -106,7 +102,9 @@ class InProcessTransport:
         self._tasks_pending: _Pending[TaskDelivery] = _Pending()
         self._messages_pending: _Pending[MessageDelivery] = _Pending()
         # In the order in which they lay down: a run of a test is the same every time.
-        self._sleepers: dict[str, dict[asyncio.Future[bool], None]] = {"tasks": {}, "messages": {}}
+        # Each with the time at which it gets up by itself, by the loop's clock.
+        self._sleepers: dict[str, dict[asyncio.Future[bool], float]] = {"tasks": {}, "messages": {}}
+        self._alarm: asyncio.TimerHandle | None = None
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -257,12 +255,30 @@ class InProcessTransport:
 
     async def _woken(self, kind: str, until: float) -> bool:
         """Wait for something to come; False: the time is over, and nothing came."""
-        loop = asyncio.get_running_loop()
-        sleeper: asyncio.Future[bool] = loop.create_future()
-        self._sleepers[kind][sleeper] = None
-        alarm = loop.call_at(until, lambda: None if sleeper.done() else sleeper.set_result(False))
+        sleeper: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._sleepers[kind][sleeper] = until
+        if self._alarm is None or until < self._alarm.when():
+            self._set_alarm(until)
         try:
             return await sleeper
         finally:
-            alarm.cancel()
             self._sleepers[kind].pop(sleeper, None)
+
+    def _set_alarm(self, until: float) -> None:
+        """Set the one alarm of all sleepers. It stays set when they are woken before, as nearly all are.
+
+        A timer for each of them was set and cancelled twice a hop, and took longer than the hop through here.
+        """
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_at(until, self._ring, until)
+
+    def _ring(self, rung_at: float) -> None:
+        self._alarm = None
+        asleep = [entry for sleepers in self._sleepers.values() for entry in sleepers.items()]
+        later = [until for _, until in asleep if until > rung_at]
+        for sleeper, until in asleep:
+            if until <= rung_at and not sleeper.done():
+                sleeper.set_result(False)
+        if later:
+            self._set_alarm(min(later))

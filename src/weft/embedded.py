@@ -413,14 +413,14 @@ class Engine:
         feed = self.ports.feed
         if feed is not None and not feed.has_listeners():
             feed = None
+        watched = self._progress
         for standing in standings:
             execution = standing.execution
             if execution is None:
                 continue
             if feed is not None and standing.history:
                 feed.tell(standing.history, namespace=execution.namespace)
-            progress = self._progress.get(execution.id)
-            if progress is not None:
+            if watched and (progress := watched.get(execution.id)) is not None:
                 progress.see(standing.rows)
             if execution.state in TERMINAL:
                 self._end(execution)

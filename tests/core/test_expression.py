@@ -14,7 +14,7 @@ from weft.core.state import NodeState
 from weft.errors import EvaluationError, ExpressionError
 
 SCOPE = Scope(
-    input={
+    {
         "name": "Ada",
         "count": 3,
         "price": 2.5,
@@ -689,7 +689,7 @@ def test_a_filter_is_documented_with_its_parameters(name: str) -> None:
 # --- bounds -----------------------------------------------------------------------------------------
 
 BIG = Scope(
-    input={
+    {
         "list": list(range(200_000)),
         "strings": ["x" * 1000] * 2000,
         "text": "ab" * 4_000_000,

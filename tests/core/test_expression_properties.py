@@ -32,7 +32,7 @@ values = st.recursive(
 
 def scope_of(value: Any) -> Scope:
     return Scope(
-        input=value,
+        value,
         execution={"id": "e", "labels": {}},
         nodes={
             "a": NodeValue(state="COMPLETED", output=value),
@@ -192,7 +192,7 @@ def test_whole_numbers_come_out_as_jinja_would_have_them(source: str, x: int, y:
         expected = JINJA.compile_expression(source)(**data)
     except ZeroDivisionError:
         expected = EvaluationError
-    assert evaluated(source, Scope(input={}, execution={}, nodes=nodes)) == expected
+    assert evaluated(source, Scope({}, execution={}, nodes=nodes)) == expected
 
 
 @settings(max_examples=400, deadline=None)

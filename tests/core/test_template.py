@@ -11,7 +11,7 @@ from weft.errors import EvaluationError, Problem
 
 KIB = 1024
 SCOPE = Scope(
-    input={"name": "Ada", "count": 3, "list": [1, "a", None], "looks": "{{ input.name }}", "n": "\r\n"},
+    {"name": "Ada", "count": 3, "list": [1, "a", None], "looks": "{{ input.name }}", "n": "\r\n"},
     execution={"id": "e-1", "labels": {}},
     nodes={
         "fetch": NodeValue(state="COMPLETED", output={"status": 200, "body": {"text": "hi"}}),

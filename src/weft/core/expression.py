@@ -48,24 +48,14 @@ class NodeValue(msgspec.Struct, frozen=True, gc=False):
         return self.state == "COMPLETED"
 
 
-class Scope:
+class Scope(msgspec.Struct, gc=False):
     """All that an expression sees. A node that ``nodes`` does not know has not settled."""
 
-    __slots__ = ("_decode", "_input", "execution", "nodes")
-
-    def __init__(
-        self,
-        *,
-        input: Any,  # noqa: A002 - the word of the language
-        execution: Mapping[str, Json],
-        nodes: Mapping[str, NodeValue],
-        decode: Callable[[Any], Json] | None = None,
-    ) -> None:
-        """``decode``: ``input`` is a payload, which is read when an expression names it: few of them do."""
-        self._input = input
-        self._decode = decode
-        self.execution = execution
-        self.nodes = nodes
+    # With ``_decode`` it is a payload still, which is read when an expression names it: few of them do.
+    _input: Any
+    execution: Mapping[str, Json]
+    nodes: Mapping[str, NodeValue]
+    _decode: Callable[[Any], Json] | None = None
 
     @property
     def input(self) -> Json:

@@ -147,8 +147,10 @@ class LiveExecution:
         self.rows = rows
         self.is_whole = is_whole
         # About how many bytes it takes in memory.
-        outputs = sum([len(one.output) for one in rows.values() if one.output is not None])
-        self.weight = _EXECUTION_BYTES + len(row.input) + _ROW_BYTES * len(rows) + outputs
+        self.weight = _EXECUTION_BYTES + len(row.input)
+        if rows:
+            outputs = sum([len(one.output) for one in rows.values() if one.output is not None])
+            self.weight += _ROW_BYTES * len(rows) + outputs
 
 
 class Change:

@@ -36,12 +36,8 @@ def execution_output(
 ) -> bytes:
     """Make the output of a completed execution; raises EvaluationError or PayloadError where it cannot be."""
     if plan.output is not None:
-        scope = Scope(
-            input=execution.input,
-            decode=decode,
-            execution=ExecutionFacts(execution),
-            nodes={name: node_value(row_of(name), load_blob) for name in plan.output.nodes},
-        )
+        nodes = {name: node_value(row_of(name), load_blob) for name in plan.output.nodes}
+        scope = Scope(execution.input, ExecutionFacts(execution), nodes, decode)
         return encode(plan.output.fill_or_null(scope, max_bytes=max_bytes).value, max_bytes=max_bytes)
     outputs = {
         node_id: output_of(row, load_blob)

@@ -46,9 +46,5 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
         return self.node.id
 
     def scope(self, decode: Decode, value_of: ValueOf) -> Scope:
-        return Scope(
-            input=self.execution.input,
-            decode=decode,
-            execution=ExecutionFacts(self.execution),
-            nodes={node_id: value_of(row) for node_id, row in self.seen.items()},
-        )
+        nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
+        return Scope(self.execution.input, ExecutionFacts(self.execution), nodes, decode)

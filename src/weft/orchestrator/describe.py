@@ -327,7 +327,7 @@ async def _config(
     named = {name: seen[name] for name in template.nodes if name in seen}
     blobs = await ports.journal.blobs([row.blob for row in named.values() if row.blob is not None])
     scope = Scope(
-        input=decode(execution.input),
+        decode(execution.input),
         execution={**ExecutionFacts(execution), "generation": generation},
         nodes={name: node_value(row, blobs.__getitem__) for name, row in named.items()},
     )

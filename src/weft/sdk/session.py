@@ -126,7 +126,7 @@ class _Run:
         try:
             if callable(condition):
                 return bool(condition(self.context(step_id)))
-            scope = Scope(input=self.given, execution=scope.execution, nodes=scope.nodes)
+            scope = Scope(self.given, scope.execution, scope.nodes)
             return self.expressions[step_id].resolve(scope, budget)
         except EvaluationError:
             raise

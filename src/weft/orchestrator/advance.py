@@ -31,8 +31,6 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow, NodeRow
     from weft.core.view import FreeNode
     from weft.orchestrator.service import Orchestrator
     from weft.ports import Ports
@@ -135,7 +133,7 @@ async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Se
 
 def _merged(standings: Sequence[Standing]) -> list[Settlement]:
     """Put together what was recorded of each execution."""
-    merged: dict[str, tuple[ExecutionRow, Plan, list[NodeRow]]] = {}
+    merged: dict[str, Settlement] = {}
     for standing in standings:
         execution, plan = standing.execution, standing.plan
         if execution is None or plan is None or standing.verdict is Verdict.UNKNOWN:
@@ -144,13 +142,13 @@ def _merged(standings: Sequence[Standing]) -> list[Settlement]:
             # Nothing of it is in the row. And a retry that has committed may not be in the store yet: taken
             # for lost there, it would be rebuilt, and all of it be in limbo for a lease.
             continue
-        entry = merged.get(execution.id)
-        if entry is None:
-            merged[execution.id] = (execution, plan, list(standing.rows))
-            continue
-        known, _, rows = entry
-        rows.extend(standing.rows)
-        if execution.seq > known.seq:
+        known = merged.get(execution.id)
+        if known is None:
+            merged[execution.id] = Settlement(execution, plan, standing.rows)
+        else:
             # A batch that was split is several commits; the row of the last one says if the execution ended.
-            merged[execution.id] = (execution, plan, rows)
-    return [Settlement(execution, plan, rows) for execution, plan, rows in merged.values()]
+            row = execution if execution.seq > known.execution.seq else known.execution
+            rows = known.rows if isinstance(known.rows, list) else list(known.rows)
+            rows.extend(standing.rows)
+            merged[execution.id] = Settlement(row, plan, rows)
+    return list(merged.values())

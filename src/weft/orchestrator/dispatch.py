@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+from msgspec.structs import replace
+
 from weft.core.decide import decide
 from weft.core.decision import DispatchNode, FailNode, SkipNode
 from weft.core.definition import Delivery
@@ -276,7 +278,8 @@ def make_task(
 ) -> Task:
     """Write down an attempt of a node for whoever is to run it."""
     execution, node, seal = free.execution, free.node, ports.seal
-    return Task(
+    # No more arguments than 15: beyond that Python packs them into a dict, which takes longer than the rest.
+    task = Task(
         execution_id=execution.id,
         generation=execution.generation,
         node_id=node.id,
@@ -290,10 +293,15 @@ def make_task(
         queued_at=ports.clock.now(),
         failures=free.failures,
         losses=free.losses,
-        secrets=decision.secrets,
         resource_tag=node.resource_tag,
-        cache_key=decision.cache_key,
         namespace=execution.namespace,
+    )
+    if seal is None and not decision.secrets and decision.cache_key is None and config_blob is None:
+        return task
+    return replace(
+        task,
+        secrets=decision.secrets,
+        cache_key=decision.cache_key,
         config_blob=config_blob,
         seal=b"" if seal is None else seal(execution.id, execution.generation, node.id, free.attempt),
     )

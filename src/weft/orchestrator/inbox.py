@@ -10,7 +10,6 @@ compiled, which takes more than a second for the largest.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ _MOST_MET = 10_000
 class Inbox:
     def __init__(self) -> None:
         # By execution, the one first that was served longest ago; apart: of definitions that were not met.
-        self._known: dict[str, deque[MessageDelivery]] = {}
-        self._strange: dict[str, deque[MessageDelivery]] = {}
+        self._known: dict[str, list[MessageDelivery]] = {}
+        self._strange: dict[str, list[MessageDelivery]] = {}
         self._count = 0
         # Digests of definitions. One that is forgotten is met again.
         self._met: dict[str, None] = {}
@@ -44,8 +43,9 @@ class Inbox:
             waiting = self._known if message.digest in self._met else self._strange
             line = waiting.get(message.execution_id)
             if line is None:
-                line = waiting[message.execution_id] = deque()
-            line.append(delivery)
+                waiting[message.execution_id] = [delivery]
+            else:
+                line.append(delivery)
             self._count += 1
 
     def take(self, limit: int) -> list[MessageDelivery]:
@@ -75,11 +75,10 @@ class Inbox:
         self._count = 0
 
 
-def _out(waiting: dict[str, deque[MessageDelivery]], name: str, count: int) -> Iterable[MessageDelivery]:
+def _out(waiting: dict[str, list[MessageDelivery]], name: str, count: int) -> Iterable[MessageDelivery]:
     """Take up to so many of an execution out. Where it has more, it is the last to be served again."""
     line = waiting.pop(name)
     if len(line) <= count:
         return line
-    taken = [line.popleft() for _ in range(count)]
-    waiting[name] = line
-    return taken
+    waiting[name] = line[count:]
+    return line[:count]

@@ -245,13 +245,13 @@ def test_a_failure_says_where_the_template_stands() -> None:
 def test_in_the_output_of_an_execution_what_is_undefined_reads_as_null(
     template: Any, expected: object
 ) -> None:
-    assert compiled(template).fill_or_null(SCOPE, max_bytes=KIB).value == expected
+    assert compiled(template).fill(SCOPE, max_bytes=KIB, undefined_is_null=True).value == expected
 
 
 def test_other_failures_remain_failures_in_the_output_of_an_execution() -> None:
     template = compiled("{{ input.name + 1 }}")
     with pytest.raises(EvaluationError):
-        template.fill_or_null(SCOPE, max_bytes=KIB)
+        template.fill(SCOPE, max_bytes=KIB, undefined_is_null=True)
 
 
 @pytest.mark.parametrize(

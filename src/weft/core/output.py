@@ -38,7 +38,8 @@ def execution_output(
     if plan.output is not None:
         nodes = {name: node_value(row_of(name), load_blob) for name in plan.output.nodes}
         scope = Scope(execution.input, ExecutionFacts(execution), nodes, decode)
-        return encode(plan.output.fill_or_null(scope, max_bytes=max_bytes).value, max_bytes=max_bytes)
+        filled = plan.output.fill(scope, max_bytes=max_bytes, undefined_is_null=True)
+        return encode(filled.value, max_bytes=max_bytes)
     outputs = {
         node_id: output_of(row, load_blob)
         for node_id in plan.output_ids

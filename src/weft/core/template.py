@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from weft.core import operators
-from weft.core.budget import Budget
+from weft.core.budget import MAX_STEPS, Budget
 from weft.core.expression import NO_NAMES, Expression, Scope, compile_expression
 from weft.core.payload import pointer
 from weft.core.undefined import Undefined, UndefinedError
@@ -74,25 +74,19 @@ class Template(msgspec.Struct, frozen=True, eq=False, gc=False):
     def is_static(self) -> bool:
         return self._fill is None
 
-    def fill(self, scope: Scope, *, max_bytes: int) -> Filled:
-        """Give the value with every template filled; it shares data with the scope and with the template.
+    def fill(self, scope: Scope, *, max_bytes: int, undefined_is_null: bool = False) -> Filled:
+        """Return the value with every template filled; it shares data with the scope and with the template.
 
         Raises EvaluationError where an expression fails, or the result would take over ``max_bytes`` as JSON.
+        ``undefined_is_null``: a template that needs something undefined reads as null.
         """
-        return self._filled(scope, max_bytes, undefined_is_null=False)
-
-    def fill_or_null(self, scope: Scope, *, max_bytes: int) -> Filled:
-        """Give the value with every template filled; one that needs something undefined reads as null."""
-        return self._filled(scope, max_bytes, undefined_is_null=True)
-
-    def _filled(self, scope: Scope, max_bytes: int, *, undefined_is_null: bool) -> Filled:
         if self._fixed_bytes > max_bytes:
             raise _too_large(max_bytes)
         if self._fill is None:
             return Filled(self.value)
         filling = _Filling(scope, max_bytes, max_bytes - self._fixed_bytes, undefined_is_null)
         value = self._fill(filling)
-        return Filled(value, tuple(filling.slots))
+        return Filled(value, tuple(filling.slots)) if filling.slots else Filled(value)
 
 
 def _too_large(max_bytes: int) -> EvaluationError:
@@ -105,7 +99,8 @@ class _Filling(Budget):
     __slots__ = ("bytes_left", "scope", "slots", "undefined_is_null")
 
     def __init__(self, scope: Scope, max_bytes: int, bytes_left: int, undefined_is_null: bool) -> None:
-        super().__init__(max_bytes)
+        # In line, as Budget does it: one of these is made for every templated node.
+        self.steps, self.max_text, self.multiplied = MAX_STEPS, max_bytes, False
         self.scope = scope
         self.bytes_left = bytes_left
         self.undefined_is_null = undefined_is_null

@@ -74,21 +74,18 @@ class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):
     source: str
     nodes: frozenset[str]
     secrets: frozenset[str]
-    _run: Run
+    # Returns the value or an Undefined, as one of several expressions that share a budget.
+    run: Run
 
     def evaluate(self, scope: Scope) -> Json:
         """Give the value; raises EvaluationError where something is undefined, of a wrong kind, too large."""
         budget = Budget()
-        value = self._run(scope, budget)
+        value = self.run(scope, budget)
         if value.__class__ is Undefined:
             raise value.error()
         if budget.multiplied:
             budget.spend_tree(value)
         return value
-
-    def resolve(self, scope: Scope, budget: Budget) -> Json | Undefined:
-        """Give the value or an Undefined, as one of several expressions that share a budget."""
-        return self._run(scope, budget)
 
 
 def compile_expression(source: str, *, secrets_allowed: bool = False) -> Expression:

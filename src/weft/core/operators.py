@@ -62,13 +62,6 @@ def text(value: Json, budget: Budget) -> str:
     return written
 
 
-def encoded_size(value: Json, budget: Budget) -> int:
-    """The bytes that a value takes as JSON."""
-    if budget.multiplied and isinstance(value, (list, dict)):
-        budget.spend_tree(value)
-    return len(_encode(value))
-
-
 # --- equality and order ---------------------------------------------------------------------------
 
 

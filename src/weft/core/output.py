@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from weft.core.compiler import EXECUTION_FIELDS
 from weft.core.expression import NodeValue, Scope
 from weft.core.payload import decode, encode
 from weft.core.state import NodeState
-from weft.core.time import rfc3339
+from weft.core.view import ExecutionFacts
 
 if TYPE_CHECKING:
     from weft.core.plan import Plan
@@ -70,24 +69,3 @@ def node_value(row: NodeRow, load_blob: LoadBlob) -> NodeValue:
         error=row.error,
         reason=row.reason,
     )
-
-
-class ExecutionFacts(Mapping[str, Any]):
-    """What ``execution.…`` holds in a template. A fact is made where one is asked for: few nodes do."""
-
-    __slots__ = ("_execution",)
-
-    def __init__(self, execution: ExecutionRow) -> None:
-        self._execution = execution
-
-    def __getitem__(self, fact: str) -> Any:
-        if fact not in EXECUTION_FIELDS:
-            raise KeyError(fact)
-        value = getattr(self._execution, fact)
-        return rfc3339(value) if fact == "created_at" else value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(EXECUTION_FIELDS)
-
-    def __len__(self) -> int:
-        return len(EXECUTION_FIELDS)

@@ -48,8 +48,6 @@ def readiness(node_id: str, rule: TriggerRule, parents: Iterable[NodeRow], *, wa
             failed_itself = failed_itself or row.state is _FAILED
         else:
             skipped = skipped or row
-    if failed is None and skipped is None and not waiting and rule is not _ONE_FAILED:
-        return READY
 
     if rule is _ONE_FAILED and failed_itself:
         return READY

@@ -113,7 +113,7 @@ class _Filling(Budget):
 
     def evaluate(self, expression: Expression) -> Json:
         try:
-            value = expression.resolve(self.scope, self)
+            value = expression.run(self.scope, self)
             if value.__class__ is Undefined:
                 raise value.error()
         except UndefinedError:
@@ -360,7 +360,9 @@ class _FillLone(msgspec.Struct, frozen=True, eq=False, gc=False):
     def __call__(self, filling: _Filling) -> Json:
         try:
             value = filling.evaluate(self.expression)
-            filling.take(operators.encoded_size(value, filling))
+            if filling.multiplied and isinstance(value, (list, dict)):
+                filling.spend_tree(value)
+            filling.take(_json_size(value))
         except EvaluationError as error:
             raise _at(self.path, error) from None
         return value

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.core.compiler import EXECUTION_FIELDS
 from weft.core.expression import NodeValue, Scope
-from weft.core.output import ExecutionFacts
 from weft.core.row import ExecutionRow, NodeRow
+from weft.core.time import rfc3339
 
 if TYPE_CHECKING:
     from weft.core.definition import Node
@@ -48,3 +49,24 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
     def scope(self, decode: Decode, value_of: ValueOf) -> Scope:
         nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
         return Scope(self.execution.input, ExecutionFacts(self.execution), nodes, decode)
+
+
+class ExecutionFacts(Mapping[str, Any]):
+    """What ``execution.…`` holds in a template. A fact is made where one is asked for: few nodes do."""
+
+    __slots__ = ("_execution",)
+
+    def __init__(self, execution: ExecutionRow) -> None:
+        self._execution = execution
+
+    def __getitem__(self, fact: str) -> Any:
+        if fact not in EXECUTION_FIELDS:
+            raise KeyError(fact)
+        value = getattr(self._execution, fact)
+        return rfc3339(value) if fact == "created_at" else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(EXECUTION_FIELDS)
+
+    def __len__(self) -> int:
+        return len(EXECUTION_FIELDS)

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from weft.core.explain import Position, explain
 from weft.core.expression import Scope
-from weft.core.output import ExecutionFacts, node_value
+from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
 from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
 from weft.core.state import NodeState
+from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError
 from weft.limits.contract import Ticket
 from weft.orchestrator.summary import Show, execution_fields, time_of

@@ -127,7 +127,7 @@ class _Run:
             if callable(condition):
                 return bool(condition(self.context(step_id)))
             scope = Scope(self.given, scope.execution, scope.nodes)
-            return self.expressions[step_id].resolve(scope, budget)
+            return self.expressions[step_id].run(scope, budget)
         except EvaluationError:
             raise
         except Exception as error:
@@ -189,7 +189,7 @@ class Session:
         return replace(
             plan,
             conditions={
-                step_id: structs.replace(expression, _run=partial(self._wants, step_id))
+                step_id: structs.replace(expression, run=partial(self._wants, step_id))
                 for step_id, expression in plan.conditions.items()
             },
         )

@@ -310,7 +310,7 @@ def make_task(
 async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Answer]:
     """Move nodes to queued, each under the epoch beside its task, and send the tasks of those that moved."""
     answers = await ports.store.queue(tasks)
-    if ports.feed is not None or not ports.transport.joint:
+    if not ports.transport.joint or (ports.feed is not None and ports.feed.has_listeners()):
         moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
         await send(moved, ports)
     return answers

@@ -307,15 +307,19 @@ class MemoryStore:
         self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
     ) -> Sequence[Applied]:
         now = self._now()
-        answers = [self._apply(settlement, now) for settlement in settlements]
+        applied: list[Applied] = []
+        # The free nodes of an execution once, with the last settlement of this call that was merged.
+        last: dict[str, int] = {}
+        for settlement in settlements:
+            answer = self._apply(settlement, now)
+            if answer is _YES:
+                last[settlement.execution.id] = len(applied)
+            applied.append(Applied(answer))
         queued: dict[str, list[str]] = {}
         if ahead:
             for (task, _), answer in zip(ahead, await self.queue(ahead), strict=True):
                 if answer is _YES:
                     queued.setdefault(task.execution_id, []).append(task.node_id)
-        # The free nodes of an execution once, with the last settlement of this call that was merged.
-        applied = [Applied(answer) for answer in answers]
-        last = {settlements[index].execution.id: index for index, one in enumerate(answers) if one is _YES}
         for execution_id, index in last.items():
             execution = self._executions.get(execution_id)
             if execution is not None:
@@ -498,9 +502,14 @@ class MemoryStore:
         )
 
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
-        answers = [self._queue(task, epoch) for task, epoch in tasks]
-        if self._send is not None and _YES in answers:
-            moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is _YES]
+        answers = []
+        moved = []
+        for task, epoch in tasks:
+            answer = self._queue(task, epoch)
+            answers.append(answer)
+            if answer is _YES:
+                moved.append(task)
+        if moved and self._send is not None:
             self._send(moved)
         return answers
 

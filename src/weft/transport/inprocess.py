@@ -130,7 +130,9 @@ class InProcessTransport:
         wait_seconds: float,
         handlers: Container[str] | None = None,
     ) -> Sequence[TaskDelivery]:
-        taken = self._take(consumer, queues, limit, handlers)
+        taken = []
+        if self._waiting or self._aside:
+            taken = self._take(consumer, queues, limit, handlers)
         if not taken and wait_seconds > 0:
             until = asyncio.get_running_loop().time() + wait_seconds
             # Another may be quicker, or the task be of a queue that is not wanted here: then it waits on.

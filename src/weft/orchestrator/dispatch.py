@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from weft.ports import Ports
 
 
+# By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_YES, _AT_MOST_ONCE = Answer.YES, Delivery.AT_MOST_ONCE
+
+
 async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
     """Decide free nodes and carry the decisions out; give the events that are still to be recorded."""
     events: list[Event] = []
@@ -122,7 +126,7 @@ def _is_plain(node: Node, ports: Ports) -> bool:
     return (
         node.cache_ttl_seconds is None
         and (node.resource_tag is None or not ports.limits.limited(node.resource_tag))
-        and node.delivery is not Delivery.AT_MOST_ONCE
+        and node.delivery is not _AT_MOST_ONCE
     )
 
 
@@ -183,7 +187,7 @@ async def _issue(
     unissued = [
         (node, decision)
         for node, decision in wanted
-        if node.node.delivery is Delivery.AT_MOST_ONCE and node.issued != node.attempt
+        if node.node.delivery is _AT_MOST_ONCE and node.issued != node.attempt
     ]
     if not unissued:
         return wanted
@@ -226,6 +230,8 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
             blob = await ports.journal.put_blob(decision.config)
         tasks.append((make_task(free, decision, ports, config_blob=blob), free.execution.epoch))
     for (task, _), answer in zip(tasks, await queue(tasks, ports), strict=True):
+        if answer is _YES:
+            continue
         if answer is Answer.UNKNOWN:
             await rebuild(task.execution_id, ports)
         elif answer is Answer.NO_PLACE and task.resource_tag is not None:
@@ -311,7 +317,7 @@ async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Ans
     """Move nodes to queued, each under the epoch beside its task, and send the tasks of those that moved."""
     answers = await ports.store.queue(tasks)
     if not ports.transport.joint or (ports.feed is not None and ports.feed.has_listeners()):
-        moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES]
+        moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is _YES]
         await send(moved, ports)
     return answers
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 import msgspec
@@ -126,7 +125,7 @@ _EXECUTION_BYTES, _ROW_BYTES = 1_000, 500
 
 def live_executions(max_bytes: int) -> Lru[str, LiveExecution]:
     """Return a memory of the executions used last, by id."""
-    return Lru(max_bytes, attrgetter("weight"))
+    return Lru(max_bytes, LiveExecution.weigh)
 
 
 class LiveExecution:
@@ -136,7 +135,7 @@ class LiveExecution:
     has, so a node without one has none in the journal either.
     """
 
-    __slots__ = ("is_whole", "number", "plan", "row", "rows", "weight")
+    __slots__ = ("is_whole", "number", "output_bytes", "plan", "row", "rows")
 
     def __init__(
         self, number: int, row: ExecutionRow, plan: Plan, rows: dict[str, NodeRow], *, is_whole: bool = False
@@ -146,11 +145,15 @@ class LiveExecution:
         self.plan = plan
         self.rows = rows
         self.is_whole = is_whole
-        # About how many bytes it takes in memory.
-        self.weight = _EXECUTION_BYTES + len(row.input)
-        if rows:
-            outputs = sum([len(one.output) for one in rows.values() if one.output is not None])
-            self.weight += _ROW_BYTES * len(rows) + outputs
+        # The size of all outputs in ``rows``; None until somebody asks for the weight: that takes a look at
+        # every row, and a journal in memory makes this object anew for every batch.
+        self.output_bytes: int | None = None
+
+    def weigh(self) -> int:
+        """Return about how many bytes it takes in memory."""
+        if self.output_bytes is None:
+            self.output_bytes = sum([len(one.output) for one in self.rows.values() if one.output is not None])
+        return _EXECUTION_BYTES + len(self.row.input) + _ROW_BYTES * len(self.rows) + self.output_bytes
 
 
 class Change:
@@ -176,10 +179,11 @@ class Change:
         """Make the execution what the batch has made of it: the batch has committed."""
         live = self.live
         live.row = self.row
-        for node_id, row in self.rows.items():
-            if node_id not in live.rows:
-                live.weight += _ROW_BYTES if row.output is None else _ROW_BYTES + len(row.output)
-            live.rows[node_id] = row
+        if live.output_bytes is not None:
+            for node_id, row in self.rows.items():
+                if row.output is not None and node_id not in live.rows:
+                    live.output_bytes += len(row.output)
+        live.rows.update(self.rows)
 
 
 class Changes:

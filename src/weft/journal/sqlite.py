@@ -186,7 +186,9 @@ class SqliteJournal(SqlCatalog):
         now = self._now()
         # Asked once for all: an execution that is there already came with a submit whose answer was lost.
         known = queries.known(connection, [submission.id for submission in submissions])
-        ledger = self._ledger(connection, now, known=known)
+        ledger = self._ledger(
+            connection, now, lambda id_: self._find(connection, (), id_) if id_ in known else None
+        )
         admitted = [admit(submission, ledger, batch) for submission in submissions]
         new = [change for change in ledger.changes.executions.values() if change.is_new]
         for number, change in enumerate(new, self._next_number):
@@ -207,7 +209,7 @@ class SqliteJournal(SqlCatalog):
         if claim is not None:
             changes.refuse_taken(connection, claim)
         now = self._now()
-        ledger = self._ledger(connection, now, events)
+        ledger = self._ledger(connection, now, partial(self._find, connection, events))
         standings = [ledger.record(event) for event in events]
         if claim is not None:
             changes.put_claim(connection, accepted_claim(claim, standings), now)
@@ -223,7 +225,7 @@ class SqliteJournal(SqlCatalog):
 
     def _rebuild(self, connection: Connection, execution_id: str, seen_epoch: int) -> Snapshot | None:
         now = self._now()
-        ledger = self._ledger(connection, now)
+        ledger = self._ledger(connection, now, partial(self._find, connection, ()))
         change = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
         if change is None:
             return None
@@ -242,15 +244,10 @@ class SqliteJournal(SqlCatalog):
                 self._live.put(execution_id, change.live)
 
     def _ledger(
-        self,
-        connection: Connection,
-        now: int,
-        events: Sequence[Event] = (),
-        known: Collection[str] | None = None,
+        self, connection: Connection, now: int, find: Callable[[str], LiveExecution | None]
     ) -> Ledger:
-        """``known``: the executions that the journal has; None: it is asked for each."""
         return Ledger(
-            partial(self._find, connection, events, known),
+            find,
             load_blob=partial(queries.blob, connection),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
@@ -258,11 +255,7 @@ class SqliteJournal(SqlCatalog):
         )
 
     def _find(
-        self,
-        connection: Connection,
-        events: Sequence[Event],
-        known: Collection[str] | None,
-        execution_id: str,
+        self, connection: Connection, events: Sequence[Event], execution_id: str
     ) -> LiveExecution | None:
         """Return an execution that is in memory, or read it for these events.
 
@@ -270,7 +263,7 @@ class SqliteJournal(SqlCatalog):
         a wide execution that was cancelled come one by one.
         """
         live = self._live.get(execution_id)
-        if live is not None or (known is not None and execution_id not in known):
+        if live is not None:
             return live
         found = queries.run_query(connection, find_execution(execution_id))
         if found is None:

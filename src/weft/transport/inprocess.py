@@ -278,9 +278,8 @@ class InProcessTransport:
     def _ring(self, rung_at: float) -> None:
         self._alarm = None
         asleep = [entry for sleepers in self._sleepers.values() for entry in sleepers.items()]
-        later = [until for _, until in asleep if until > rung_at]
         for sleeper, until in asleep:
             if until <= rung_at and not sleeper.done():
                 sleeper.set_result(False)
-        if later:
+        if later := [until for _, until in asleep if until > rung_at]:
             self._set_alarm(min(later))

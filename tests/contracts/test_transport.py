@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -48,3 +49,25 @@ async def test_everything_is_delivered_once_and_in_order_within_its_priority(
     for lane in set(sent):
         mine = [number for number in got if sent[number] == lane]
         assert mine == sorted(mine)
+
+
+async def test_each_wait_ends_at_its_own_time() -> None:
+    transport = InProcessTransport(now=VirtualClock().now)
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+
+    async def waited(seconds: float) -> float:
+        assert not await transport.read("reader", limit=1, wait_seconds=seconds)
+        return loop.time() - began_at
+
+    async def woken() -> int:
+        return len(await transport.fetch("worker", queues=None, limit=1, wait_seconds=60))
+
+    # The longest first, so that the alarm is set anew; and one that is woken before its time.
+    waits = [asyncio.create_task(waited(seconds)) for seconds in (0.09, 0.03, 0.06)]
+    fetching = asyncio.create_task(woken())
+    await asyncio.sleep(0.01)
+    await transport.send([a_task(1)])
+    assert await fetching == 1
+    ended = await asyncio.gather(*waits)
+    assert 0.02 < ended[1] < ended[2] < ended[0]

@@ -73,7 +73,6 @@ class _Node:
         "released",
         "retry_at",
         "seen",
-        "since",
         "started_at",
         "worker",
     )
@@ -94,7 +93,6 @@ class _Node:
         self.due_at: int | None = None
         self.queued_at: int | None = None
         self.started_at: int | None = None
-        self.since = 0
 
 
 class _Execution:

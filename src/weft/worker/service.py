@@ -61,7 +61,7 @@ class Worker:
         self._grace_seconds = grace_seconds
         # By nonce: what is in hand, and what runs it.
         self._held: dict[str, Held] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[bool]] = {}
         # By nonce: who waits until it is no longer in hand.
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._finished: list[tuple[Result, str]] = []
@@ -163,17 +163,20 @@ class Worker:
                 while self._held:
                     self._slot_freed.clear()
                     await self._slot_freed.wait()
-        left = [self._held[nonce] for nonce in self._running]
-        for task in list(self._running.values()):
+        stopped = [(task, self._held[nonce]) for nonce, task in self._running.items()]
+        for task, _ in stopped:
             task.cancel()
-        if self._running:
-            await asyncio.wait(list(self._running.values()), timeout=self._grace_seconds)
+        if stopped:
+            await asyncio.wait([task for task, _ in stopped], timeout=self._grace_seconds)
         reporting.cancel()
         with suppress(asyncio.CancelledError):
             await reporting
         try:
             async with asyncio.timeout_at(max(grace_ends_at, loop.time() + _STORE_SECONDS)):
                 await self._report()
+                # Only what has not ended: a handler may return in spite of its cancellation, and what is
+                # handed back is run again.
+                left = [held for task, held in stopped if not _has_result(task)]
                 await self._ports.store.hand_back(left)
                 await self._ports.store.remove_worker(self.name)
         except (StoreError, TimeoutError) as error:
@@ -269,8 +272,11 @@ class Worker:
             raise
         return True
 
-    async def _run(self, task: Task, held: Held, began_at: int) -> None:
-        """Run an attempt to its end; ``began_at``: its start, by this machine's monotonic clock."""
+    async def _run(self, task: Task, held: Held, began_at: int) -> bool:
+        """Run an attempt to its end, and return True if there is a result to report.
+
+        ``began_at``: its start, by this machine's monotonic clock.
+        """
         clock = self._ports.clock
         try:
             task = await self._runner.whole(task)
@@ -288,10 +294,11 @@ class Worker:
             # Not the handler's: its exceptions are outcomes. The lease runs out, and the attempt is lost.
             log.exception("attempt.broken", extra={"execution": task.execution_id, "node": task.node_id})
             self._let_go(held)
-            return
+            return False
         self._running.pop(held.nonce, None)
         self._finished.append((result, held.nonce))
         self._ended.set()
+        return True
 
     def _let_go(self, held: Held) -> None:
         self._running.pop(held.nonce, None)
@@ -336,6 +343,11 @@ class Worker:
         del self._finished[: len(finished)]
         for _, nonce in finished:
             self._free(nonce)
+
+
+def _has_result(task: asyncio.Task[bool]) -> bool:
+    """True if an attempt has ended with a result, which was reported or is to be."""
+    return task.done() and not task.cancelled() and task.result()
 
 
 async def begin(

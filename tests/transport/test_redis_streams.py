@@ -67,6 +67,12 @@ async def read(transport: RedisStreams, consumer: str = "o", **more: Any) -> lis
         return list(await transport.read(consumer, **{"limit": 1000, "wait_seconds": 0, **more}))
 
 
+def entry_of(delivery: MessageDelivery) -> bytes:
+    """Return the id of an entry in its stream."""
+    assert isinstance(delivery.id, tuple)
+    return delivery.id[2]
+
+
 async def pending(redis: Redis, stream: str, group: str) -> int:
     count: int = (await redis.call("XPENDING", stream, group))[0]
     return count
@@ -107,7 +113,7 @@ async def test_one_that_is_stale_is_found_behind_thousands_that_are_not(
     await transport.publish([a_result(number) for number in range(5001)])
     taken = [one for _ in range(6) for one in await read(transport, "busy")]
     assert len(taken) == 5001
-    last = str(taken[-1].id).rpartition("|")[2]
+    last = entry_of(taken[-1])
     await redis.call("XCLAIM", RESULTS, "orchestrators", "busy", 0, last, "IDLE", 60_000, "JUSTID")
     messages, _ = await transport.claim("lives", idle_seconds=30, limit=10)
     assert [one.message for one in messages] == [a_result(5000)]
@@ -116,7 +122,7 @@ async def test_one_that_is_stale_is_found_behind_thousands_that_are_not(
 async def test_what_was_deleted_in_somebodys_hand_is_forgotten(transport: RedisStreams, redis: Redis) -> None:
     await transport.publish([a_result(number) for number in range(5)])
     taken = await read(transport, "dies")
-    await redis.call("XDEL", RESULTS, *(str(one.id).rpartition("|")[2] for one in taken[:4]))
+    await redis.call("XDEL", RESULTS, *(entry_of(one) for one in taken[:4]))
     messages, _ = await transport.claim("lives", idle_seconds=0, limit=2)
     assert [one.message for one in messages] == [a_result(4)]
     assert await pending(redis, RESULTS, "orchestrators") == 1

@@ -131,7 +131,7 @@ class CeleryTransport(RedisStreams):
     async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         # Celery acknowledges its own, which have no name here. The others were left on streams, when the
         # fleet did not use Celery yet, and have been sent anew.
-        await super().ack_tasks(consumer, [identity for identity in ids if isinstance(identity, str)])
+        await super().ack_tasks(consumer, [identity for identity in ids if isinstance(identity, tuple)])
 
     async def queues(self) -> Sequence[QueueSight]:
         lanes = [lane for keys in self._redis.partitions for lane in await self._lanes(keys.partition)]

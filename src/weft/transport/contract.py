@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Sequence
 
 Message: TypeAlias = Result | Wake
-# What a transport knows a delivery by; the second part says which of several messages that came as one.
-DeliveryId: TypeAlias = int | str | tuple[str, int]
+# What a transport knows a delivery by: to everybody else a name, and no more.
+DeliveryId: TypeAlias = int | str | tuple[int, str, bytes, int]
 
 
 class TaskDelivery(msgspec.Struct, frozen=True, gc=False):

@@ -1,31 +1,93 @@
-"""The lanes that tasks travel on, one stream each: a queue, a handler, a priority. And whose turn it is."""
+"""The streams of a partition: results, and lanes of tasks (one for a queue, a handler and a priority).
+
+Anybody may have written their entries. An entry has its message in the field ``m``, first; that of a task has
+the time at which the task was queued in ``q`` behind it. ``Served`` knows which lane's turn it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from weft.core.envelope import unpack_task
+from weft.core.envelope import unpack_all, unpack_message, unpack_task
 from weft.core.task import PRIORITIES
-from weft.transport.contract import TaskDelivery
-from weft.transport.redis_entries import WORKERS
+from weft.transport.contract import MessageDelivery, TaskDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Mapping, Sequence
 
     from weft.core.task import Task
     from weft.redis.keys import Keys
-    from weft.transport.contract import DeliveryId
 
+WORKERS = "workers"
+ORCHESTRATORS = "orchestrators"
 # Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
 OLDEST_EVERY = 8
 
 # The latest time that Lua keeps exactly.
 _LATEST = 2**53
 _LEVELS = frozenset(PRIORITIES.values())
+# In place of the number of a message in its entry: it is the only one.
+ALONE = -1
+
+# [id, [name, value, …]]; no values where the entry was deleted while somebody had it.
+Entry: TypeAlias = "list[Any]"
+# Partition, stream, id in the stream, and which of the entry's messages.
+EntryId: TypeAlias = tuple[int, str, bytes, int]
+# Of a message that cannot be read: the id of its entry, its bytes, and why.
+Garbage: TypeAlias = tuple[bytes, bytes, str]
+Delivery = TypeVar("Delivery", bound=TaskDelivery | MessageDelivery)
+
+
+class Source(Protocol[Delivery]):
+    """A stream, the group that reads it, and what its entries are."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+
+    def read(
+        self, entry: bytes, values: Sequence[bytes], read: list[Delivery], garbage: list[Garbage]
+    ) -> int:
+        """Add the messages of an entry to ``read``, or to ``garbage``; return which were read, as bits."""
+
+
+class Results:
+    """The result stream of a partition."""
+
+    group = ORCHESTRATORS
+
+    def __init__(self, partition: int, stream: str) -> None:
+        self.partition = partition
+        self.stream = stream
+
+    def read(
+        self, entry: bytes, values: Sequence[bytes], read: list[MessageDelivery], garbage: list[Garbage]
+    ) -> int:
+        try:
+            if values[0] != b"m":
+                raise ValueError("an entry without a message")
+            wires = unpack_all(values[1])
+        except (ValueError, IndexError) as error:
+            garbage.append((entry, _raw(values), _why(error)))
+            return 0
+        left = 0
+        for index, wire in enumerate(wires):
+            try:
+                message = unpack_message(wire)
+            except ValueError as error:
+                garbage.append((entry, wire, _why(error)))
+                continue
+            identity = (self.partition, self.stream, entry, index if len(wires) > 1 else ALONE)
+            read.append(MessageDelivery(identity, message))
+            left |= 1 << index
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +99,37 @@ class Lane:
     stream: str
     partition: int
 
-    def messages(self, fields: Mapping[bytes, bytes]) -> Sequence[bytes]:
-        return (fields[b"m"],)
-
-    def read(self, identity: DeliveryId, wire: bytes, fields: Mapping[bytes, bytes]) -> TaskDelivery:
-        task = unpack_task(wire)
-        if task.handler != self.handler or task.queue != self.queue or task.priority != self.priority:
-            # A worker would be given what it cannot run.
-            raise ValueError("a task of another lane")
-        # When it was queued, by the server's clock.
-        queued_at = int(fields[b"q"])
-        if not 0 <= queued_at < _LATEST:
-            raise ValueError(f"a task that was queued at {queued_at}")
+    def read(
+        self, entry: bytes, values: Sequence[bytes], read: list[TaskDelivery], garbage: list[Garbage]
+    ) -> int:
+        try:
+            message, wire, queued, time, *_ = values
+            if message != b"m" or queued != b"q":
+                raise ValueError("an entry without a message, or without a time")
+            task = unpack_task(wire)
+            if task.handler != self.handler or task.queue != self.queue or task.priority != self.priority:
+                # A worker would be given what it cannot run.
+                raise ValueError("a task of another lane")
+            # When it was queued, by the server's clock.
+            queued_at = int(time)
+            if not 0 <= queued_at < _LATEST:
+                raise ValueError(f"a task that was queued at {queued_at}")
+        except ValueError as error:
+            garbage.append((entry, _raw(values), _why(error)))
+            return 0
         if task.queued_at != queued_at:
             task = replace(task, queued_at=queued_at)
-        return TaskDelivery(identity, task)
+        read.append(TaskDelivery((self.partition, self.stream, entry, ALONE), task))
+        return 1
+
+
+def _raw(values: Sequence[bytes]) -> bytes:
+    """Return the bytes of an entry's message, or of all there is where it has none."""
+    return dict(zip(values[::2], values[1::2], strict=False)).get(b"m", b" ".join(values))
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 def lane(keys: Keys, queue: str, handler: str, priority: int) -> Lane:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from weft.core.envelope import pack
 from weft.errors import StoreError
@@ -26,26 +26,28 @@ from weft.redis.keys import partition_of
 from weft.redis.script import load_script
 from weft.redis.waiting import all_of, all_that_answer, answers_of, first_answers
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
-from weft.transport.redis_entries import (
+from weft.transport.redis_lanes import (
+    ALONE,
+    OLDEST_EVERY,
     ORCHESTRATORS,
     WORKERS,
     Delivery,
+    Lane,
     Results,
-    identity_of,
-    own_entries,
-    place_of,
+    Served,
+    member,
+    read_lanes,
 )
-from weft.transport.redis_lanes import OLDEST_EVERY, Lane, Served, member, read_lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Mapping, Sequence
 
     from weft.core.task import Task
     from weft.redis.connection import Command, Redis
     from weft.redis.keys import Keys
     from weft.redis.script import Script
     from weft.transport.contract import DeliveryId
-    from weft.transport.redis_entries import Entry, Source
+    from weft.transport.redis_lanes import Entry, EntryId, Garbage, Source
 
 log = logging.getLogger("weft.transport")
 
@@ -55,6 +57,8 @@ LOOK_SECONDS = 1.0
 _READ_SECONDS = 5.0
 # A reader whose stream was deleted, again, waits so long.
 _PAUSE_SECONDS = 0.1
+# Entries of a consumer's own that are read at a time.
+_PAGE = 256
 # So many entries are read in the script that looks for them; of more, it only says where they are.
 _FEW = 4
 # Pages of a claim in one script; each looks through ten times as many entries as are wanted.
@@ -93,9 +97,10 @@ class RedisStreams:
         self._sure: set[tuple[str, str, int]] = set()
         # Lanes whose key is no stream, as far as that was said.
         self._unreadable: set[Lane] = set()
-        # Entries that were handed out here and are not acknowledged: they are among what is one's own, and
-        # did come. Of each the messages that are not acknowledged, as bits: with the last of them it is.
-        self._held: dict[str, int] = {}
+        # By stream: entries that were handed out here and are not acknowledged. They are among what is one's
+        # own, and did come. Of each the messages that are not acknowledged, as bits: with the last of them
+        # the entry is.
+        self._held: defaultdict[str, dict[bytes, int]] = defaultdict(dict)
         # How many messages an entry of results had of late.
         self._per_entry = 1.0
 
@@ -198,7 +203,7 @@ class RedisStreams:
     async def unacknowledged(self, consumer: str, *, limit: int) -> Sequence[MessageDelivery]:
         again: list[MessageDelivery] = []
         for results in self._results:
-            async for entries in own_entries(self._redis, results, consumer):
+            async for entries in self._own_entries(results, consumer):
                 again += await self._deliver(results, entries[: limit - len(again)])
                 if len(again) >= limit:
                     return again
@@ -463,50 +468,44 @@ class RedisStreams:
             # First: an acknowledgement that is refused meanwhile takes it back.
             self._sure.add(who)
             for source in sources:
-                async for entries in own_entries(self._redis, source, consumer):
-                    lost = [entry for entry in entries if identity_of(source, entry) not in self._held]
+                held = self._held[source.stream]
+                async for entries in self._own_entries(source, consumer):
+                    lost = [entry for entry in entries if entry[0] not in held]
                     own += await self._deliver(source, lost[: limit - len(own)])
                     if len(own) >= limit:
                         self._sure.discard(who)
                         return own
         return own
 
+    async def _own_entries(self, source: Source[Any], consumer: str) -> AsyncIterator[list[Entry]]:
+        """Go through what a consumer was given and has not acknowledged, also what never reached it."""
+        reading: Command = ("XREADGROUP", "GROUP", source.group, consumer, "COUNT", _PAGE, "STREAMS")
+        after = b"0"
+        while True:
+            (reply,) = await self._redis.run([(*reading, source.stream, after)], partition=source.partition)
+            # There is no such group yet, or no stream: then there is nothing of its own.
+            entries = [] if reply is None or isinstance(reply, ReplyError) else reply[0][1]
+            if not entries:
+                return
+            yield entries
+            after = entries[-1][0]
+
     # -- what was taken ----------------------------------------------------------------------------
 
     async def _deliver(self, source: Source[Delivery], entries: Sequence[Entry]) -> list[Delivery]:
         """Read entries; a message that cannot be read is put aside, and the others go their way."""
         read: list[Delivery] = []
-        garbage: list[tuple[Entry, bytes, str]] = []
+        garbage: list[Garbage] = []
         # Entries of which nothing is left to be acknowledged.
         done: list[bytes] = []
-        held = self._held
-        for entry in entries:
-            values = entry[1]
-            if values is None:
-                # It was deleted while somebody had it.
-                done.append(entry[0])
-                continue
-            identity = identity_of(source, entry)
-            fields: dict[bytes, bytes] = {}
-            try:
-                fields = dict(zip(values[::2], values[1::2], strict=True))
-                wires = source.messages(fields)
-            except (ValueError, KeyError) as error:
-                garbage.append((entry, fields.get(b"m", b" ".join(values)), _why(error)))
-                done.append(entry[0])
-                continue
-            left = 0
-            for index, wire in enumerate(wires):
-                try:
-                    read.append(source.read(identity if len(wires) == 1 else (identity, index), wire, fields))
-                except (ValueError, KeyError) as error:
-                    garbage.append((entry, wire, _why(error)))
-                else:
-                    left |= 1 << index
+        held = self._held[source.stream]
+        for entry, values in entries:
+            # One without values was deleted while somebody had it.
+            left = 0 if values is None else source.read(entry, values, read, garbage)
             if left:
-                held[identity] = left
+                held[entry] = left
             else:
-                done.append(entry[0])
+                done.append(entry)
         while len(held) > _HELD:
             del held[next(iter(held))]
         if entries and source.group != WORKERS:
@@ -516,11 +515,11 @@ class RedisStreams:
         return read
 
     async def _put_aside(
-        self, source: Source[Any], garbage: Sequence[tuple[Entry, bytes, str]], done: Sequence[bytes]
+        self, source: Source[Any], garbage: Sequence[Garbage], done: Sequence[bytes]
     ) -> None:
         """Keep messages that cannot be read for people to look at; acknowledge the entries in ``done``."""
         commands: list[Command] = []
-        for (identity, _), raw, why in garbage:
+        for identity, raw, why in garbage:
             where: Command = ("stream", source.stream, "entry", identity, "why", why)
             quarantine = self._redis.partitions[source.partition].quarantine
             adding: Command = ("XADD", quarantine, "MAXLEN", "~", _QUARANTINED, "*", *where)
@@ -533,22 +532,20 @@ class RedisStreams:
         await self._redis.run(commands, partition=source.partition)
 
     async def _acknowledge(self, group: str, consumer: str, ids: Sequence[DeliveryId]) -> None:
-        done: list[str] = []
-        held = self._held
-        for identity in ids:
-            if isinstance(identity, tuple):
+        done: dict[tuple[int, str], list[bytes]] = {}
+        for partition, stream, entry, index in cast("Sequence[EntryId]", ids):
+            held = self._held[stream]
+            if index != ALONE:
                 # One of several messages of an entry, which may have come again and be acknowledged by now.
-                name, index = identity
-                left = held.get(name, 0) & ~(1 << index)
+                left = held.get(entry, 0) & ~(1 << index)
                 if left:
-                    held[name] = left
-                elif held.pop(name, None):
-                    done.append(name)
-            else:
-                held.pop(str(identity), None)
-                done.append(str(identity))
+                    held[entry] = left
+                if left or entry not in held:
+                    continue
+            held.pop(entry, None)
+            done.setdefault((partition, stream), []).append(entry)
         commands: dict[int, list[Command]] = {}
-        for (partition, stream), entries in _by_stream(done).items():
+        for (partition, stream), entries in done.items():
             # Deleted first: where only that happens, a claim finds the id without an entry. The other way
             # round, an entry would be left that nobody is ever given.
             deleting: Command = ("XDEL", stream, *entries)
@@ -571,12 +568,14 @@ class RedisStreams:
 
     async def _give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Let others have what was taken here and is not wanted."""
-        names = dict.fromkeys(one.id[0] if isinstance(one.id, tuple) else str(one.id) for one in deliveries)
-        for (partition, stream), entries in _by_stream(list(names)).items():
-            arguments: list[str] = [self._group_of(partition, stream), *entries]
+        unwanted: dict[tuple[int, str], dict[bytes, None]] = {}
+        for partition, stream, entry, _ in cast("list[EntryId]", [one.id for one in deliveries]):
+            unwanted.setdefault((partition, stream), {})[entry] = None
+        for (partition, stream), entries in unwanted.items():
+            arguments: list[bytes | str] = [self._group_of(partition, stream), *entries]
             await self._redis.script(_GIVE_BACK, [stream], arguments, partition=partition)
-        for name in names:
-            self._held.pop(name, None)
+            for entry in entries:
+                self._held[stream].pop(entry, None)
 
     async def _claim(
         self, sources: Sequence[Source[Delivery]], consumer: str, idle: int, limit: int
@@ -667,16 +666,3 @@ class _Asking:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._sure.discard(self._who)
-
-
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
-
-
-def _by_stream(identities: Sequence[str]) -> dict[tuple[int, str], list[str]]:
-    """Sort entries by partition and stream."""
-    sorted_entries: dict[tuple[int, str], list[str]] = {}
-    for identity in identities:
-        partition, stream, entry = place_of(identity)
-        sorted_entries.setdefault((partition, stream), []).append(entry)
-    return sorted_entries

@@ -142,7 +142,7 @@ async def test_who_writes_faster_than_the_server_reads_is_held_back(
     (connection,) = patient._all
     written = [asyncio.create_task(patient.call("SET", "k", b"x" * 5_000_000)) for _ in range(40)]
     # The proxy takes some and the kernel takes some; then they wait, and hold what they have packed.
-    await until(lambda: not connection._writable.is_set())
+    await until(lambda: not connection.writable.is_set())
     assert connection._transport is not None
     for _ in range(100):
         await asyncio.sleep(0)

@@ -29,7 +29,7 @@ from weft.redis.script import load_script
 from weft.redis.slots import read_slots, slot_of, slot_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
     from weft.redis.script import Script
 
@@ -47,6 +47,8 @@ ANSWER_SECONDS = 10.0
 PAUSE_SECONDS = 0.6
 # Connections for blocking reads that are kept for the next one.
 _IDLE_CONNECTIONS = 8
+# A server that was asked to let go answers at once, or is away.
+_LET_GO_SECONDS = 1.0
 # More than that is written at once, without waiting for what others may ask.
 _TOGETHER_BYTES = 64 * 2**10
 # What is in no hurry waits at most so long for a write that it can go with.
@@ -130,6 +132,13 @@ class _Batch:
         self.patience_seconds = patience_seconds
         self.replies: list[Reply] = []
 
+    def again(self) -> asyncio.Future[list[Reply]]:
+        """Return the future of the replies anew: a caller that was cancelled has cancelled the first one."""
+        self.done = self.done.get_loop().create_future()
+        if len(self.replies) == self.count:
+            self.done.set_result(self.replies)
+        return self.done
+
 
 class Connection(asyncio.Protocol):
     """One socket. Batches go out in the order of the calls, and their replies come in the same order."""
@@ -148,9 +157,9 @@ class Connection(asyncio.Protocol):
         # Whether it can be used, and why it cannot be any more.
         self.is_open = False
         self._lost: str | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
-        # When the server last said something, or began to owe an answer; and who looks at that.
+        self.writable = asyncio.Event()
+        self.writable.set()
+        # When the server last said something, or began to owe an answer; and the timer that looks at that.
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         # What the server calls it: by this a command that makes the server wait is called back.
@@ -173,37 +182,37 @@ class Connection(asyncio.Protocol):
 
         ``wait_seconds``: how long the server may take by itself, as a blocking read does.
         """
-        packed = _pack(commands[0]) if len(commands) == 1 else _packed(commands)
-        while not self._writable.is_set():
-            await self._writable.wait()
-        batch = self._add(packed, len(commands), wait_seconds)
-        if self._writing is None and self._leaving:
-            self._writing = self.loop.call_soon(self._send)
-        return await batch.done
+        while not self.writable.is_set():
+            await self.writable.wait()
+        return await self.send(commands, wait_seconds=wait_seconds).done
 
-    def run_later(self, commands: Sequence[Command]) -> asyncio.Future[list[Reply]]:
-        """Send commands with what is sent next, or soon; return the future of their replies.
+    def send(self, commands: Sequence[Command], *, wait_seconds: float = 0.0, later: bool = False) -> _Batch:
+        """Send commands with all that is sent in this round of the loop; return their replies to come.
 
-        A write of its own costs both sides as much as all there is to do for a small command.
+        ``later``: or with what is sent next, or soon. A write of its own costs both sides as much as all
+        there is to do for a small command.
         """
-        batch = self._add(_packed(commands), len(commands), 0.0)
-        if self._writing is None and self._writing_later is None and self._leaving:
-            self._writing_later = self.loop.call_later(_LATER_SECONDS, self._send)
-        return batch.done
-
-    def _add(self, packed: bytes, count: int, wait_seconds: float) -> _Batch:
         if self._lost is not None:
             raise StoreError(self._lost)
-        assert self._transport is not None
-        batch = _Batch(count, self.loop.create_future(), wait_seconds + self._answer_seconds)
+        # Packed before anything waits for a reply: of what cannot be packed, nothing is sent.
+        packed = _pack(commands[0]) if len(commands) == 1 else b"".join(map(_pack, commands))
+        loop, patience = self.loop, wait_seconds + self._answer_seconds
+        batch = _Batch(len(commands), loop.create_future(), patience)
         if not self._batches:
-            self._heard_at = self.loop.time()
-            self._watch = self.loop.call_later(batch.patience_seconds, self._look)
+            self._heard_at = loop.time()
+            # The timer outlives the replies: one for each batch would cost as much as a small command.
+            if self._watch is None or self._watch.when() > self._heard_at + patience:
+                self._watch_until(self._heard_at + patience)
         self._batches.append(batch)
         self._leaving.append(packed)
         self._leaving_bytes += len(packed)
         if self._leaving_bytes >= _TOGETHER_BYTES:
             self._send()
+        elif not later:
+            if self._writing is None:
+                self._writing = loop.call_soon(self._send)
+        elif self._writing is None and self._writing_later is None:
+            self._writing_later = loop.call_later(_LATER_SECONDS, self._send)
         return batch
 
     def close(self) -> None:
@@ -219,27 +228,36 @@ class Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         """Write what was asked for in this round of the loop: many small calls are one write."""
-        for handle in (self._writing, self._writing_later):
-            if handle is not None:
-                handle.cancel()
-        self._writing = self._writing_later = None
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        if self._writing_later is not None:
+            self._writing_later.cancel()
+            self._writing_later = None
         if self._leaving and self._lost is None:
             assert self._transport is not None
             self._transport.write(b"".join(self._leaving))
         self._leaving.clear()
         self._leaving_bytes = 0
 
+    def _watch_until(self, at: float) -> None:
+        """Look at that time whether the server answers."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self.loop.call_at(at, self._look)
+
     def _look(self) -> None:
         """Give it up if the server owes an answer and has said nothing for too long.
 
         A long reply on a slow line is no silence.
         """
-        patience = self._batches[0].patience_seconds
-        left = self._heard_at + patience - self.loop.time()
-        if left > 0:
-            self._watch = self.loop.call_later(left, self._look)
-        else:
-            self._lose(f"no answer for {patience:g} s")
+        self._watch = None
+        if self._batches:
+            patience = self._batches[0].patience_seconds
+            if self._heard_at + patience > self.loop.time():
+                self._watch_until(self._heard_at + patience)
+            else:
+                self._lose(f"no answer for {patience:g} s")
 
     def _lose(self, why: str) -> None:
         if self._lost is None:
@@ -247,7 +265,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
-        self._writable.set()
+        self.writable.set()
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -283,9 +301,6 @@ class Connection(asyncio.Protocol):
                     reply = reader.gets()
                 else:
                     return
-            if self._watch is not None:
-                self._watch.cancel()
-                self._watch = None
         except hiredis.ProtocolError as error:
             self._lose(f"what answers is not Redis: {error}")
 
@@ -293,19 +308,14 @@ class Connection(asyncio.Protocol):
         self._lose(str(error) if error is not None else "the server closed the connection")
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self.writable.clear()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self.writable.set()
 
 
 # Its type says that a command is one word long.
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
-
-
-def _packed(commands: Sequence[Command]) -> bytes:
-    """Pack commands before anything waits for a reply: of what cannot be packed, nothing is sent."""
-    return b"".join(map(_pack, commands))
 
 
 _Kind = TypeVar("_Kind", bound=Connection)
@@ -384,11 +394,11 @@ class Redis:
         """Send commands about one partition or key in one go; a refused one is a ReplyError in its place."""
         if not commands:
             return []
-        address = self._address(partition, key) if self._slots else self._seeds[0]
-        connection = self._shared.get((asyncio.get_running_loop(), address))
-        if connection is None or not connection.is_open or self._is_unsure:
-            connection = await self._connection(partition, key)
-        replies = await connection.run(commands)
+        connection = self._at_hand(partition, key) or await self._connection(partition, key)
+        if connection.writable.is_set():
+            replies = await connection.send(commands).done
+        else:
+            replies = await connection.run(commands)
         for reply in replies:
             if isinstance(reply, ReplyError):
                 return self.checked(replies)
@@ -402,7 +412,8 @@ class Redis:
         For what may as well not happen: it goes out before anything that is asked for afterwards, or never.
         Nobody has to await the future.
         """
-        return (await self._connection(partition)).run_later(commands)
+        connection = self._at_hand(partition) or await self._connection(partition)
+        return connection.send(commands, later=True).done
 
     async def scripts(
         self,
@@ -470,33 +481,73 @@ class Redis:
     @asynccontextmanager
     async def lend(self, *, partition: int = 0) -> AsyncIterator[Connection]:
         """Lend a connection of its own to one who makes the server wait."""
-        # The first connection to a cluster brings the knowledge of where to go.
-        await self._connection(partition)
-        address = self._address(partition) if self._slots else self._seeds[0]
-        idle = self._idle.setdefault((asyncio.get_running_loop(), address), [])
-        connection = idle.pop() if idle else await self._connect(address, Connection)
-        while not connection.is_open:
-            connection = idle.pop() if idle else await self._connect(address, Connection)
+        connection = await self._borrow(partition)
         try:
             yield connection
         finally:
-            # One that was given up may still be answered, and what comes then would be taken for another's.
-            if connection.is_quiet and len(idle) < _IDLE_CONNECTIONS:
-                idle.append(connection)
-            else:
-                connection.close()
-                self._all.discard(connection)
+            self._put_back(connection)
 
-    async def block(self, *command: bytes | str | float, wait_seconds: float, partition: int = 0) -> Reply:
+    async def _borrow(self, partition: int) -> Connection:
+        # The first connection to a cluster brings the knowledge of where to go.
+        shared = self._at_hand(partition) or await self._connection(partition)
+        address = shared.address
+        assert address is not None
+        idle = self._idle.get((asyncio.get_running_loop(), address), [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_open:
+                return connection
+        return await self._connect(address, Connection)
+
+    def _put_back(self, connection: Connection) -> None:
+        assert connection.address is not None
+        idle = self._idle.setdefault((connection.loop, connection.address), [])
+        # One that was given up may still be answered, and what comes then would be taken for another's.
+        if connection.is_quiet and len(idle) < _IDLE_CONNECTIONS:
+            idle.append(connection)
+        else:
+            connection.close()
+            self._all.discard(connection)
+
+    async def block(
+        self,
+        *command: bytes | str | float,
+        wait_seconds: float,
+        partition: int = 0,
+        unwanted: Callable[[Reply], Awaitable[None]] | None = None,
+    ) -> Reply:
         """Send a command that makes the server wait, on a connection of its own; raises ReplyError.
 
-        ``weft.redis.waiting`` can call such a command back.
+        ``unwanted`` is called with what came where this is cancelled: the server is asked to let go then.
+        Closing the connection might lose what the server has just given and marked as delivered.
         """
-        async with self.lend(partition=partition) as connection:
-            (reply,) = self.checked(await connection.run([command], wait_seconds=wait_seconds))
+        connection = await self._borrow(partition)
+        try:
+            batch = connection.send([command], wait_seconds=wait_seconds)
+            try:
+                (reply,) = self.checked(await batch.done)
+            except asyncio.CancelledError:
+                if unwanted is not None:
+                    reply = await self._call_back(connection, batch, partition)
+                    if reply is not None and not isinstance(reply, ReplyError):
+                        await unwanted(reply)
+                raise
+        finally:
+            self._put_back(connection)
         if isinstance(reply, ReplyError):
             raise reply
         return reply
+
+    async def _call_back(self, connection: Connection, batch: _Batch, partition: int) -> Reply:
+        """Have the server let go of a command that makes it wait; return what it has answered by then."""
+        answered = batch.again()
+        # Where the server cannot be asked, closing the connection has to do.
+        with suppress(StoreError, ReplyError, TimeoutError):
+            async with asyncio.timeout(_LET_GO_SECONDS):
+                await self.call("CLIENT", "UNBLOCK", connection.client_id, partition=partition)
+                (reply,) = await answered
+                return reply
+        return None
 
     async def connect(self, kind: type[_Kind]) -> _Kind:
         """Make a connection of another kind, for one who keeps it; it is closed with the rest."""
@@ -623,6 +674,12 @@ class Redis:
                     self._learn(read_slots(reply, address))
                     return
         self._forget()
+
+    def _at_hand(self, partition: int = 0, key: str | None = None) -> Connection | None:
+        """Return the connection that all callers of this loop share; None where it has to be made."""
+        address = self._address(partition, key) if self._slots else self._seeds[0]
+        connection = self._shared.get((asyncio.get_running_loop(), address))
+        return None if connection is None or not connection.is_open or self._is_unsure else connection
 
     async def _connection(self, partition: int = 0, key: str | None = None) -> Connection:
         """Return the connection that all callers of this loop share, to the server of a partition or key."""

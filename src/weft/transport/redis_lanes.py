@@ -168,6 +168,8 @@ class Served:
         # Queues in the order in which they are served next, and how many were taken from each.
         self._taken: dict[str, int] = {}
         self._lanes: dict[int, dict[str, list[Lane]]] = {}
+        # By partition: its lanes by the names of their streams, once made.
+        self._streams: dict[int, dict[bytes, Lane]] | None = None
 
     def is_for(self, queues: Collection[str] | None, handlers: Container[str] | None) -> bool:
         return self.queues == queues and self.handlers is handlers
@@ -198,6 +200,7 @@ class Served:
 
     def add(self, lanes: Iterable[Lane]) -> bool:
         """Take note of lanes; True: there are new ones among them that it may be served from."""
+        self._streams = None
         fresh = [one for one in lanes if one not in self._known and self._may_serve(one)]
         self._known.update(dict.fromkeys(fresh))
         for one in fresh:
@@ -208,6 +211,7 @@ class Served:
 
     def drop(self, lane: Lane) -> None:
         """Be served from a lane that cannot be read no more, until the set of lanes is read again."""
+        self._streams = None
         self._lanes[lane.partition][lane.queue].remove(lane)
         del self._known[lane]
 
@@ -219,6 +223,14 @@ class Served:
         """Give the lanes of a partition: queue by queue as they are served next, high priorities first."""
         queues = self._lanes.get(partition, {})
         return [one for name in self._taken for one in queues.get(name, ())]
+
+    def streams(self) -> Mapping[int, Mapping[bytes, Lane]]:
+        """Return, by partition, the lanes to wait on by the names of their streams."""
+        if self._streams is None:
+            self._streams = {
+                number: {one.stream.encode(): one for one in self.lanes(number)} for number in self.partitions
+            }
+        return self._streams
 
     def turns(self, lanes: Iterable[Lane]) -> list[int]:
         """Say for each queue how many were taken, how many lanes it has, and their priorities."""
@@ -232,6 +244,8 @@ class Served:
 
     def count(self, taken: Mapping[str, int]) -> None:
         """Take note of how many were taken from queues: the others come first the next time."""
+        if taken:
+            self._streams = None
         for queue, number in taken.items():
             self._taken[queue] = (self._taken.pop(queue) + number) % OLDEST_EVERY
 

@@ -24,7 +24,7 @@ from weft.errors import StoreError
 from weft.redis.connection import ReplyError
 from weft.redis.keys import partition_of
 from weft.redis.script import load_script
-from weft.redis.waiting import all_of, all_that_answer, answers_of, first_answers
+from weft.redis.waiting import all_of, all_that_answer, answers_of
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
 from weft.transport.redis_lanes import (
     ALONE,
@@ -40,10 +40,19 @@ from weft.transport.redis_lanes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Container,
+        Coroutine,
+        Mapping,
+        Sequence,
+    )
 
     from weft.core.task import Task
-    from weft.redis.connection import Command, Redis
+    from weft.redis.connection import Command, Redis, Reply
     from weft.redis.keys import Keys
     from weft.redis.script import Script
     from weft.transport.contract import DeliveryId
@@ -89,6 +98,7 @@ class RedisStreams:
         self._gone_seconds = gone_seconds
         self._tidied_at: float | None = None
         self._results = [Results(keys.partition, keys.results) for keys in redis.partitions]
+        self._result_streams = {one.partition: {one.stream.encode(): one} for one in self._results}
         self._served: dict[str, Served] = {}
         self._turn = 0
         # When a wait was last refused, because a stream or its group was not there.
@@ -132,22 +142,20 @@ class RedisStreams:
         if served is None or not served.is_for(queues, handlers):
             served = self._served[consumer] = Served(queues, handlers)
             served.expect(self._redis.partitions)
-        mine = served
-
-        async def look() -> list[TaskDelivery]:
-            return await self._look(consumer, mine, limit)
-
-        async def wait(seconds: float, given_up: asyncio.Future[None]) -> list[TaskDelivery]:
-            lanes = [lane for partition in mine.partitions for lane in mine.lanes(partition)]
-            taken = await self._wait(consumer, lanes, limit, min(seconds, LOOK_SECONDS), given_up)
-            mine.is_drained = len(taken) == 1 < limit
-            return taken
-
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds
+        taken: list[TaskDelivery] = []
         # A task that came alone, to one who would have taken two, left nothing behind to look for. But there
         # may be new lanes by now.
-        looks_first = not (mine.is_drained and self._is_fresh(mine))
-        mine.is_drained = False
-        return await self._take(look, wait, wait_seconds, looks_first=looks_first)
+        if not served.is_drained or wait_seconds <= 0 or not self._is_fresh(served):
+            taken = await self._whole(self._look(consumer, served, limit))
+        served.is_drained = False
+        while not taken and (left := until - loop.time()) > 0:
+            waits = served.streams()
+            taken = await self._wait(WORKERS, consumer, waits, limit, min(left, LOOK_SECONDS))
+            served.is_drained = len(taken) == 1 < limit
+            taken = taken or await self._whole(self._look(consumer, served, limit))
+        return taken
 
     async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         await self._acknowledge(WORKERS, consumer, ids)
@@ -166,15 +174,18 @@ class RedisStreams:
             return await self._take_results(consumer, self._results[partition], wanted)
 
         async def look() -> list[MessageDelivery]:
-            return await self._share_out(range(len(self._results)), limit, take)
+            return await self._whole(self._share_out(range(len(self._results)), limit, take))
 
-        async def wait(seconds: float, given_up: asyncio.Future[None]) -> list[MessageDelivery]:
-            return await self._wait(consumer, self._results, limit, min(seconds, _READ_SECONDS), given_up)
-
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds
         # Where there is one stream, waiting for it is a look as well.
-        who = (self._results[0].group, consumer, self._results[0].partition)
-        looks_first = len(self._results) > 1 or who not in self._sure
-        return await self._take(look, wait, wait_seconds, looks_first=looks_first)
+        is_sure = len(self._results) == 1 and (ORCHESTRATORS, consumer, 0) in self._sure
+        taken = [] if is_sure and wait_seconds > 0 else await look()
+        while not taken and (left := until - loop.time()) > 0:
+            waits = self._result_streams
+            taken = await self._wait(ORCHESTRATORS, consumer, waits, limit, min(left, _READ_SECONDS))
+            taken = taken or await look()
+        return taken
 
     async def ack(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
         await self._acknowledge(ORCHESTRATORS, consumer, ids)
@@ -240,34 +251,14 @@ class RedisStreams:
 
     # -- taking ------------------------------------------------------------------------------------
 
-    async def _take(
-        self,
-        look: Callable[[], Awaitable[list[Delivery]]],
-        wait: Callable[[float, asyncio.Future[None]], Awaitable[list[Delivery]]],
-        wait_seconds: float,
-        *,
-        looks_first: bool = True,
-    ) -> list[Delivery]:
-        """Look, then wait, and so on. Whoever gives this up has nothing in hand."""
-        loop = asyncio.get_running_loop()
-        given_up: asyncio.Future[None] = loop.create_future()
-
-        async def take() -> list[Delivery]:
-            until = loop.time() + wait_seconds
-            taken = await look() if looks_first or wait_seconds <= 0 else []
-            while not taken and not given_up.done() and (left := until - loop.time()) > 0:
-                taken = await wait(left, given_up)
-                if not taken and not given_up.done():
-                    taken = await look()
-            return taken
-
-        taking = asyncio.ensure_future(take())
+    async def _whole(self, taking: Coroutine[Any, Any, list[Delivery]]) -> list[Delivery]:
+        """Return what is taken. One who gives this up has nothing in hand: what was taken goes back."""
+        task = asyncio.ensure_future(taking)
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            given_up.set_result(None)
             with suppress(StoreError, ReplyError):
-                await self._give_back(await taking)
+                await self._give_back(await task)
             raise
 
     async def _share_out(
@@ -411,53 +402,124 @@ class RedisStreams:
 
     async def _wait(
         self,
+        group: str,
         consumer: str,
-        sources: Sequence[Source[Delivery]],
+        sources: Mapping[int, Mapping[bytes, Source[Delivery]]],
         limit: int,
         wait_seconds: float,
-        given_up: asyncio.Future[None],
     ) -> list[Delivery]:
-        """Wait on streams until something comes to one of them, or the time is over."""
-        by_partition: dict[int, dict[bytes, Source[Delivery]]] = {}
-        for source in sources:
-            by_partition.setdefault(source.partition, {})[source.stream.encode()] = source
-        if not sources:
-            await asyncio.wait([given_up], timeout=wait_seconds)
-            return []
-        group = sources[0].group
+        """Wait on streams, by partition, until something comes to one of them or the time is over.
+
+        One who gives this up has nothing in hand.
+        """
         # One that waits is given of a single stream; one that comes when they have some, of all of them.
-        count = max(min(2, limit), limit // len(sources))
+        count = max(min(2, limit), limit // max(1, sum(map(len, sources.values()))))
         if group != WORKERS:
             count = self._entries(count)
         # For Redis, no time at all is for ever.
         milliseconds = max(1, round(wait_seconds * 1000))
         reading: Command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", milliseconds)
-        commands: dict[int, Command] = {}
-        for partition, streams in by_partition.items():
-            commands[partition] = (*reading, "STREAMS", *streams, *([">"] * len(streams)))
-        answers = await first_answers(self._redis, commands, wait_seconds=wait_seconds, given_up=given_up)
         taken: list[Delivery] = []
         away: list[StoreError] = []
-        for partition, answer in answers.items():
-            streams = by_partition[partition]
-            if isinstance(answer, StoreError):
+
+        async def wait_in(partition: int, give_up: Callable[[Sequence[Delivery]], Awaitable[None]]) -> bool:
+            """Wait in a partition; True if something came, or its streams were not there."""
+            streams = sources[partition]
+
+            async def unwanted(reply: Reply) -> None:
+                with suppress(StoreError, ReplyError):
+                    await give_up(await self._received(streams, reply, limit))
+
+            command: Command = (*reading, "STREAMS", *streams, *([">"] * len(streams)))
+            block = self._redis.block
+            try:
+                reply = await block(
+                    *command, wait_seconds=wait_seconds, partition=partition, unwanted=unwanted
+                )
+                if reply is not None:
+                    taken.extend(await self._received(streams, reply, limit))
+            except ReplyError as refusal:
+                await self._refused(streams, refusal)
+                return True
+            except StoreError as error:
                 self._sure.discard((group, consumer, partition))
-                away.append(answer)
-            elif isinstance(answer, ReplyError):
-                await self._make_groups(list(streams.values()), answer)
-                # Somebody may be deleting streams as fast as they are made.
-                if asyncio.get_running_loop().time() < self._refused_at + LOOK_SECONDS:
-                    await asyncio.wait([given_up], timeout=_PAUSE_SECONDS)
-                self._refused_at = asyncio.get_running_loop().time()
-            else:
-                for stream, entries in answer:
-                    taken += await self._deliver(streams[stream], entries)
-        if away and len(away) == len(by_partition):
+                away.append(error)
+            return bool(taken)
+
+        async def keep(deliveries: Sequence[Delivery]) -> None:
+            taken.extend(deliveries)
+
+        if len(sources) == 1:
+            await wait_in(next(iter(sources)), self._give_back)
+        elif not sources:
+            await asyncio.sleep(wait_seconds)
+        else:
+            try:
+                await self._until_first([wait_in(partition, keep) for partition in sources], away)
+            except asyncio.CancelledError:
+                with suppress(StoreError, ReplyError):
+                    await self._give_back(taken)
+                raise
+        if away and len(away) == len(sources):
             raise away[0]
-        if group != WORKERS:
+        if group == WORKERS and len(taken) > limit:
+            return await self._whole(self._first_of(taken, limit))
+        return taken
+
+    async def _until_first(
+        self, waits: Sequence[Coroutine[Any, Any, bool]], away: Sequence[StoreError]
+    ) -> None:
+        """Wait in several partitions until one of the waits returns True; the others are called back."""
+        waiting = {asyncio.ensure_future(wait) for wait in waits}
+        try:
+            while waiting:
+                # While a server is away the others are waited for no longer: then it is looked for again.
+                timeout = LOOK_SECONDS if away else None
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done or any(task.result() for task in done):
+                    return
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _received(
+        self, streams: Mapping[bytes, Source[Delivery]], reply: Reply, limit: int
+    ) -> list[Delivery]:
+        """Read entries that came from streams. Of tasks at most so many are kept; others get the rest."""
+        taken: list[Delivery] = []
+        unread: list[tuple[Source[Any], list[Garbage], list[bytes]]] = []
+        for stream, entries in reply:
+            source = streams[stream]
+            read, garbage, done = self._read(source, entries)
+            taken += read
+            if garbage or done:
+                unread.append((source, garbage, done))
+        kept = limit if source.group == WORKERS else len(taken)
+        if not unread and len(taken) <= kept:
             return taken
+
+        async def tidied() -> list[Delivery]:
+            for source, garbage, done in unread:
+                await self._put_aside(source, garbage, done)
+            return await self._first_of(taken, kept)
+
+        return await self._whole(tidied())
+
+    async def _first_of(self, taken: Sequence[Delivery], limit: int) -> list[Delivery]:
+        """Return the first deliveries, so many; others get the rest."""
         await self._give_back(taken[limit:])
-        return taken[:limit]
+        return list(taken[:limit])
+
+    async def _refused(self, streams: Mapping[bytes, Source[Any]], refusal: ReplyError) -> None:
+        """Make the groups that are missing. Somebody may be deleting streams as fast as they are made."""
+        await self._make_groups(list(streams.values()), refusal)
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._refused_at + LOOK_SECONDS:
+            await asyncio.sleep(_PAUSE_SECONDS)
+        self._refused_at = loop.time()
 
     async def _own(self, consumer: str, sources: Sequence[Source[Delivery]], limit: int) -> list[Delivery]:
         """Take what was given to this consumer of one partition and never came."""
@@ -494,9 +556,17 @@ class RedisStreams:
 
     async def _deliver(self, source: Source[Delivery], entries: Sequence[Entry]) -> list[Delivery]:
         """Read entries; a message that cannot be read is put aside, and the others go their way."""
+        read, garbage, done = self._read(source, entries)
+        if garbage or done:
+            await self._put_aside(source, garbage, done)
+        return read
+
+    def _read(
+        self, source: Source[Delivery], entries: Sequence[Entry]
+    ) -> tuple[list[Delivery], list[Garbage], list[bytes]]:
+        """Read entries; return also what cannot be read, and the entries that need no acknowledgement."""
         read: list[Delivery] = []
         garbage: list[Garbage] = []
-        # Entries of which nothing is left to be acknowledged.
         done: list[bytes] = []
         held = self._held[source.stream]
         for entry, values in entries:
@@ -510,9 +580,7 @@ class RedisStreams:
             del held[next(iter(held))]
         if entries and source.group != WORKERS:
             self._per_entry = max(1.0, len(read) / len(entries))
-        if garbage or done:
-            await self._put_aside(source, garbage, done)
-        return read
+        return read, garbage, done
 
     async def _put_aside(
         self, source: Source[Any], garbage: Sequence[Garbage], done: Sequence[bytes]
@@ -563,8 +631,13 @@ class RedisStreams:
 
     def _acknowledged(self, who: tuple[str, str, int], done: asyncio.Future[list[Any]]) -> None:
         """Have the consumer ask for its own entries again if Redis did not take an acknowledgement."""
-        if done.exception() is not None or any(isinstance(reply, ReplyError) for reply in done.result()):
-            self._sure.discard(who)
+        if done.exception() is None:
+            for reply in done.result():
+                if isinstance(reply, ReplyError):
+                    break
+            else:
+                return
+        self._sure.discard(who)
 
     async def _give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Let others have what was taken here and is not wanted."""

@@ -21,7 +21,7 @@ from tests.operation.usage import cpu_seconds
 from tests.store.refusing import REFUSALS
 from tests.tracecheck import DrawnNode
 
-from weft.core.envelope import pack, unpack_task
+from weft.core.envelope import pack, unpack_all, unpack_task
 from weft.core.seal import sealer
 from weft.core.task import Result, Task, Wake
 from weft.core.time import MICROSECONDS
@@ -80,8 +80,8 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 async def has(fleet: ProxiedFleet, stream: str, count: int) -> None:
-    """Return once so many entries are in a stream."""
-    await until(lambda: fleet.redis.xlen(stream) == count)
+    """Return once so many messages are in a stream: the results of one report are one entry."""
+    await until(lambda: sum(len(unpack_all(fields[b"m"])) for _, fields in fleet.entries(stream)) == count)
 
 
 # -- F14, F15, F16: all of it is lost --------------------------------------------------------------------

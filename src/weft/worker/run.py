@@ -70,7 +70,22 @@ class Runner:
             except HandlerError as error:
                 # It would not be seen, but nobody should take it for granted.
                 return self._result(task, started_at, classify(error))
-        return self._result(task, started_at, Completed(task.config))
+        return Result(
+            execution_id=task.execution_id,
+            generation=task.generation,
+            node_id=task.node_id,
+            attempt=task.attempt,
+            digest=task.digest,
+            failures=task.failures,
+            losses=task.losses,
+            worker=self._worker,
+            queued_at=task.queued_at,
+            started_at=started_at,
+            finished_at=started_at,
+            output=task.config,
+            cache_key=task.cache_key,
+            seal=task.seal,
+        )
 
     async def whole(self, task: Task) -> Task:
         """Return the task with its config: a large config lies in the journal."""

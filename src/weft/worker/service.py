@@ -191,12 +191,23 @@ class Worker:
 
     async def _fetching(self) -> None:
         while not self._is_draining():
-            if self.free_slots <= 0:
+            if (free_slots := self.free_slots) <= 0:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
                 continue
             try:
-                await self.take(await self._fetch())
+                self._is_fetching = True
+                try:
+                    deliveries = await self._ports.transport.fetch(
+                        self.name,
+                        queues=self.queues,
+                        limit=free_slots,
+                        wait_seconds=_FETCH_SECONDS,
+                        handlers=self._runner,
+                    )
+                finally:
+                    self._is_fetching = False
+                await self._take(deliveries)
             except asyncio.CancelledError:
                 if self._is_draining():
                     return
@@ -211,40 +222,25 @@ class Worker:
             # Ports in memory never make us wait: let the others have a turn.
             await asyncio.sleep(0)
 
-    async def _fetch(self) -> Sequence[TaskDelivery]:
-        self._is_fetching = True
-        try:
-            return await self._ports.transport.fetch(
-                self.name,
-                queues=self.queues,
-                limit=self.free_slots,
-                wait_seconds=_FETCH_SECONDS,
-                handlers=self._runner,
-            )
-        finally:
-            self._is_fetching = False
-
-    async def take(self, deliveries: Sequence[TaskDelivery]) -> None:
+    async def _take(self, deliveries: Sequence[TaskDelivery]) -> None:
         """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""
-        started = await begin(deliveries, self._ports, worker=self.name)
         instant: list[Result] = []
-        unreported: list[Held] = []
-        for task, held, began_at in started:
+        unreported: dict[str, Held] = {}
+        for task, held, began_at in await begin(deliveries, self._ports, worker=self.name):
             if self._runner.is_immediate(task):
                 instant.append(self._runner.run_instant(task, held.started_at))
-                unreported.append(held)
+                unreported[held.nonce] = held
             else:
                 self._held[held.nonce] = held
                 self._running[held.nonce] = asyncio.create_task(self._run(task, held, began_at))
         if not instant:
             return
-        nonces = [held.nonce for held in unreported]
         try:
-            await self._ports.store.report(instant, nonces)
+            await self._ports.store.report(instant, list(unreported))
         except BaseException:
             # They are held like all others until the loop that reports has reported them.
-            self._held.update(zip(nonces, unreported, strict=True))
-            self._finished += zip(instant, nonces, strict=True)
+            self._held.update(unreported)
+            self._finished += zip(instant, unreported, strict=True)
             self._ended.set()
             raise
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from weft.core.plan import Plan
+    from weft.store.redis.calls import Argument
 
 # A script is told of so many dependents at once.
 MOST_CHILDREN = 250
@@ -44,6 +45,8 @@ class PlanArguments:
         self._children: dict[tuple[str, NodeState | None], Sequence[Children]] = {}
         self._positions: dict[str, Mapping[str, int]] = {}
         self._others: dict[str, tuple[str, ...]] = {}
+        # The fields and the ready nodes of an execution that nothing has happened to; None: not needed yet.
+        self.untouched: tuple[list[tuple[str, Argument]], list[str]] | None = None
         # The nodes whose output somebody reads.
         self.read_by_others = frozenset().union(*set(plan.needs.values()))
 

@@ -172,8 +172,15 @@ def install_calls(
     large: list[list[InstallCall]] = []
     for index, snapshot in enumerate(snapshots):
         row, arguments = snapshot.execution, arguments_of(snapshot.plan)
-        fields, ready = lay_out(snapshot, arguments)
-        fields += [
+        if snapshot.rows or row.halt is not None:
+            laid_out, ready = lay_out(snapshot, arguments)
+        else:
+            # Before anything has happened, executions of a plan differ in their rows alone.
+            if arguments.untouched is None:
+                arguments.untouched = lay_out(snapshot, arguments)
+            laid_out, ready = arguments.untouched
+        fields = [
+            *laid_out,
             (str(CONSTANTS["ROW"]), row_value(row)),
             (str(CONSTANTS["FIXED"]), fixed_value(row)),
             (str(CONSTANTS["PLAN"]), plan_value(arguments.window, row.digest)),

@@ -110,7 +110,7 @@ class TestTheStart:
         first = Orchestrator(ports, name="first")
         await submit([Submission(id="x", plan=plan, document=b"{}", input=b"{}")], ports)
         await collect(first, limit=64, wait_seconds=0)
-        ((task, held, *_),) = await begin(
+        ((task, *_),) = await begin(
             await ports.transport.fetch("w", queues=None, limit=9, wait_seconds=0), ports, worker="w"
         )
         now = clock.now()
@@ -129,7 +129,7 @@ class TestTheStart:
             output=b"1",
             output_bytes=1,
         )
-        await ports.store.report([result], [held.nonce])
+        await ports.store.report([result])
 
     async def test_what_has_finished_is_not_sent_again_though_its_hot_state_is_gone(
         self, ports: Ports, clock: VirtualClock

@@ -196,9 +196,9 @@ class Model:
     async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
         return await self._each("beat", held, lambda one: str(one.execution_id))
 
-    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
-        for result, nonce in zip(results, nonces, strict=True):
-            await self.of(result.execution_id).report([result], [nonce])
+    async def report(self, results: Sequence[Result]) -> None:
+        for result in results:
+            await self.of(result.execution_id).report([result])
 
     async def hand_back(self, held: Sequence[Held]) -> None:
         for one in held:

@@ -15,7 +15,7 @@ from weft.errors import StoreError
 from weft.redis.connection import Redis
 from weft.store.contract import Answer
 from weft.testing.store_contract import as_seen_before, queue, start
-from weft.testing.walk import node, nonce
+from weft.testing.walk import node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,7 +227,7 @@ class TestScripts:
         for name, freed in (("a", []), ("b", ["c"]), ("c", [])):
             await redis.call("SCRIPT", "FLUSH")
             result = await walk.result(name)
-            await walk.store.report([result], [nonce(name, 1)])
+            await walk.store.report([result])
             await redis.call("SCRIPT", "FLUSH")
             assert await walk.complete(name) == freed
         assert (await walk.execution()).state == "COMPLETED"
@@ -270,7 +270,7 @@ class TestScripts:
         assert unpack_task(task).config == BYTES
         assert int(queued_at) == walk.clock.now()
         assert await redis.call("SMEMBERS", keys.lanes) == [b"echo|echo|1"]
-        await store.report([await walk.result("a", output=BYTES)], [nonce("a", 1)])
+        await store.report([await walk.result("a", output=BYTES)])
         ((_, (_, wire)),) = await redis.call("XRANGE", keys.results, "-", "+")
         result = unpack_message(wire)
         assert isinstance(result, Result)

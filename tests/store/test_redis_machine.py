@@ -673,14 +673,14 @@ class StoreMachine(RuleBasedStateMachine):
     async def hand_back(self, x: int, ns: list[int], wrong: bool) -> None:
         await self.both("hand_back", await self.held(x, ns, 0, 0, wrong))
 
-    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS, wrong=RARELY)
+    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS)
     @told
-    async def report(self, x: int, n: int, generation: int, attempt: int, wrong: bool) -> None:
+    async def report(self, x: int, n: int, generation: int, attempt: int) -> None:
         row, _, node = await self.chosen(x, n, IN_HAND)
         (one,) = await self.attempts(x, [n], generation, attempt, IN_HAND)
         # A result is appended once, so its execution is not sought: whoever has started it knows where it is.
         await self.store.epochs([one["execution_id"]])
-        await self.both("report", [replace(self.result(row, node), **one)], [nonce_of(one, wrong)])
+        await self.both("report", [replace(self.result(row, node), **one)])
         await self.drain()
 
     @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS)

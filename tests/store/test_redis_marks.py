@@ -10,7 +10,6 @@ from weft.core.event import CancelRequested, RetryRequested
 from weft.core.ledger import Verdict
 from weft.store.contract import Answer
 from weft.testing.store_contract import free_nodes, installed, queue, start
-from weft.testing.walk import nonce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +106,7 @@ async def test_the_late_result_of_a_closed_execution_takes_its_lease_along(
     result = await walk.result("a")
     await walk.record(CancelRequested(execution_id="x1", generation=0))
     await store.close("x1", generation=1, epoch=1)
-    await store.report([result], [nonce("a", 1)])
+    await store.report([result])
     assert await leases(redis) == {"x1"}
     standing = await walk.record(walk.judge(result))
     assert standing.verdict is Verdict.STALE

@@ -11,7 +11,7 @@ from weft.core.snapshot import Settlement, Snapshot
 from weft.redis.connection import Redis
 from weft.store.contract import Answer
 from weft.testing.store_contract import free_nodes, queue, start
-from weft.testing.walk import node, nonce
+from weft.testing.walk import node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -133,7 +133,7 @@ async def test_a_result_of_an_execution_that_nobody_knows_is_published_once(
 ) -> None:
     walk = new_walk("a", store=new_store(four))
     await walk.submit()
-    await walk.store.report([await walk.result("a")], [nonce("a", 1)])
+    await walk.store.report([await walk.result("a")])
     lengths = [await four.call("XLEN", keys.results) for keys in four.partitions]
     assert sum(lengths) == 1
 

@@ -143,7 +143,7 @@ async def test_report(
     await begin(several)
     results = [await walk.result("a") for walk in several]
     await poison()
-    await store.report(results, [nonce("a", 1)] * COUNT)
+    await store.report(results)
     ((_, (_, wire)),) = await redis.call("XRANGE", redis.partitions[0].results, "-", "+")
     assert [unpack_message(one) for one in unpack_all(wire)] == results
     for walk in others(several):

@@ -42,8 +42,8 @@ class RecordingStore(MemoryStore):
         self.reported: list[str] = []
         self.handed_back: list[str] = []
 
-    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
-        await super().report(results, nonces)
+    async def report(self, results: Sequence[Result]) -> None:
+        await super().report(results)
         self.reported += [result.node_id for result in results]
 
     async def hand_back(self, held: Sequence[Held]) -> None:

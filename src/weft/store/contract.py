@@ -251,7 +251,7 @@ class StateStore(Protocol):
         May be called from another thread than the rest.
         """
 
-    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+    async def report(self, results: Sequence[Result]) -> None:
         """Append the results to the result stream and lengthen their leases, in one step.
 
         An attempt in limbo stays there, with the longer lease. A result is appended whatever the store knows:

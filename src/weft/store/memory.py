@@ -629,7 +629,7 @@ class MemoryStore:
         node.lease_until = max(node.lease_until, until)
         return Answer.YES
 
-    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+    async def report(self, results: Sequence[Result]) -> None:
         until = self._now() + self._reported
         for result in results:
             node = self._leases.get((result.execution_id, result.node_id))

@@ -697,7 +697,7 @@ class StoreContract:
     ) -> None:
         walk = new_walk("a", "b", max_concurrency=1)
         await walk.begin()
-        await walk.store.report([await walk.result("a")], [nonce("a", 1)])
+        await walk.store.report([await walk.result("a")])
         assert await free_nodes(walk) == []
         await walk.rebuild()
         assert await free_nodes(walk) == []
@@ -948,7 +948,7 @@ class StoreContract:
         walk = new_walk("a")
         await walk.begin()
         result = await walk.result("a")
-        await walk.store.report([result], [nonce("a", 1)])
+        await walk.store.report([result])
         assert list(await bench.published()) == [result]
         assert await phases(walk) == {"a": "running"}
         # A journal that is away for longer than a lease costs no attempt.
@@ -962,7 +962,7 @@ class StoreContract:
     ) -> None:
         walk = new_walk("a")
         await walk.begin()
-        await walk.store.report([await walk.result("a")], [nonce("a", 1)])
+        await walk.store.report([await walk.result("a")])
         assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
@@ -975,7 +975,7 @@ class StoreContract:
         result = await walk.result("a")
         walk.clock.advance(self.LEASE_SECONDS)
         assert await walk.advance(await walk.lost("a")) == ["a"]
-        await walk.store.report([result], [nonce("a", 1)])
+        await walk.store.report([result])
         assert len(await bench.published()) == 1
         walk.clock.advance(self.LEASE_SECONDS)
         assert [(lease.node_id, lease.attempt) for lease in await expired(walk)] == [("a", 2)]
@@ -985,7 +985,7 @@ class StoreContract:
         await walk.begin()
         result = await walk.result("a")
         await walk.rebuild()
-        await walk.store.report([result], [nonce("a", 1)])
+        await walk.store.report([result])
         assert await phases(walk) == {"a": "limbo"}
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
@@ -996,7 +996,7 @@ class StoreContract:
         walk = new_walk("a")
         await walk.submit()
         result = await walk.result("a")
-        await walk.store.report([result], [nonce("a", 1)])
+        await walk.store.report([result])
         assert list(await bench.published()) == [result]
 
     # -- time --------------------------------------------------------------------------------------
@@ -1145,7 +1145,7 @@ class StoreContract:
         assert await in_flight(walk) == (1, 1)
         await walk.store.release("x1", **line)
         assert await in_flight(walk) == (0, 1)
-        await walk.store.report([await walk.result("b")], [nonce("b", 1)])
+        await walk.store.report([await walk.result("b")])
         assert await in_flight(walk) == (0, 1)
         await _after(walk, await walk.completed("b"))
         assert await in_flight(walk) == (0, 0)
@@ -1163,7 +1163,7 @@ class StoreContract:
         assert await in_flight(walk) == (1, 0)  # in limbo
         await walk.store.beat([walk.held("a", 2)])
         assert await in_flight(walk) == (0, 1)
-        await walk.store.report([await walk.result("a")], [nonce("a", 2)])
+        await walk.store.report([await walk.result("a")])
         assert await in_flight(walk) == (0, 1)
         await walk.advance(walk.cancelled())
         assert list(await walk.store.in_flight(["x1"])) == [None]
@@ -1180,7 +1180,7 @@ class StoreContract:
         await one.hand_out(b)
         await two.begin()
         assert dict(await one.store.running_by_queue()) == {"slow": 2}
-        await two.store.report([await two.result("a")], [nonce("a", 1)])
+        await two.store.report([await two.result("a")])
         assert dict(await one.store.running_by_queue()) == {"slow": 2}
         await two.advance(two.cancelled())
         assert dict(await one.store.running_by_queue()) == {"slow": 1}

@@ -236,7 +236,7 @@ class Worker:
         if not instant:
             return
         try:
-            await self._ports.store.report(instant, list(unreported))
+            await self._ports.store.report(instant)
         except BaseException:
             # They are held like all others until the loop that reports has reported them.
             self._held.update(unreported)
@@ -335,7 +335,7 @@ class Worker:
         finished = list(self._finished)
         if not finished:
             return
-        await self._ports.store.report([result for result, _ in finished], [nonce for _, nonce in finished])
+        await self._ports.store.report([result for result, _ in finished])
         del self._finished[: len(finished)]
         for _, nonce in finished:
             self._free(nonce)

@@ -498,7 +498,7 @@ class RedisStore(Inspector, Sweep):
         moves = [_held(one) for one in held]
         return self._answers(await self._move(_BEAT, moves, self._lease, self._keep_seconds))
 
-    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+    async def report(self, results: Sequence[Result]) -> None:
         by_partition: dict[int, list[Result]] = {}
         for result in results:
             # Appended wherever its execution should be: it is not sought, or it would be appended twice.

@@ -181,7 +181,7 @@ async def _report(world: World, ports: Ports, hand: list[_InHand]) -> None:
     done = [item for item in hand if item.result is not None]
     if done:
         results = [item.result for item in done if item.result is not None]
-        await ports.store.report(results, [item.held.nonce for item in done])
+        await ports.store.report(results)
         hand[:] = [item for item in hand if item not in done]
 
 

@@ -289,10 +289,10 @@ class WatchedStore(MemoryStore):
             self._world.hits["limbo: adopted by a heartbeat"] += 1
         return answer
 
-    async def report(self, results: Sequence[Result], nonces: Sequence[str]) -> None:
+    async def report(self, results: Sequence[Result]) -> None:
         for result in results:
             execution = self._executions.get(result.execution_id)
             node = None if execution is None else execution.nodes.get(result.node_id)
             if node is not None and node.phase is LIMBO and node.attempt == result.attempt:
                 self._world.hits["limbo: adopted by a report"] += 1
-        await super().report(results, nonces)
+        await super().report(results)

@@ -138,7 +138,7 @@ def costs() -> Iterator[Figure]:
         return Figure(workload="costs", what=what, value=value, unit=unit, target=target)
 
     for name, used in alone.node_us.items():
-        yield figure(f"W3, CPU a node, {name}", used, "µs", 20 if name == "orchestrator" else None)
+        yield figure(f"W3, CPU a node, {name}", used, "µs", 28 if name == "orchestrator" else None)
     for name, used in alone.hop_us.items():
         yield figure(f"W1, CPU a hop, {name}", used, "µs")
     yield figure("W3, messages in an orchestrator's batch", alone.orchestrator_batch, "")
@@ -158,8 +158,8 @@ def costs() -> Iterator[Figure]:
     yield figure("a page synced to the disk, p50", found.sync, "µs")
     yield figure("a round trip to Redis, without its CPU", found.trip, "µs")
     yield figure("written ahead a node", found.wal_bytes, "B")
-    yield figure("in PostgreSQL a node", found.postgres_bytes, "B", 1000)
-    yield figure("in Redis a node, the first tasks waiting", found.redis_bytes, "B", 600)
+    yield figure("in PostgreSQL a node", found.postgres_bytes, "B", 600)
+    yield figure("in Redis a node, the first tasks waiting", found.redis_bytes, "B", 400)
 
 
 @cache

@@ -115,7 +115,7 @@ def fleet() -> Iterator[Figure]:
     with running() as one:
         hops = run_loop(chain_hops(one.url))
         p50, p99 = quantile(hops, 0.5), quantile(hops, 0.99)
-        yield Figure(workload="fleet", what="W1 hop p50", value=p50, unit="ms", target=at_most(1.5))
+        yield Figure(workload="fleet", what="W1 hop p50", value=p50, unit="ms", target=at_most(1.1))
         yield Figure(workload="fleet", what="W1 hop p99", value=p99, unit="ms")
         yield from _throughput(one)
     with running() as one:
@@ -148,7 +148,7 @@ def _throughput(one: RunningFleet) -> Iterator[Figure]:
     sizes = [2000, 2000, 2000]
     _, rate = run_loop(run_batches(one.url, document, sizes=sizes))
     nodes = sum(sizes) * len(document["nodes"])
-    yield Figure(workload="fleet", what=what, value=rate, unit="nodes/s", target=at_least(5000))
+    yield Figure(workload="fleet", what=what, value=rate, unit="nodes/s", target=at_least(11_000))
     yield Figure(workload="fleet", what="a script of Redis alone, pipelined", value=raw, unit="calls/s")
     yield Figure(workload="fleet", what="W3, of that", value=rate / raw, unit="×")
     for name, used in _cpu(one).items():

@@ -22,7 +22,7 @@ def w1() -> Iterator[Figure]:
         run(document, durable=durable)  # the first run pays for what is made once
         hops = [hop for _ in range(10) for hop in _hops(run(document, durable=durable))]
         on = "SQLite" if durable else "memory"
-        target = at_most(0.3) if durable else None
+        target = at_most(0.27) if durable else None
         yield Figure(
             workload="W1", what=f"hop p50, {on}", value=quantile(hops, 0.5), unit="ms", target=target
         )
@@ -69,7 +69,7 @@ def w4() -> Iterator[Figure]:
         what="200 × sleep 10 ms in 10 slots, SQLite",
         value=ideal / best,
         unit="of ideal",
-        target=at_least(0.9),
+        target=at_least(0.95),
     )
 
 
@@ -100,7 +100,7 @@ def _beside_raw(workload: str, what: str, one: Run, *, targets: bool) -> Iterato
         what=f"{what}, SQLite",
         value=rate,
         unit="nodes/s",
-        target=at_least(20_000) if targets else None,
+        target=at_least(36_000) if targets else None,
     )
     yield Figure(
         workload=workload, what=f"{what}, SQLite, CPU a node", value=one.cpu_per_node * 1e6, unit="µs"

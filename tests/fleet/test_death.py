@@ -114,7 +114,6 @@ async def test_a_result_that_comes_again_is_known_and_changes_nothing(fleet: Run
         # It is started, and Redis knows nothing of it: as after a loss of Redis, its roots may be in a call.
         ("journal.submit:after:1", True, 2),
         ("store.install:after:1", True, 1),
-        ("store.queue:after:1", True, 1),
     ],
 )
 async def test_a_submit_without_an_answer_is_repeated_at_another_api_and_made_once(

@@ -200,6 +200,10 @@ class Model:
         for result in results:
             await self.of(result.execution_id).report([result])
 
+    async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:
+        for attempt in attempts:
+            await self.of(attempt[0]).end_leases([attempt])
+
     async def hand_back(self, held: Sequence[Held]) -> None:
         for one in held:
             await self.of(one.execution_id).hand_back([one])

@@ -8,8 +8,13 @@ import pytest
 
 from weft.core.event import CancelRequested, RetryRequested
 from weft.core.ledger import Verdict
+from weft.limits.memory import MemoryLimits
+from weft.orchestrator.advance import apply
+from weft.orchestrator.service import Orchestrator
+from weft.ports import Ports
 from weft.store.contract import Answer
 from weft.testing.store_contract import free_nodes, installed, queue, start
+from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +116,31 @@ async def test_the_late_result_of_a_closed_execution_takes_its_lease_along(
     standing = await walk.record(walk.judge(result))
     assert standing.verdict is Verdict.STALE
     await walk.apply(standing)
+    assert await leases(redis) == set()
+
+
+async def test_a_row_that_comes_behind_the_close_takes_the_lease_along(
+    redis: Redis, store: RedisStore, new_walk: Callable[..., Walk]
+) -> None:
+    """Of two orchestrators the one that ended the execution may tell the store first."""
+    walk = new_walk("a", "b", store=store)
+    await walk.begin()
+    results = [await walk.result(name) for name in ("a", "b")]
+    await store.report(results)
+    first, last = [await walk.record(walk.judge(result)) for result in results]
+    ports = Ports(
+        store=store,
+        journal=walk.journal,
+        transport=InProcessTransport(now=walk.clock.now),
+        limits=MemoryLimits({}, now=walk.clock.now),
+        clock=walk.clock,
+        draw=lambda: 0.5,
+        new_id=lambda: "id",
+    )
+    orchestrator = Orchestrator(ports, name="o")
+    await apply([last], orchestrator)
+    assert await leases(redis) == {"x1"}
+    await apply([first], orchestrator)
     assert await leases(redis) == set()
 
 

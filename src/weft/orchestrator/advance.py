@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.event import AttemptFailed, Event, ExecutionStarted, NodeCompleted, NodeFailed
+from weft.core.event import AttemptFailed, AttemptLost, Event, ExecutionStarted, NodeCompleted, NodeFailed
 from weft.core.judge import unstorable
 from weft.core.ledger import Standing, Verdict
 from weft.core.snapshot import Settlement
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from weft.core.view import FreeNode
     from weft.orchestrator.service import Orchestrator
     from weft.ports import Ports
+
+# How an attempt may end, as a worker or a sweep tells it.
+_ENDS = (NodeCompleted, AttemptFailed, NodeFailed, AttemptLost)
+_ACCEPTED = Verdict.ACCEPTED
 
 
 async def advance(events: Sequence[Event], orchestrator: Orchestrator) -> None:
@@ -110,25 +114,45 @@ async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Se
     """
     ports = orchestrator.ports
     settlements = _merged(standings)
-    if not settlements:
-        return ()
+    # Attempts that have reported, and of which no row is merged.
+    over = _uncounted(standings)
     ahead = foresee(standings, orchestrator) if ports.sends_ahead else []
-    applications = await ports.store.apply(settlements, ahead)
+    applications = await ports.store.apply(settlements, ahead) if settlements else ()
     free: list[FreeNode] = []
     queued: set[tuple[str, str]] = set()
     unknown: list[str] = []
     for settlement, applied in zip(settlements, applications, strict=True):
         if applied.answer is Answer.UNKNOWN:
             unknown.append(settlement.execution.id)
+        elif applied.answer is Answer.REFUSED:
+            # A peer has closed it, or has a later life of it. The number of what started is not given again.
+            over += [
+                (settlement.execution.id, row.node_id, row.attempt)
+                for row in settlement.rows
+                if row.answered == row.attempt
+            ]
         free.extend(applied.free)
         for node_id in applied.queued:
             queued.add((settlement.execution.id, node_id))
     if queued:
         await send([task for task, _ in ahead if (task.execution_id, task.node_id) in queued], ports)
+    if over:
+        await ports.store.end_leases(over)
     for execution_id in unknown:
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
         await rebuild(execution_id, orchestrator.ports)
     return free
+
+
+def _uncounted(standings: Sequence[Standing]) -> list[tuple[str, str, int]]:
+    """Return the attempts that started and ended, and whose results the journal does not count now."""
+    return [
+        (event.execution_id, event.node_id, event.attempt)
+        for standing in standings
+        if standing.verdict is not _ACCEPTED
+        and isinstance(event := standing.event, _ENDS)
+        and event.started_at is not None
+    ]
 
 
 def _merged(standings: Sequence[Standing]) -> list[Settlement]:

@@ -258,6 +258,13 @@ class StateStore(Protocol):
         the journal's fence is the judge.
         """
 
+    async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:
+        """End the leases of attempts, each (execution id, node id, attempt), that started and are over.
+
+        The journal has judged their results, and no row says so to the store: of an earlier generation, or of
+        an execution that was closed meanwhile. The report has made these leases long.
+        """
+
     async def hand_back(self, held: Sequence[Held]) -> None:
         """Let leases run out now: the worker stops before the handler has ended."""
 

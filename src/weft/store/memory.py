@@ -637,6 +637,12 @@ class MemoryStore:
                 node.lease_until = max(node.lease_until, until)
         self._publish(results)
 
+    async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:
+        for execution_id, node_id, attempt in attempts:
+            node = self._leases.get((execution_id, node_id))
+            if node is not None and node.attempt == attempt:
+                del self._leases[execution_id, node_id]
+
     async def hand_back(self, held: Sequence[Held]) -> None:
         now = self._now()
         for item in held:

@@ -990,6 +990,15 @@ class StoreContract:
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
 
+    async def test_the_lease_of_an_attempt_that_is_over_ends_and_no_other(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a", "b")
+        await walk.begin()
+        await walk.store.end_leases([("x1", "a", 1), ("x1", "b", 2), ("x2", "b", 1)])
+        walk.clock.advance(self.LEASE_SECONDS)
+        assert [lease.node_id for lease in await expired(walk)] == ["b"]
+
     async def test_a_result_is_published_whatever_the_store_knows(
         self, new_walk: Callable[..., Walk], bench: StoreBench
     ) -> None:

@@ -138,7 +138,7 @@ def report_arguments(results: Sequence[Result]) -> list[list[Argument]]:
             calls.append([pack_all(wires), *leases])
             wires, leases, size = [], [], len(wire)
         wires.append(wire)
-        leases.append(lease_member(result))
+        leases.append(lease_member(result.execution_id, result.node_id, result.attempt))
     return [*calls, [pack_all(wires), *leases]]
 
 

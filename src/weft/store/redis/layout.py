@@ -43,7 +43,7 @@ import re
 from functools import cache
 from importlib.resources import files
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -53,9 +53,6 @@ from weft.core.state import ExecutionState, NodeState
 from weft.redis.keys import Keys
 from weft.redis.script import Script, make_script
 from weft.store.contract import Answer
-
-if TYPE_CHECKING:
-    from weft.core.task import Result
 
 _KEYS = Keys()
 CONSTANTS: dict[str, str | int] = {
@@ -306,9 +303,9 @@ def piece_field(piece: int, node_id: str) -> str:
     return f"{_OF_PIECE}{piece}{_NODE}{node_id}"
 
 
-def lease_member(one: Result) -> str:
+def lease_member(execution_id: str, node_id: str, attempt: int) -> str:
     """Return the member of the sorted set of leases that stands for an attempt."""
-    return f"{_NODE}{one.node_id}:{one.attempt}:{one.execution_id}"
+    return f"{_NODE}{node_id}:{attempt}:{execution_id}"
 
 
 def holder(nonce: str, worker: str) -> str:

@@ -52,6 +52,7 @@ from weft.store.redis.layout import (
     WAS_GONE,
     PoisonError,
     holder,
+    lease_member,
     node_field,
     partition_keys,
     read_mark,
@@ -510,6 +511,17 @@ class RedisStore(Inspector, Sweep):
         own = [keys.results, keys.leases]
         scripts = [(_REPORT, own, [now, self._reported, *told]) for told in report_arguments(results)]
         await run_scripts(self._redis, keys, scripts)
+
+    async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:
+        by_partition: dict[int, list[str]] = {}
+        for execution_id, node_id, attempt in attempts:
+            own = by_partition.setdefault(self._partitions.where(execution_id), [])
+            own.append(lease_member(execution_id, node_id, attempt))
+        for partition, members in by_partition.items():
+            keys = self._redis.partitions[partition]
+            for start in range(0, len(members), MOST_FIELDS):
+                part = members[start : start + MOST_FIELDS]
+                await self._redis.call("ZREM", keys.leases, *part, partition=partition)
 
     async def hand_back(self, held: Sequence[Held]) -> None:
         await self._move(_HAND_BACK, [_held(one) for one in held])

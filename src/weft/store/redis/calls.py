@@ -294,10 +294,8 @@ def apply_calls(
             life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
             if row.is_terminal:
                 # Of one that has ended there is nothing more to say than whose leases are over with it.
-                over = [
-                    _Unit(1, (f"{node_field(one.node_id)}:{one.attempt}:",), 0)
-                    for one in merge.rows[:MOST_TASKS]
-                ]
+                ended = [one for one in merge.rows if one.ended == one.attempt][:MOST_FIELDS]
+                over = [_Unit(1, (f"{node_field(one.node_id)}:{one.attempt}:",), 0) for one in ended]
                 call = _room_for(calls, row, over, 0)
                 call.add(execution_id, life, units=over)
                 call.merged.append((merge, ()))

@@ -482,7 +482,7 @@ MUTANTS = (
         'if node.phase == "limbo":',
         "if True:",
         "set_back_crash",
-        150,
+        600,
         "the same of an attempt that was not in limbo, which has the number of another",
     ),
     Mutant(

@@ -294,8 +294,9 @@ def apply_calls(
             life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
             if row.is_terminal:
                 # Of one that has ended there is nothing more to say than whose leases are over with it.
-                ended = [one for one in merge.rows if one.ended == one.attempt][:MOST_FIELDS]
-                over = [_Unit(1, (f"{node_field(one.node_id)}:{one.attempt}:",), 0) for one in ended]
+                # Those that ended first: an attempt that has not ended mostly has no lease.
+                own = sorted(merge.rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
+                over = [_Unit(1, (f"{node_field(one.node_id)}:{one.attempt}:",), 0) for one in own]
                 call = _room_for(calls, row, over, 0)
                 call.add(execution_id, life, units=over)
                 call.merged.append((merge, ()))

@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
         self._leaving_bytes = 0
 
     def _watch_until(self, at: float) -> None:
-        """Look at that time whether the server answers."""
+        """Schedule the check whether the server still answers, at ``at`` of the loop's clock."""
         if self._watch is not None:
             self._watch.cancel()
         self._watch = self.loop.call_at(at, self._look)

@@ -1,4 +1,4 @@
--- Append results to the result stream and lengthen the leases of their attempts. No execution is looked at: the lease of an
+-- Append results to the result stream and lengthen the leases of their attempts. The script reads no execution: the lease of an
 -- attempt that is over is not there, and whether a result counts is for the journal to say.
 -- KEYS: results, leases.
 -- ARGV: now in microseconds (0: the server's time); how long a result may be on its way; the results, as one message; the

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from weft.clock import VirtualClock
 from weft.errors import JournalError
 from weft.journal.sqlite_threads import Reader, Writer
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE IF NOT EXISTS words (word TEXT UNIQUE)")
     return connection
@@ -46,8 +47,14 @@ def forgotten() -> list[str]:
 
 
 @pytest.fixture
-async def writer(path: Path, forgotten: list[str]) -> AsyncIterator[Writer]:
-    writer = Writer("writer", partial(connect, path), lambda: forgotten.append("forgotten"))
+def clock() -> VirtualClock:
+    """Time stands still: every commit is quick."""
+    return VirtualClock()
+
+
+@pytest.fixture
+async def writer(path: Path, forgotten: list[str], clock: VirtualClock) -> AsyncIterator[Writer]:
+    writer = Writer("writer", partial(connect, path), lambda: forgotten.append("forgotten"), now=clock.now)
     await writer.start()
     yield writer
     await writer.stop()
@@ -145,6 +152,93 @@ async def test_on_a_full_disk_every_job_of_the_transaction_fails(
     assert await reader.run(words) == []
     assert forgotten == ["forgotten"]
     assert await writer.run(write, "three") == "three"
+
+
+def thread_name(connection: sqlite3.Connection) -> str:
+    return threading.current_thread().name
+
+
+async def test_a_short_job_is_committed_on_the_loop_while_commits_are_quick(
+    writer: Writer, reader: Reader
+) -> None:
+    loop_thread = threading.current_thread().name
+    # Nothing is known of the disk before the first commit.
+    assert await writer.run_short(thread_name) == "writer"
+    assert await writer.run_short(thread_name) == loop_thread
+    assert await writer.run_short(write, "one") == "one"
+    assert await reader.run(words) == ["one"]
+
+
+async def test_after_a_slow_commit_the_thread_makes_the_next(writer: Writer, clock: VirtualClock) -> None:
+    await writer.run(write, "one")
+    assert await writer.run_short(thread_name) != "writer"
+
+    def write_slowly(connection: sqlite3.Connection) -> None:
+        write(connection, "two")
+        clock.advance(0.01)
+
+    await writer.run_short(write_slowly)
+    assert await writer.run_short(thread_name) == "writer"
+    # That commit was quick.
+    assert await writer.run_short(thread_name) != "writer"
+
+
+async def test_a_short_job_joins_the_jobs_that_wait_for_the_thread(writer: Writer, reader: Reader) -> None:
+    await writer.run(write, "one")
+    gate, entered = threading.Event(), threading.Event()
+
+    def wait(connection: sqlite3.Connection) -> None:
+        entered.set()
+        gate.wait()
+
+    under_way = asyncio.create_task(writer.run(wait))
+    await asyncio.to_thread(entered.wait)
+    behind = asyncio.create_task(writer.run_short(thread_name))
+    await asyncio.sleep(0)
+    assert not behind.done()
+    gate.set()
+    assert await behind == "writer"
+    await under_way
+
+
+async def test_a_short_job_that_fails_leaves_nothing(
+    writer: Writer, reader: Reader, forgotten: list[str]
+) -> None:
+    await writer.run(write, "one")
+
+    def write_and_fail(connection: sqlite3.Connection) -> None:
+        write(connection, "undone")
+        raise LookupError("a bug of ours")
+
+    with pytest.raises(JournalError, match="UNIQUE"):
+        await writer.run_short(write, "one")
+    with pytest.raises(LookupError):
+        await writer.run_short(write_and_fail)
+    assert await reader.run(words) == ["one"]
+    assert forgotten == []
+    assert await writer.run_short(write, "two") == "two"
+
+
+async def test_an_interrupt_within_a_short_job_rolls_it_back(writer: Writer, reader: Reader) -> None:
+    await writer.run(write, "one")
+
+    def interrupted(connection: sqlite3.Connection) -> None:
+        write(connection, "undone")
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await writer.run_short(interrupted)
+    assert await writer.run_short(write, "two") == "two"
+    assert await reader.run(words) == ["one", "two"]
+
+
+async def test_a_writer_that_was_started_again_uses_its_new_connection(writer: Writer) -> None:
+    await writer.run(write, "one")
+    await writer.stop()
+    with pytest.raises(JournalError, match="not open"):
+        await writer.run_short(write, "two")
+    await writer.start()
+    assert await writer.run_short(write, "two") == "two"
 
 
 async def test_a_reader_does_not_wait_for_the_writer(

@@ -59,6 +59,8 @@ FILE_NAME = "weft.db"
 # Most rows are the very objects that the memory store holds too, so the bound is high: an execution that was
 # let go from memory is read again, whole, when it changes next.
 _MAX_BYTES = 512 * 1024 * 1024
+# So few events are recorded in well under a millisecond; the loop may do that itself.
+_FEW_EVENTS = 4
 
 
 class SqliteJournal(SqlCatalog):
@@ -87,7 +89,7 @@ class SqliteJournal(SqlCatalog):
         self._seal_key = os.urandom(32)
         file = path / FILE_NAME
         connect = partial(open_for_writing, file, relaxed=relaxed)
-        self._writer = Writer("weft-journal-writer", connect, self._live.clear)
+        self._writer = Writer("weft-journal-writer", connect, self._live.clear, now=now)
         self._reader = Reader("weft-journal-reader", partial(open_for_reading, file))
 
     async def open(self) -> None:
@@ -120,6 +122,8 @@ class SqliteJournal(SqlCatalog):
         return await self._writer.run(self._submit, submissions, claim, batch)
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+        if len(events) <= _FEW_EVENTS:
+            return await self._writer.run_short(self._record, events, claim)
         return await self._writer.run(self._record, events, claim)
 
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:

@@ -173,7 +173,10 @@ def _grow_log(path: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, cached_statements=_CACHED_STATEMENTS)
+    # The writer's connection is used on two threads, by one at a time (``sqlite_threads.Writer``).
+    return sqlite3.connect(
+        path, isolation_level=None, cached_statements=_CACHED_STATEMENTS, check_same_thread=False
+    )
 
 
 def _check_owner(connection: sqlite3.Connection, path: Path) -> None:

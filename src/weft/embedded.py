@@ -411,7 +411,7 @@ class Engine:
         if self.metrics is not None:
             self.metrics.hear(standings)
         feed = self.ports.feed
-        if feed is not None and not feed.has_listeners():
+        if feed is not None and not feed.has_listeners:
             feed = None
         watched = self._progress
         for standing in standings:

@@ -319,7 +319,7 @@ class Fleet:
     def _hear(self, standings: Sequence[Standing]) -> None:
         if self.metrics is not None:
             self.metrics.hear(standings)
-        if not self._feed.has_listeners():
+        if not self._feed.has_listeners:
             return
         for standing in standings:
             if standing.execution is not None and standing.history:

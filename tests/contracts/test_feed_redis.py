@@ -63,7 +63,7 @@ async def test_an_end_is_heard_by_who_waits_for_it_elsewhere(feeds: tuple[RedisF
     teller, hearer = feeds
     ends = {"execution.completed", "execution.failed"}
     async with hearer.subscribe(execution_id="x1", types=ends) as subscription:
-        await until(teller.has_listeners)
+        await until(lambda: teller.has_listeners)
         assert not teller.wanted("x1")
         teller.tell([event(1), event(2, type_="execution.completed")], namespace="a")
         assert [one.seq for one in await heard(subscription, 1)] == [2]
@@ -72,8 +72,8 @@ async def test_an_end_is_heard_by_who_waits_for_it_elsewhere(feeds: tuple[RedisF
 async def test_where_all_have_left_nothing_is_told_any_more(feeds: tuple[RedisFeed, RedisFeed]) -> None:
     teller, hearer = feeds
     async with hearer.subscribe(execution_id="x1"), hearer.subscribe(namespace="a"):
-        await until(teller.has_listeners)
-    await until(lambda: not teller.has_listeners())
+        await until(lambda: teller.has_listeners)
+    await until(lambda: not teller.has_listeners)
 
 
 async def test_one_who_leaves_does_not_take_another_process_along(
@@ -123,7 +123,7 @@ async def test_a_listener_that_was_killed_is_forgotten(
         await until(lambda: teller.wanted("x1"))
         # No word is said.
         await feed.close()
-        await until(lambda: not teller.has_listeners())
+        await until(lambda: not teller.has_listeners)
     await redis.close()
     await teller.close()
     await teller_redis.close()
@@ -201,7 +201,7 @@ async def test_a_feed_is_heard_across_a_cluster() -> None:
             await until(lambda: teller.wanted("x1"))
             teller.tell([event(1)], namespace="a")
             assert [one.seq for one in await heard(subscription, 1)] == [1]
-        await until(lambda: not teller.has_listeners())
+        await until(lambda: not teller.has_listeners)
         for feed, redis in zip((teller, hearer), connections, strict=True):
             await feed.close()
             await redis.close()

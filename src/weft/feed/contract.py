@@ -76,8 +76,12 @@ class Feed(Protocol):
     def tell(self, events: Sequence[History], *, namespace: str) -> None:
         """Tell events to those who listen. It does not wait, and may be called on every path."""
 
+    @property
     def has_listeners(self) -> bool:
-        """Say whether anybody listens for anything: if not, a batch need not be looked through."""
+        """True if anybody listens for anything: if not, a batch need not be looked through.
+
+        Adapters keep it as a plain attribute: every batch asks for it several times.
+        """
 
     def wanted(self, execution_id: str) -> bool:
         """Say whether anybody may listen for this execution: if not, live events need not be made."""

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from weft.core.row import History
 
@@ -22,9 +22,10 @@ class MemoryFeed:
         self._held_events = held_events
         self._of_execution: dict[str, set[MemorySubscription]] = {}
         self._of_namespace: dict[str, set[MemorySubscription]] = {}
+        self.has_listeners = False
 
     def tell(self, events: Sequence[History], *, namespace: str) -> None:
-        if not self.has_listeners():
+        if not self.has_listeners:
             return
         everything = self._of_namespace.get(namespace, ())
         for event in events:
@@ -32,9 +33,6 @@ class MemoryFeed:
                 subscription.put(event)
             for subscription in everything:
                 subscription.put(event)
-
-    def has_listeners(self) -> bool:
-        return bool(self._of_execution or self._of_namespace)
 
     def wanted(self, execution_id: str) -> bool:
         if self._of_namespace:
@@ -49,10 +47,16 @@ class MemoryFeed:
         execution_id: str | None = None,
         types: Collection[str] | None = None,
     ) -> MemorySubscription:
-        if execution_id is not None:
-            return MemorySubscription(self._of_execution, execution_id, types, held_events=self._held_events)
-        assert namespace is not None, "a subscription is for an execution or for a namespace"
-        return MemorySubscription(self._of_namespace, namespace, types, held_events=self._held_events)
+        listeners, key = (
+            (self._of_namespace, namespace) if execution_id is None else (self._of_execution, execution_id)
+        )
+        assert key is not None, "a subscription is for an execution or for a namespace"
+        return MemorySubscription(
+            listeners, key, types, held_events=self._held_events, changed=self._listeners_changed
+        )
+
+    def _listeners_changed(self) -> None:
+        self.has_listeners = bool(self._of_execution or self._of_namespace)
 
 
 class MemorySubscription:
@@ -63,8 +67,11 @@ class MemorySubscription:
         types: Collection[str] | None,
         *,
         held_events: int,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """``changed`` is called after this subscription has joined or left ``listeners``."""
         self.types = types
+        self._changed = changed
         self._listeners, self._key = listeners, key
         self._events: deque[History] = deque(maxlen=held_events)
         self._dropped = 0
@@ -73,6 +80,7 @@ class MemorySubscription:
 
     async def __aenter__(self) -> Self:
         self._listeners.setdefault(self._key, set()).add(self)
+        self._changed()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -80,6 +88,7 @@ class MemorySubscription:
         others.discard(self)
         if not others:
             del self._listeners[self._key]
+        self._changed()
 
     def put(self, event: History) -> None:
         if self.types is not None and event.type not in self.types:

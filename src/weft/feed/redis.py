@@ -110,6 +110,7 @@ class RedisFeed:
         self._elsewhere: set[str] = set()
         # Channels of either: by kind and key.
         self._wanted: dict[str, dict[str, dict[str, _Channel]]] = {_EXECUTION: {}, _NAMESPACE: {}}
+        self.has_listeners = False
         # Channels that somebody is said to have left, and those that were named since the server was asked.
         self._doubted: set[str] = set()
         self._named: set[str] = set()
@@ -137,7 +138,7 @@ class RedisFeed:
     # -- telling -----------------------------------------------------------------------------------
 
     def tell(self, events: Sequence[History], *, namespace: str) -> None:
-        if not self.has_listeners():
+        if not self.has_listeners:
             return
         executions = self._wanted[_EXECUTION]
         everything = self._wanted[_NAMESPACE].get(namespace, {})
@@ -145,9 +146,6 @@ class RedisFeed:
             for name, channel in (*executions.get(event.execution, {}).items(), *everything.items()):
                 if channel.types is None or event.type in channel.types:
                     self._put(name, event)
-
-    def has_listeners(self) -> bool:
-        return bool(self._wanted[_EXECUTION] or self._wanted[_NAMESPACE])
 
     def wanted(self, execution_id: str) -> bool:
         if self._wanted[_NAMESPACE]:
@@ -269,6 +267,7 @@ class RedisFeed:
             of_key.pop(name, None)
             if not of_key:
                 del of_kind[channel.key]
+        self.has_listeners = bool(self._wanted[_EXECUTION] or self._wanted[_NAMESPACE])
 
     async def _catch_up(self) -> None:
         """Find out who listens, and say what is listened to here: the connection is new."""

@@ -91,10 +91,9 @@ class Registry:
             raise UnknownHandler(f"no handler {name!r}; this process has: {', '.join(self.names())}")
         return self._load(entry_point)
 
-    def kind(self, name: str) -> HandlerKind | None:
-        """Say where a handler runs; None if it is not registered, or its entry point is not loaded."""
-        handler = self._handlers.get(name)
-        return None if handler is None else handler.kind
+    def shipped(self, kind: HandlerKind) -> frozenset[str]:
+        """Return the names of the handlers of this package that are of a kind."""
+        return frozenset(name for name in self._shipped if self._handlers[name].kind is kind)
 
     def bind(self, name: str, config: Json, context: HandlerContext) -> Invocation:
         """Give a handler its resolved config; one that does not fit raises BadConfig."""

@@ -69,9 +69,11 @@ async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequenc
     ports = orchestrator.ports
     if ports.incarnation is not None:
         check_step(ports)
-    began_at = ports.clock.now()
-    standings = await _commit(events, ports)
-    if ports.committed is not None:
+    if ports.committed is None:
+        standings = await _commit(events, ports)
+    else:
+        began_at = ports.clock.now()
+        standings = await _commit(events, ports)
         ports.committed(len(events), ports.clock.now() - began_at)
     ports.announce(standings)
     for standing in standings:
@@ -113,9 +115,7 @@ async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Se
     Tasks that are sure to follow on the rows are sent with them.
     """
     ports = orchestrator.ports
-    settlements = _merged(standings)
-    # Attempts that have reported, and of which no row is merged.
-    over = _uncounted(standings)
+    settlements, over = _merged(standings)
     ahead = foresee(standings, orchestrator) if ports.sends_ahead else []
     applications = await ports.store.apply(settlements, ahead) if settlements else ()
     free: list[FreeNode] = []
@@ -144,25 +144,20 @@ async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Se
     return free
 
 
-def _uncounted(standings: Sequence[Standing]) -> list[tuple[str, str, int]]:
-    """Return the attempts that started and ended, and whose results the journal does not count now."""
-    return [
-        (event.execution_id, event.node_id, event.attempt)
-        for standing in standings
-        if standing.verdict is not _ACCEPTED
-        and isinstance(event := standing.event, _ENDS)
-        and event.started_at is not None
-    ]
+def _merged(standings: Sequence[Standing]) -> tuple[list[Settlement], list[tuple[str, str, int]]]:
+    """Return what was recorded, by execution, and the attempts whose leases no row ends.
 
-
-def _merged(standings: Sequence[Standing]) -> list[Settlement]:
-    """Put together what was recorded of each execution."""
+    The latter started and ended, and the journal does not count their results.
+    """
     merged: dict[str, Settlement] = {}
+    uncounted: list[tuple[str, str, int]] = []
     for standing in standings:
-        execution, plan = standing.execution, standing.plan
+        execution, plan, event = standing.execution, standing.plan, standing.event
+        if standing.verdict is not _ACCEPTED and isinstance(event, _ENDS) and event.started_at is not None:
+            uncounted.append((event.execution_id, event.node_id, event.attempt))
         if execution is None or plan is None or standing.verdict is Verdict.UNKNOWN:
             continue
-        if standing.event.generation != execution.generation:
+        if event.generation != execution.generation:
             # Nothing of it is in the row. And a retry that has committed may not be in the store yet: taken
             # for lost there, it would be rebuilt, and all of it be in limbo for a lease.
             continue
@@ -175,4 +170,4 @@ def _merged(standings: Sequence[Standing]) -> list[Settlement]:
             rows = known.rows if isinstance(known.rows, list) else list(known.rows)
             rows.extend(standing.rows)
             merged[execution.id] = Settlement(row, plan, rows)
-    return list(merged.values())
+    return list(merged.values()), uncounted

@@ -42,9 +42,10 @@ async def next_batch(
     inbox, name = orchestrator.inbox, orchestrator.name
     # One at a time: nobody waits for messages while there are some in hand.
     async with orchestrator.reading:
-        room = _READ_AHEAD * limit - len(inbox)
+        in_hand = len(inbox)
+        room = _READ_AHEAD * limit - in_hand
         if room > 0:
-            wait_seconds = 0 if inbox else wait_seconds
+            wait_seconds = 0 if in_hand else wait_seconds
             inbox.put(await orchestrator.ports.transport.read(name, limit=room, wait_seconds=wait_seconds))
         return inbox.take(limit)
 

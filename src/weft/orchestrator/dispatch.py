@@ -316,7 +316,7 @@ def make_task(
 async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Answer]:
     """Move nodes to queued, each under the epoch beside its task, and send the tasks of those that moved."""
     answers = await ports.store.queue(tasks)
-    if not ports.transport.joint or (ports.feed is not None and ports.feed.has_listeners()):
+    if not ports.transport.joint or (ports.feed is not None and ports.feed.has_listeners):
         moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is _YES]
         await send(moved, ports)
     return answers
@@ -324,7 +324,7 @@ async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Ans
 
 async def send(queued: Sequence[Task], ports: Ports) -> None:
     """Say that nodes were queued, and send their tasks where the store has not."""
-    if ports.feed is not None and ports.feed.has_listeners():
+    if ports.feed is not None and ports.feed.has_listeners:
         for task in queued:
             if ports.feed.wanted(task.execution_id):
                 ports.feed.tell([node_queued(task)], namespace=task.namespace)

@@ -11,6 +11,7 @@ import heapq
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from weft.core.definition import TriggerRule
@@ -56,43 +57,26 @@ _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
 _IN_FLIGHT = frozenset({QUEUED, RUNNING, LIMBO})
 
 
-class _Node:
+class _Node(msgspec.Struct, gc=False):
     """One unsettled node that something has happened to."""
 
-    __slots__ = (
-        "attempt",
-        "awaited",
-        "due_at",
-        "failures",
-        "issued",
-        "lease_until",
-        "losses",
-        "nonce",
-        "phase",
-        "queued_at",
-        "released",
-        "retry_at",
-        "seen",
-        "started_at",
-        "worker",
-    )
-
-    def __init__(self) -> None:
-        self.phase = WAITING
-        self.attempt = 1
-        self.failures = self.losses = self.issued = 0
-        self.awaited: set[str] | None = None
-        # The nodes it sees, fixed when it became free; None: all it asks for were settled then.
-        self.seen: frozenset[str] | None = None
-        self.released = False
-        self.nonce: str | None = None
-        self.worker: str | None = None
-        self.lease_until = 0
-        # Not before this, by the journal's row; due_at is set while a timer runs for it.
-        self.retry_at: int | None = None
-        self.due_at: int | None = None
-        self.queued_at: int | None = None
-        self.started_at: int | None = None
+    phase: str = WAITING
+    attempt: int = 1
+    failures: int = 0
+    losses: int = 0
+    issued: int = 0
+    awaited: set[str] | None = None
+    # The nodes it sees, fixed when it became free; None: all it asks for were settled then.
+    seen: frozenset[str] | None = None
+    released: bool = False
+    nonce: str | None = None
+    worker: str | None = None
+    lease_until: int = 0
+    # Not before this, by the journal's row; due_at is set while a timer runs for it.
+    retry_at: int | None = None
+    due_at: int | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
 
 
 class _Execution:

@@ -157,13 +157,14 @@ class FeedContract:
             assert not feed.wanted("x1")
 
     async def test_a_feed_has_listeners_from_the_first_to_the_last(self, feed: Feed) -> None:
-        assert not feed.has_listeners()
+        listening = [feed.has_listeners]
         async with feed.subscribe(execution_id="x1", types={"execution.failed"}):
-            assert feed.has_listeners()
+            listening.append(feed.has_listeners)
             async with feed.subscribe(namespace="a"):
-                assert feed.has_listeners()
-            assert feed.has_listeners()
-        assert not feed.has_listeners()
+                listening.append(feed.has_listeners)
+            listening.append(feed.has_listeners)
+        listening.append(feed.has_listeners)
+        assert listening == [False, True, True, True, False]
 
     async def test_one_who_leaves_takes_nothing_from_those_who_stay(self, feed: Feed) -> None:
         async with feed.subscribe(execution_id="x1") as stays:

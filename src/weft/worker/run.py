@@ -40,21 +40,23 @@ class Runner:
         self._registry = registry
         self._caller = caller
         self._worker = worker
+        # Of the handlers that ship with weft: nobody else's code may run on the loop.
+        self._instant = registry.shipped(HandlerKind.INSTANT)
 
     def handlers(self) -> list[str]:
         """Name the handlers whose tasks it can run."""
         return self._registry.names()
 
     def __contains__(self, handler: object) -> bool:
-        """Say whether it can run tasks of a handler: what it cannot run is left for others."""
-        return isinstance(handler, str) and self._registry.knows(handler)
+        """True if it can run tasks of a handler: what it cannot run is left for others."""
+        return handler in self._instant or (isinstance(handler, str) and self._registry.knows(handler))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.handlers())
 
     def instant(self, task: Task) -> bool:
         """True if the task's handler returns at once, without a wait."""
-        return self._registry.kind(task.handler) is HandlerKind.INSTANT
+        return task.handler in self._instant
 
     def is_immediate(self, task: Task) -> bool:
         """True if the whole attempt needs no wait: neither its config nor its output is in the journal."""

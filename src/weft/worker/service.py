@@ -377,7 +377,7 @@ async def begin(
     # By how much the server's clock is ahead of the monotonic one.
     ahead = clock.now() - answered_at
     await ports.transport.ack_tasks(worker, [delivery.id for delivery in deliveries])
-    feed = ports.feed if ports.feed is not None and ports.feed.has_listeners() else None
+    feed = ports.feed if ports.feed is not None and ports.feed.has_listeners else None
     ours = []
     wakes: list[Wake] = []
     for task, request, start in zip(tasks, requests, started, strict=True):

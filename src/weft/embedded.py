@@ -224,6 +224,7 @@ class Engine:
             code=code or UserCode(),
             grace_seconds=settings.worker_grace_seconds,
             max_payload_bytes=settings.bounds().max_payload_bytes,
+            secrets=settings.secrets(),
         )
 
     async def __aenter__(self) -> Self:

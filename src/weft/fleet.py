@@ -111,6 +111,7 @@ class Fleet:
                 code=code or UserCode(),
                 grace_seconds=settings.worker_grace_seconds,
                 max_payload_bytes=settings.bounds().max_payload_bytes,
+                secrets=settings.secrets(),
             )
             self.worker = Worker(
                 self.ports,

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 # What a record has of its own; all else was given to it as fields.
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
@@ -70,6 +70,25 @@ def set_up_logs(
 def are_set_up() -> bool:
     """Say whether this process logs as ``set_up_logs`` has it: then its child processes should, too."""
     return any(isinstance(handler.formatter, _Formatter) for handler in logging.getLogger().handlers)
+
+
+class MaskedStream:
+    """A text stream that passes on what is written to it without secrets; for all else it is the stream."""
+
+    def __init__(self, stream: TextIO, mask: Callable[[str], str]) -> None:
+        self._stream = stream
+        self._mask = mask
+
+    def write(self, text: str) -> int:
+        self._stream.write(self._mask(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _Formatter(logging.Formatter):

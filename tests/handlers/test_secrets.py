@@ -12,7 +12,7 @@ from tests.handlers.outside import run_node
 from weft.core.validation import check
 from weft.handlers.contract import BadConfig
 from weft.handlers.registry import Registry
-from weft.handlers.secrets import HIDDEN, MAX_SECRET_BYTES, hidden, lookup
+from weft.handlers.secrets import HIDDEN, MAX_SECRET_BYTES, Mask, hidden, lookup
 from weft.testing.http_server import Answer, ReceivedRequest
 from weft.testing.recording_service import RecordingService
 
@@ -121,6 +121,27 @@ def test_keys_and_nested_values_are_hidden_too_and_the_rest_stays() -> None:
     value = {"a-secret": [1, None, {"x": "the a-secret"}], "other": True}
     assert hidden(value, ["a-secret", ""]) == {HIDDEN: [1, None, {"x": f"the {HIDDEN}"}], "other": True}
     assert hidden("nothing here", []) == "nothing here"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 100_000])
+@pytest.mark.parametrize("filling", [0, 70_000, 150_000])
+def test_a_mask_hides_a_secret_wherever_a_stream_is_cut(size: int, filling: int) -> None:
+    secret = "hunter2 ü"
+    written = f"a {secret} b\nno end {'.' * filling}{quote(secret)}{'.' * filling}{secret}"
+    mask = Mask([secret, "abc"])
+    shown = rest = ""
+    size = max(size, filling // 50)
+    for start in range(0, len(written), size):
+        more, rest = mask.split(rest + written[start : start + size])
+        shown += more
+        assert len(rest) <= 64 * 1024 + 200 + size
+    assert shown + mask.text(rest) == f"a *** b\nno end {'.' * filling}***{'.' * filling}***"
+
+
+def test_a_mask_shows_a_line_as_soon_as_it_has_ended() -> None:
+    assert Mask(["hunter2"]).split("50 %\r100 %\nhun") == ("50 %\r100 %\n", "hun")
+    assert not Mask(["abc", ""])
+    assert Mask(["abc"]).text("abc") == "abc"
 
 
 @pytest.mark.parametrize("length", range(len("hunter2-hunter2")))

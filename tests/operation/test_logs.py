@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.operation.serving import serving
+from tests.operation.serving import Server, serving
 
 from weft.logs import JsonFormatter, PeopleFormatter, set_up_logs
 
@@ -207,3 +207,71 @@ async def test_a_hostile_request_leaves_the_log_one_event_a_line(tmp_path: Path)
             writer.close()
         assert await server.stop() == 0
     assert not any("text" in line for line in server.log), server.log
+
+
+TELLTALE = """
+import logging, os, subprocess, sys
+from base64 import b64encode
+
+TOKEN, KEY = os.environ["WEFT_SECRET_TOKEN"], os.environ["WEFT_LLM_API_KEY"]
+print("imported with", TOKEN, KEY)
+
+
+def talk(context):
+    context.logger.info("by the context %s", TOKEN)
+    logging.getLogger("mine").warning("by logging %s", TOKEN)
+    print("by print", TOKEN, KEY, "done")
+    print("by stderr", TOKEN, file=sys.stderr)
+    print("as base64", b64encode(b"user:" + TOKEN.encode()).decode())
+    sys.stdout.write("in two " + TOKEN[:3])
+    sys.stdout.flush()
+    sys.stdout.write(TOKEN[3:] + " writes\\n")
+    print(os.environ["WEFT_SECRET_LETTER"])
+    program = 'echo "by a program $WEFT_SECRET_TOKEN"; echo "to its stderr $WEFT_SECRET_TOKEN" >&2'
+    subprocess.run(["sh", "-c", program], check=True)
+    os.write(1, f"without a line end {TOKEN}".encode())
+    raise ValueError(f"refused {TOKEN}")
+"""
+TOLD = [
+    "imported with ***", "by the context ***", "by logging ***", "by print *** *** done", "by stderr ***",
+    "as base64", "in two *** writes", "by a program ***", "to its stderr ***", "without a line end ***",
+]  # fmt: skip
+TELLTALE_SETTINGS = {
+    "WEFT_PYTHON_ALLOW": "telltale:talk",
+    "WEFT_IMPORTS": "telltale",
+    "WEFT_SECRET_TOKEN": "hunter2-hunter2",
+    "WEFT_SECRET_LETTER": "first line\nsecond line",
+    "WEFT_LLM_API_KEY": "sk-of-the-operator",
+}
+TELLTALE_NODE = {
+    "id": "a",
+    "handler": "python",
+    "config": {"function": "telltale:talk"},
+    "max_retries": 0,
+}
+
+
+def check_told(text: str) -> None:
+    for part in TOLD:
+        assert part in text
+    for secret in ("hunter2", "aHVudGVyM", "sk-of", "first line", "second line"):
+        assert secret not in text
+
+
+async def test_no_secret_is_on_stderr_of_a_server_whichever_way_a_function_writes(tmp_path: Path) -> None:
+    (tmp_path / "telltale.py").write_text(TELLTALE)
+    async with serving(tmp_path / "data", settings=TELLTALE_SETTINGS) as (server, api):
+        execution_id = await api.start({"nodes": [TELLTALE_NODE]})
+        assert (await api.terminal(execution_id))["state"] == "FAILED"
+        assert await server.stop() == 0
+    check_told("\n".join(line.get("text") or json.dumps(line) for line in server.log))
+
+
+async def test_no_secret_is_on_stderr_of_weft_run_whichever_way_a_function_writes(tmp_path: Path) -> None:
+    (tmp_path / "telltale.py").write_text(TELLTALE)
+    (tmp_path / "flow.json").write_text(json.dumps({"nodes": [TELLTALE_NODE]}))
+    run = await Server.launch("run", "flow.json", settings=TELLTALE_SETTINGS, folder=tmp_path)
+    assert await run.ended() == 1
+    text = "\n".join(line["text"] for line in run.log)
+    check_told(text)
+    assert "handler_error: ValueError: refused ***" in text

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from weft.cli.main import FAILED, USAGE
 from weft.cli.pairs import Input, InputFile, read_input
-from weft.cli.printing import print_json, print_text, say
+from weft.cli.printing import masked_stderr, print_json, print_text, say
 from weft.errors import DefinitionError, DocumentError, InputError, Problem, SettingsError
 
 if TYPE_CHECKING:
@@ -49,21 +49,22 @@ def run(
     from weft.sdk.run import run_to_end
 
     settings = _settings(concurrency=concurrency)
-    registry = load_registry(settings)
-    loaded, checked = _check(file, registry, settings, named=False)
-    for warning in checked.warnings:
-        say(f"warning: {warning}")
-    if checked.plan is None:
-        raise DefinitionError(checked.problems)
-    value = read_input(input, input_file, settings.bounds(), stdin_taken=file == "-")
-    _check_input(checked.plan, value)
-    # What a user's function prints is for people; stdout is for the output alone.
-    with redirect_stdout(sys.stderr):
-        followed = run_to_end(
-            _follow(settings, registry, loaded, checked.plan, value, data=data, quiet=quiet),
-            new_loop=loop_factory(),
-        )
-    return _finish(followed, as_json=as_json, quiet=quiet)
+    with masked_stderr(settings):
+        # What a user's code prints, at its import too, is for people; stdout is for the output alone.
+        with redirect_stdout(sys.stderr):
+            registry = load_registry(settings)
+            loaded, checked = _check(file, registry, settings, named=False)
+            for warning in checked.warnings:
+                say(f"warning: {warning}")
+            if checked.plan is None:
+                raise DefinitionError(checked.problems)
+            value = read_input(input, input_file, settings.bounds(), stdin_taken=file == "-")
+            _check_input(checked.plan, value)
+            followed = run_to_end(
+                _follow(settings, registry, loaded, checked.plan, value, data=data, quiet=quiet),
+                new_loop=loop_factory(),
+            )
+        return _finish(followed, as_json=as_json, quiet=quiet)
 
 
 def validate(

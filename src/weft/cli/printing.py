@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from contextlib import contextmanager, redirect_stderr
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft.handlers.secrets import Mask
+    from weft.settings import Settings
 
 
 def say(message: str) -> None:
@@ -23,3 +30,19 @@ def print_json(value: Any, *, pretty: bool = True) -> None:
     import json
 
     print_text(json.dumps(value, ensure_ascii=False, indent=2 if pretty else None) + "\n")
+
+
+def mask_of(settings: Settings) -> Mask:
+    """Return what hides every secret of this process: those of nodes, and those among its settings."""
+    from weft.handlers.secrets import Mask, known
+
+    return Mask([*known(), *settings.secrets()])
+
+
+@contextmanager
+def masked_stderr(settings: Settings) -> Iterator[None]:
+    """Hide every secret in what is written to stderr here: by weft, by a logger, by the user's modules."""
+    from weft.logs import MaskedStream
+
+    with redirect_stderr(MaskedStream(sys.stderr, mask_of(settings).text)):
+        yield

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from weft.handlers.contract import BadConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from weft.core.payload import Json
 
@@ -28,6 +28,13 @@ _SHORTEST_IN_BASE64 = 6
 # A text that was too long ends like this; so many characters of a secret in front of it are not shown.
 _CUT = "…"
 _SHORTEST_BEGINNING = 4
+# A value shorter than this stands in half of all lines by chance, and hiding it there would say so.
+_SHORTEST_IN_TEXT = 4
+# Escapes of one character in JSON (two of six characters) or in a URL (four of three) are at most so long.
+_LONGEST_ESCAPE = 12
+# Longer lines are passed on in pieces: a program may write without ever ending a line.
+_MAX_LINE = 64 * 1024
+_LINE_END = re.compile(r"[\r\n]")
 # Forms send a space as a plus; some writers of JSON escape slashes, for the sake of HTML.
 _IN_FORMS = {" ": (r"\+",), "/": (r"\\/",)}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -68,6 +75,41 @@ def hidden(value: Json, secrets: Sequence[str]) -> Json:
     """
     pattern = _pattern(tuple(secrets))
     return value if pattern is None else _hidden(value, pattern, secrets)
+
+
+class Mask:
+    """Replaces every secret by ``***`` in what a process writes, in the forms that ``hidden`` knows.
+
+    Of a secret with several lines each line counts: a text that goes line by line never holds the whole.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        texts = {text for secret in secrets for text in (secret, *secret.splitlines())}
+        self._secrets = tuple(sorted(text for text in texts if len(text) >= _SHORTEST_IN_TEXT))
+        self._pattern = _pattern(self._secrets)
+        self._longest = _LONGEST_ESCAPE * max(map(len, self._secrets), default=0)
+
+    def __bool__(self) -> bool:
+        """True if there is anything to hide."""
+        return self._pattern is not None
+
+    def text(self, text: str) -> str:
+        return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
+
+    def split(self, written: str) -> tuple[str, str]:
+        """Return what may be shown of an unfinished text, masked, and the rest, which waits for more.
+
+        A secret may arrive in pieces, so a line waits for its end. Of a line that is too long to wait for,
+        only as much is kept back as could be the beginning of a secret.
+        """
+        ends = [found.end() for found in _LINE_END.finditer(written)]
+        done = ends[-1] if ends else 0
+        shown, rest = self.text(written[:done]), written[done:]
+        if len(rest) > _MAX_LINE + self._longest:
+            rest = self.text(rest)
+            kept = len(rest) - self._longest
+            shown, rest = shown + rest[:kept], rest[kept:]
+        return shown, rest
 
 
 def _hidden(value: Json, pattern: re.Pattern[str], secrets: Sequence[str]) -> Json:

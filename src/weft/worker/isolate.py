@@ -28,11 +28,13 @@ import msgspec
 from weft.core.payload import decode
 from weft.handlers.contract import PYTHON
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
+from weft.handlers.secrets import Mask, known
 from weft.worker import wire
 from weft.worker.call import AttemptLost
 from weft.worker.process import ChildProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from weft.handlers.usercode import UserCode
@@ -86,9 +88,17 @@ class ChildPool:
     """Runs user code in child processes, which are started when they are first needed."""
 
     def __init__(
-        self, processes: int, *, code: UserCode, grace_seconds: float, max_payload_bytes: int
+        self,
+        processes: int,
+        *,
+        code: UserCode,
+        grace_seconds: float,
+        max_payload_bytes: int,
+        secrets: Iterable[str] = (),
     ) -> None:
+        """``secrets``: what the children must not show, beside the secrets of this process."""
         self.code = code
+        self.mask = Mask([*known(), *secrets])
         self.grace_seconds = grace_seconds
         self.max_payload_bytes = max_payload_bytes
         self._processes = processes
@@ -231,7 +241,10 @@ class _Child:
         self._verdict: str | None = None
         self._is_blameless = False
         self._process = ChildProcess(
-            max_message_bytes=pool.max_payload_bytes + ENVELOPE_BYTES, heard=self._hear, gone=self._lose_all
+            max_message_bytes=pool.max_payload_bytes + ENVELOPE_BYTES,
+            mask=pool.mask,
+            heard=self._hear,
+            gone=self._lose_all,
         )
         self._process.send(wire.Load.of(pool.code, pool.max_payload_bytes))
         self._start_timer = self._loop.call_later(

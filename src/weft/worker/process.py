@@ -15,13 +15,17 @@ import msgspec
 
 from weft.logs import are_set_up
 from weft.worker import wire
+from weft.worker.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft.handlers.secrets import Mask
+
 # From the end of a channel to the kill of a child that was asked to go; and from a kill to giving up on a
 # channel that somebody else holds open.
 EXIT_SECONDS = 1.0
+_STDERR = 2
 
 
 class ChildProcess(asyncio.Protocol):
@@ -35,6 +39,7 @@ class ChildProcess(asyncio.Protocol):
         self,
         *,
         max_message_bytes: int,
+        mask: Mask,
         heard: Callable[[wire.ToParent], None],
         gone: Callable[[str], None],
     ) -> None:
@@ -46,7 +51,7 @@ class ChildProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []  # until the transport is there
         self._asked_to_go = False
-        self._process, channel = _start()
+        self._process, channel, self._relay = _start(mask)
         # Kept, because the loop holds its tasks weakly.
         self._connecting = self._loop.create_task(
             self._loop.create_unix_connection(lambda: self, sock=channel)
@@ -105,6 +110,10 @@ class ChildProcess(asyncio.Protocol):
                 await asyncio.to_thread(self._process.wait, EXIT_SECONDS)
         self._kill_group()
         status = await asyncio.to_thread(self._process.wait)
+        if self._relay is not None:
+            # What it wrote last is shown before anybody hears of its end; a program that it left behind may
+            # hold the pipe open.
+            await asyncio.to_thread(self._relay.wait, EXIT_SECONDS)
         self._gone(_describe(status))
 
     def _kill_group(self) -> None:
@@ -114,7 +123,7 @@ class ChildProcess(asyncio.Protocol):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _start(mask: Mask) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | None]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with theirs:
@@ -122,12 +131,15 @@ def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
         program = [sys.executable, "-P", "-m", "weft.worker.child", str(theirs.fileno()), str(os.getpid())]
         if are_set_up():
             program.append("logs")
+        # Where there is nothing to hide, the child has this process's stderr, as a terminal if it is one.
+        pipe, stderr = os.pipe() if mask else (None, _STDERR)
         try:
             process = subprocess.Popen(  # noqa: S603 - our own program
                 program,
                 stdin=subprocess.DEVNULL,
                 # What a function prints must not mix with what this program prints.
-                stdout=2,
+                stdout=stderr,
+                stderr=stderr,
                 pass_fds=(theirs.fileno(),),
                 # A group of its own: Ctrl-C in a terminal does not go to it, and a kill reaches the
                 # programs it started.
@@ -135,8 +147,13 @@ def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
             )
         except BaseException:
             ours.close()
+            if pipe is not None:
+                os.close(pipe)
             raise
-    return process, ours
+        finally:
+            if stderr != _STDERR:
+                os.close(stderr)
+    return process, ours, None if pipe is None else Relay(pipe, mask)
 
 
 def _describe(status: int) -> str:

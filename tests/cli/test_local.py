@@ -153,6 +153,46 @@ def test_a_failure_is_exit_code_1_an_empty_stdout_and_a_report(
     assert [node["state"] for node in execution["nodes"]] == ["FAILED", "SKIPPED"]
 
 
+def test_a_node_is_printed_before_what_is_skipped_because_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Written last to first: the order of the definition says nothing.
+    file = definition(
+        tmp_path,
+        "failure_policy: continue\n"
+        "nodes:\n"
+        "  - {id: after, handler: echo, dependencies: [last], trigger_rule: all_done}\n"
+        "  - {id: last, handler: echo, dependencies: [middle]}\n"
+        "  - {id: middle, handler: echo, dependencies: [first]}\n"
+        "  - {id: first, handler: echo, config: '{{ input.missing }}'}\n"
+        "  - {id: leaf, handler: echo, dependencies: [branch]}\n"
+        "  - {id: branch, handler: echo, dependencies: [root]}\n"
+        "  - {id: root, handler: echo, condition: input.go | default(false)}\n",
+    )
+    assert main(["run", file]) == 1
+    lines = [line.split()[:2] for line in capsys.readouterr().err.splitlines()[:7]]
+    names = [name for _, name in lines]
+    assert lines[names.index("first")] == ["FAILED", "first"]
+    assert names.index("first") < names.index("middle") < names.index("last") < names.index("after")
+    assert names.index("root") < names.index("branch") < names.index("leaf")
+
+
+def test_a_failure_is_printed_before_what_is_cancelled_because_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = definition(
+        tmp_path,
+        "nodes:\n"
+        "  - {id: other, handler: sleep, config: {seconds: 300}, dependencies: [slow]}\n"
+        "  - {id: slow, handler: sleep, config: {seconds: 300}}\n"
+        "  - {id: bad, handler: echo, config: '{{ input.missing }}'}\n",
+    )
+    assert main(["run", file]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("FAILED     bad ")
+    assert sorted(line.split()[1] for line in lines[1:3]) == ["other", "slow"]
+
+
 def test_input_is_the_file_with_each_pair_laid_over_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

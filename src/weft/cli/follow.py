@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.cli.progress import SMALL, SettledNode, Snapshot
@@ -56,15 +57,22 @@ class Followed:
     signal: int | None  # the one that stopped it
 
 
-async def follow(engine: Engine, execution_id: str, *, total: int, progress: Progress | None) -> Followed:
-    """Return once the execution is terminal.
+async def follow(
+    engine: Engine,
+    execution_id: str,
+    *,
+    total: int,
+    progress: Progress | None,
+    parents: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Followed:
+    """Return once the execution is terminal. ``parents`` (of each node) gives the order of what is shown.
 
     The first Ctrl-C (or SIGTERM) cancels the execution and waits for that; the second ends the process
     at once.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    look = _Look(engine, execution_id, total)
+    look = _Look(engine, execution_id, total, parents)
     stop = Stop(progress)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.request, number)
@@ -123,6 +131,7 @@ class _Look:
     engine: Engine
     execution_id: str
     total: int
+    parents: Mapping[str, Sequence[str]]
     told: set[str] = field(default_factory=set)
     failures_told: int = 0
 
@@ -134,9 +143,9 @@ class _Look:
 
     def _small(self, execution: Mapping[str, Any], elapsed_seconds: float) -> Snapshot:
         nodes = execution["nodes"]
-        settled = [node for node in nodes if node["state"] in SETTLED and node["id"] not in self.told]
-        # Those that never ran come behind the failure that stopped them.
-        settled.sort(key=lambda node: (node["finished_at"] is None, node["finished_at"] or ""))
+        settled = self._in_order(
+            [node for node in nodes if node["state"] in SETTLED and node["id"] not in self.told]
+        )
         self.told.update(node["id"] for node in settled)
         return Snapshot(
             elapsed_seconds,
@@ -145,6 +154,31 @@ class _Look:
             settled=[_settled_node(node) for node in settled],
             retried=sum(max(node["attempt"] - 1, 0) for node in nodes),
         )
+
+    def _in_order(self, settled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return nodes as they finished, each behind the failure that stopped it.
+
+        A node that never ran has no time: it stands behind its parents, and before what ran because of it.
+        """
+        left = {node["id"]: node for node in settled}
+        ordered: list[Mapping[str, Any]] = []
+
+        def add(node_id: str | None) -> None:
+            node = left.pop(node_id, None) if node_id is not None else None
+            if node is None:
+                return
+            add(node["cause"])
+            for parent in self.parents.get(node["id"], ()):
+                # A parent with a time may have finished later, where the rule did not wait for it.
+                if parent in left and (node["finished_at"] is None or left[parent]["finished_at"] is None):
+                    add(parent)
+            ordered.append(node)
+
+        for node in sorted(
+            settled, key=lambda node: (node["finished_at"] is None, node["finished_at"] or "")
+        ):
+            add(node["id"])
+        return ordered
 
     def _large(self, progress: EngineProgress, elapsed_seconds: float) -> Snapshot:
         failures = progress.failures[self.failures_told :]

@@ -214,7 +214,7 @@ async def _follow(
         elif not quiet:
             say(f"going on with execution {execution_id}, which was not finished")
         progress = open_progress(total, stream=sys.stderr, quiet=quiet, environ=os.environ)
-        return await follow(engine, execution_id, total=total, progress=progress)
+        return await follow(engine, execution_id, total=total, progress=progress, parents=plan.graph.parents)
 
 
 def loop_factory() -> Callable[[], AbstractEventLoop] | None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 from tests.api.play import EXECUTION, Play, check_problem
+from tests.api.sse import watch
 from tests.walks.stage import echo, fails, node
+
+from weft.handlers.contract import BadConfig
 
 LETTER = {
     *("id", "execution", "workflow", "node", "generation", "attempt", "handler", "queue", "config", "error"),
@@ -144,3 +147,42 @@ async def test_one_that_is_dropped_stays_and_says_so(play: Play) -> None:
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", "/retry"), ("DELETE", "")])
 async def test_one_that_does_not_exist_is_not_found(play: Play, method: str, path: str) -> None:
     check_problem(await play.call(method, f"/v1/dead-letters/nobody{path}"), 404, "not_found")
+
+
+async def test_an_error_has_an_object_of_details_wherever_it_is_shown(play: Play) -> None:
+    """Not every error has details to tell: then they are empty, not missing."""
+    await play.store(
+        echo("a", config="{{ input.x }}"),
+        echo(
+            "handles",
+            dependencies=["a"],
+            trigger_rule="one_failed",
+            condition="nodes.a.error.details.status | default(0) == 0 and not nodes.a.error.details",
+            config="{{ nodes.a.error.details }}",
+        ),
+        node("fails", dependencies=["handles"]),
+        timeout_seconds=60,
+    )
+    answer = await play.post("/v1/batches", json={"workflow": "flow", "inputs": [{}]})
+    path = f"/v1/batches/{answer.json['id']}/results"
+    execution_id = (await play.get(path)).json["items"][0]["execution"]
+    (await play.stage.call("fails")).fail(BadConfig("no"))
+    execution = await play.ended(execution_id)
+    nodes = {each["id"]: each for each in execution["nodes"]}
+    one_node = (await play.get(f"/v1/executions/{execution_id}/nodes/fails")).json
+    listed = (await play.get(f"/v1/executions/{execution_id}/nodes?state=FAILED")).json["items"]
+    (letter, _) = await letters_of(play)
+    history = (await play.get(f"/v1/executions/{execution_id}/events")).json["items"]
+    (result,) = (await play.get(path)).json["items"]
+    async with watch(play.server, f"/v1/executions/{execution_id}/events") as stream:
+        told = [event.data for event in await stream.rest()]
+    assert nodes["handles"]["output"] == {}
+    assert execution["error"]["details"] == {"code": "bad_config"}
+    assert result["error"] == execution["error"]
+    for shown in (nodes["a"], one_node, one_node["attempts"][0], *listed, letter, letter["attempts"][0]):
+        assert shown["error"].keys() == {"code", "message", "retryable", "details"}
+        assert shown["error"]["details"] == {}
+    for events in (history, told):
+        errors = {event.get("node"): event["error"] for event in events if "error" in event}
+        assert errors.keys() == {"a", "fails", None}
+        assert [errors[each]["details"] for each in ("a", "fails")] == [{}, {}]

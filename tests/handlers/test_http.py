@@ -550,6 +550,7 @@ async def test_nobody_at_the_address_is_a_network_error() -> None:
         "code": "network_error",
         "message": f"GET {gone.url}: no connection: Connect call failed ('127.0.0.1', {gone.port})",
         "retryable": True,
+        "details": {},
     }
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import weft
 from weft import DefinitionError, InputError, NonRetryable, RetryAfter, Workflow, execute, run
-from weft.errors import DocumentError
+from weft.errors import DocumentError, HandlerError
 from weft.sdk.run import run_to_end
 
 if TYPE_CHECKING:
@@ -684,3 +684,52 @@ def test_what_a_run_gives_is_not_written_out() -> None:
         return large
 
     assert run_to_end(main()) is large
+
+
+class TextualError(HandlerError):
+    """An error of a handler whose author gave no object."""
+
+    code = "of_mine"
+    retryable = False
+    details = "a text"
+
+
+@pytest.mark.parametrize("error", [TextualError("no"), NonRetryable("no"), None])
+def test_the_details_of_an_error_are_always_an_object(error: Exception | None) -> None:
+    flow = Workflow("details", failure_policy="continue", timeout_seconds=60)
+
+    @flow.node(max_retries=0)
+    def bad() -> Any:
+        if error is not None:
+            raise error
+        return {1}
+
+    flow.node(
+        id="seen",
+        handler="echo",
+        dependencies=[bad],
+        trigger_rule="all_done",
+        config="{{ nodes.bad.error.details }}",
+    )
+    result = run(flow)
+    failure = result.nodes["bad"].error
+    assert failure is not None
+    assert result.error is not None
+    assert result.error["details"] == {"code": failure["code"]}
+    details = failure["details"]
+    assert result.nodes["seen"].output == details
+    match error:
+        case None:
+            assert details == {}
+        case TextualError():
+            assert details == {"value": "a text"}
+        case _:
+            assert details["type"] == "NonRetryable"
+
+
+def test_the_details_of_an_executions_own_error_are_an_object() -> None:
+    late = run(
+        {"nodes": [{"id": "a", "handler": "sleep", "config": {"seconds": 60}}], "timeout_seconds": 0.05}
+    )
+    assert late.error is not None
+    assert (late.error["code"], late.error["details"]) == ("deadline_exceeded", {})

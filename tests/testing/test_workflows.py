@@ -334,6 +334,7 @@ def test_a_function_that_is_over_its_time_is_left_behind(weft_run: WeftRun) -> N
         "code": "timeout",
         "message": "no result within 0.2 s",
         "retryable": True,
+        "details": {},
     }
 
 

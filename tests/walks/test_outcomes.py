@@ -132,6 +132,7 @@ class TestErrorCodes:
             "code": "deadline_exceeded",
             "message": "the execution did not finish within 0.05 s",
             "retryable": False,
+            "details": {},
         }
         assert states(shown) == {"a": "CANCELLED deadline"}
 

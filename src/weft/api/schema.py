@@ -519,7 +519,7 @@ class Error(BaseModel):
     message: str
     retryable: bool
     node: str = _MAY_BE_MISSING
-    details: dict[str, Any] = _MAY_BE_MISSING
+    details: dict[str, Any]
 
 
 class ExecutionSummary(BaseModel):

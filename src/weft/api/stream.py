@@ -29,6 +29,7 @@ from weft.api.schema import Events, Limit, answers, problems
 from weft.api.schema import Request as QueryModel
 from weft.api.service import service_of
 from weft.api.waiting import ENDS, unless
+from weft.core.row import shown_error
 from weft.core.time import MICROSECONDS, micros, rfc3339
 from weft.errors import JournalError, NotFoundError, Problem
 
@@ -177,7 +178,7 @@ def describe_event(event: History) -> dict[str, Any]:
     for name in _PLAIN:
         value = getattr(event, name)
         if value is not None:
-            shown[name] = value
+            shown[name] = shown_error(value) if name == "error" else value
     for name in _TIMES:
         at = getattr(event, name)
         if at is not None:

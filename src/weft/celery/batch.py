@@ -134,7 +134,7 @@ async def _start(
 
 def _refused(error: InputError) -> dict[str, Any]:
     """Give how an execution ended that was never started."""
-    about = {"code": "invalid_input", "message": str(error)}
+    about = {"code": "invalid_input", "message": str(error), "retryable": False, "details": {}}
     return {"index": 0, "execution": None, "state": ExecutionState.FAILED, "output": None, "error": about}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.expression import NodeValue, Scope
 from weft.core.payload import decode, encode
+from weft.core.row import shown_error
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
 
@@ -66,6 +67,6 @@ def node_value(row: NodeRow, load_blob: LoadBlob) -> NodeValue:
     return NodeValue(
         state=str(row.state),
         output=decode(output_of(row, load_blob)) if completed else None,
-        error=row.error,
+        error=shown_error(row.error),
         reason=row.reason,
     )

@@ -154,6 +154,20 @@ def digest_of(output: bytes | None) -> str | None:
     return None if output is None else hashlib.sha256(output).hexdigest()
 
 
+def shown_error(error: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return an error as users see it: ``details`` is always an object.
+
+    Added where an error is shown, not where it is made: errors of earlier releases are stored without it.
+    """
+    if error is None:
+        return None
+    details = error.get("details")
+    if isinstance(details, dict):
+        return error
+    # A handler of a user may give details of any kind.
+    return {**error, "details": {} if details is None else {"value": details}}
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A node that failed for good, one per node and generation."""
 

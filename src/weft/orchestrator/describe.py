@@ -14,7 +14,7 @@ from weft.core.expression import Scope
 from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
-from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow, shown_error
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError
@@ -167,7 +167,7 @@ def _letter(letter: DeadLetter, config: Json, attempts: list[dict[str, Any]]) ->
         "handler": letter.handler,
         "queue": letter.queue,
         "config": config,
-        "error": letter.error,
+        "error": shown_error(letter.error),
         "attempts": [attempt for attempt in attempts if attempt["generation"] == letter.generation],
         "state": letter.state,
         "created_at": time_of(letter.created_at),
@@ -395,7 +395,7 @@ def _node(node_id: str, row: NodeRow | None, plan: Plan, sight: Sight | None, sh
         "reason": row.reason,
         "cause": row.cause,
         "cached": row.cached,
-        "error": row.error,
+        "error": shown_error(row.error),
         "output": show(row.output) if has_output and row.output is not None else None,
         "output_bytes": row.output_bytes,
     }
@@ -418,5 +418,5 @@ def _attempt(event: History, outcome: str) -> dict[str, Any]:
         "started_at": time_of(event.started_at),
         "finished_at": time_of(event.finished_at),
         "outcome": outcome,
-        "error": event.error,
+        "error": shown_error(event.error),
     }

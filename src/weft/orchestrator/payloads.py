@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weft.core.expression import NodeValue
 from weft.core.lru import Lru
 from weft.core.payload import decode
+from weft.core.row import shown_error
 from weft.core.state import NodeState
 from weft.errors import JournalError
 
@@ -51,7 +52,7 @@ class Payloads:
             payload = row.output if row.blob is None else blobs[row.blob]
             assert payload is not None
             output = self.decode(payload)
-        return NodeValue(state=str(row.state), output=output, error=row.error, reason=row.reason)
+        return NodeValue(state=str(row.state), output=output, error=shown_error(row.error), reason=row.reason)
 
     async def fetch(self, names: Collection[str], journal: Journal) -> Mapping[str, bytes]:
         """Return the blobs that a batch needs. They belong to the batch: collectors fetch side by side.

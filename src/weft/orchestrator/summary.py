@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.core.payload import decode
+from weft.core.row import shown_error
 from weft.core.state import NodeState
 from weft.core.time import rfc3339
 from weft.errors import StoreError
@@ -69,7 +70,7 @@ def execution_fields(
     if show is not None:
         shown["input"] = show(row.input)
         shown["output"] = None if row.output is None else show(row.output)
-    shown["error"] = row.error
+    shown["error"] = shown_error(row.error)
     shown["labels"] = row.labels
     shown["priority"] = row.priority
     shown["batch"] = row.batch
@@ -117,7 +118,7 @@ def result_fields(index: int, row: ExecutionRow, *, show: Show = decode) -> dict
         "execution": row.id,
         "state": row.state,
         "output": None if row.output is None else show(row.output),
-        "error": row.error,
+        "error": shown_error(row.error),
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.output import output_of
 from weft.core.payload import Json, decode
-from weft.core.row import NodeRow
+from weft.core.row import NodeRow, shown_error
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS
 
@@ -71,7 +71,7 @@ async def read_result(execution_id: str, plan: Plan, ports: Ports) -> ExecutionR
         id=execution_id,
         state=execution.state,
         output=None if execution.output is None else decode(execution.output),
-        error=execution.error,
+        error=shown_error(execution.error),
         duration=_seconds(execution.started_at or execution.finished_at, execution.finished_at) or 0.0,
         nodes={
             node_id: _node_result(rows.get(node_id) or NodeRow(node_id=node_id), blobs.__getitem__)
@@ -85,7 +85,7 @@ def _node_result(row: NodeRow, load_blob: LoadBlob) -> NodeResult:
     return NodeResult(
         state=row.state or NodeState.PENDING,
         output=decode(output_of(row, load_blob)) if row.state is NodeState.COMPLETED else None,
-        error=row.error,
+        error=shown_error(row.error),
         reason=row.reason,
         attempt=row.ended,
         duration=None if row.cached else _seconds(row.started_at, row.finished_at),

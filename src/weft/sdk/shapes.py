@@ -24,7 +24,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     message: str
     retryable: bool = False
     node: str | None = None
-    details: Any = None
+    details: dict[str, Any] = {}
 
 
 class Node(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from weft import (
     DefinitionError,
+    InputError,
     NonRetryable,
     TokenBucketRateLimiter,
     WorkflowDAG,
@@ -19,6 +21,7 @@ from weft import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     Context = Mapping[str, Any]
 
@@ -524,3 +527,309 @@ def test_an_executor_that_cannot_be_is_refused(options: dict[str, Any], message:
 def test_a_limiter_that_cannot_be_is_refused(rate: float, burst: Any) -> None:
     with pytest.raises(ValueError, match="needs a"):
         TokenBucketRateLimiter(rate, burst=burst)
+
+
+# --- As the first users wrote it.
+
+
+async def test_a_graph_needs_no_name_and_is_executed_as_shown() -> None:
+    dag = WorkflowDAG()
+    dag.add_step(
+        "extract",
+        lambda context: context["text"].split(),
+        depends_on=[],
+        condition=lambda context: bool(context["text"]),
+        resource_tag="gemini_api",
+        max_retries=3,
+        timeout_seconds=300,
+    )
+    limiter = TokenBucketRateLimiter(10, burst=1)
+    executor = WorkflowExecutor(max_concurrency=4, rate_limiters={"gemini_api": limiter})
+    result = await executor.execute(dag, context={"text": "warp and weft"})
+    assert isinstance(result, WorkflowResult)
+    assert (result.status, result.completed, result.failed, result.skipped) == (
+        "COMPLETED", ["extract"], [], []
+    )  # fmt: skip
+    assert result.duration >= 0
+    step = result.steps["extract"]
+    assert (step.status, step.output, step.error, step.retries) == (
+        "COMPLETED", ["warp", "and", "weft"], None, 0
+    )  # fmt: skip
+    assert step.duration is not None
+    assert repr(dag) == "WorkflowDAG(steps: 1)"
+
+
+def test_a_graph_is_validated_without_being_executed() -> None:
+    dag = WorkflowDAG("graph")
+    with pytest.raises(DefinitionError):
+        dag.validate()
+    dag.add_step("a", nothing)
+    dag.add_step("b", nothing, depends_on=["a"])
+    dag.validate()
+    dag.add_step("c", nothing, depends_on=["nobody", "d"])
+    dag.add_step("d", nothing, depends_on=["c"])
+    for call in (dag.validate, dag.get_execution_layers):
+        with pytest.raises(DefinitionError) as caught:
+            call()
+        assert len(caught.value.problems) == 2
+
+
+def test_the_layers_are_lists_of_ids_by_distance_from_the_roots() -> None:
+    dag = WorkflowDAG()
+    dag.add_step("join", nothing, depends_on=["a", "c"])
+    dag.add_step("a", nothing)
+    dag.add_step("b", nothing)
+    dag.add_step("c", nothing, depends_on=["b"])
+    assert dag.get_execution_layers() == [["a", "b"], ["c"], ["join"]]
+
+
+async def test_step_outputs_maps_the_completed_ancestors_beside_the_flat_keys() -> None:
+    seen: dict[str, Any] = {}
+
+    def look(context: Any) -> None:
+        seen.update(context["step_outputs"])
+        assert "step_outputs" in context
+        assert context["step_outputs"]["a"] == context["a"] == {"n": 1}
+        assert context["step_outputs"].get("no") is None
+        assert "no" not in context["step_outputs"]
+        assert "aside" not in context["step_outputs"]
+
+    dag = WorkflowDAG()
+    dag.add_step("a", lambda context: {"n": 1})
+    dag.add_step("aside", nothing)
+    dag.add_step("no", nothing, condition="false")
+    dag.add_step("b", lambda context: len(context["step_outputs"]), depends_on=["a"])
+    dag.add_step("look", look, depends_on=["b", "no"])
+    result = await execute(dag, {"given": 0})
+    assert result.steps["look"].error is None
+    assert seen == {"a": {"n": 1}, "b": 1}
+
+
+async def test_a_step_may_change_its_own_context_and_no_other_sees_it() -> None:
+    given: dict[str, Any] = {"given": 0}
+    seen: list[Any] = []
+
+    def change(context: Any) -> None:
+        context["new"] = context.pop("given")
+        context["a"] = "mine"
+        context.setdefault("more", 1)
+        seen.append((dict(context), len(context), "given" in context))
+        del context["a"]
+        seen.append(context.get("a", "gone"))
+        with pytest.raises(KeyError):
+            del context["a"]
+        if len(seen) == 2:
+            raise RuntimeError("again")
+
+    dag = WorkflowDAG()
+    dag.add_step("a", lambda context: 1)
+    dag.add_step("change", change, depends_on=["a"], retry=AT_ONCE)
+    dag.add_step("after", lambda context: seen.append(dict(context)), depends_on=["change"])
+    result = await execute(dag, given)
+    assert result.steps["change"].error is None
+    once = [({"a": "mine", "new": 0, "more": 1}, 3, False), "gone"]
+    assert seen == [*once, *once, {"given": 0, "a": 1, "change": None}]
+    assert given == {"given": 0}
+
+
+def test_a_limiter_lets_ten_a_second_start_one_at_a_time_unless_told_otherwise() -> None:
+    limiter = TokenBucketRateLimiter()
+    assert (limiter.rate_per_second, limiter.burst) == (10.0, 1)
+
+
+async def test_a_limiter_is_asked_outside_an_executor_too() -> None:
+    limiter = TokenBucketRateLimiter(50, burst=2)
+    loop = asyncio.get_running_loop()
+    begun, order = loop.time(), list[int]()
+
+    async def call(number: int) -> None:
+        await limiter.acquire()
+        order.append(number)
+
+    await asyncio.gather(*map(call, range(6)))
+    assert order == list(range(6))
+    assert loop.time() - begun >= 4 / 50
+    # One bucket, whoever takes from it.
+    dag = WorkflowDAG()
+    dag.add_step("a", nothing, resource_tag="api")
+    begun = loop.time()
+    await limiter.acquire()
+    await execute(dag, rate_limiters={"api": limiter})
+    assert loop.time() - begun >= 1.5 / 50
+
+
+async def test_who_gives_up_waiting_takes_no_token() -> None:
+    limiter = TokenBucketRateLimiter(0.0001)
+    await limiter.acquire()
+    waiting = asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    other = asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    assert not other.done()
+    other.cancel()
+
+
+async def test_a_step_behind_a_failure_carries_an_error_that_names_it() -> None:
+    dag = WorkflowDAG()
+    dag.add_step("a", fail)
+    dag.add_step("b", nothing, depends_on=["a"])
+    dag.add_step("c", nothing, depends_on=["b"])
+    dag.add_step("no", nothing, condition="false")
+    dag.add_step("behind", nothing, depends_on=["no"])
+    result = await execute(dag)
+    assert result.skipped == ["b", "c", "no", "behind"]
+    for step in ("b", "c"):
+        error = result.steps[step].error
+        assert str(error) == "Dependency failed: a"
+        assert error == {
+            "code": "dependency_failed",
+            "message": "Dependency failed: a",
+            "retryable": False,
+            "details": {},
+        }
+    assert result.steps["no"].error is result.steps["behind"].error is None
+    failure = result.steps["a"].error
+    assert failure is not None
+    assert str(failure) == failure["message"]
+
+
+async def test_what_executors_do_is_counted_in_the_registry_of_the_process() -> None:
+    from prometheus_client import REGISTRY, generate_latest
+
+    def count(state: str) -> float:
+        labels = {"handler": "function", "state": state}
+        return REGISTRY.get_sample_value("weft_nodes_settled_total", labels) or 0
+
+    completed, failed = count("COMPLETED"), count("FAILED")
+    dag = WorkflowDAG()
+    dag.add_step("a", nothing)
+    dag.add_step("b", fail)
+    await execute(dag)
+    await execute(dag)
+    assert (count("COMPLETED") - completed, count("FAILED") - failed) == (2, 2)
+    assert b"weft_attempt_duration_seconds" in generate_latest()
+
+
+# --- With a folder.
+
+
+class Calls:
+    """A graph that writes down which of its steps ran; ``broken`` steps fail."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = set(broken)
+        self.ran: list[str] = []
+
+    def dag(self, name: str | None = None) -> WorkflowDAG:
+        dag = WorkflowDAG(name)
+        dag.add_step("a", self.step("a"), max_retries=0)
+        dag.add_step("b", self.step("b"), depends_on=["a"], max_retries=0)
+        dag.add_step("c", self.step("c"), depends_on=["b"], condition=lambda context: context["b"] == 2)
+        dag.add_step("no", self.step("no"), depends_on=["a"], condition=lambda context: False)
+        dag.add_step("large", lambda context: "x" * 300_000)
+        dag.add_step("size", lambda context: len(context["large"]), depends_on=["large", "b"])
+        return dag
+
+    def step(self, step_id: str) -> Callable[[Context], Any]:
+        def run(context: Context) -> Any:
+            self.ran.append(step_id)
+            if step_id in self.broken:
+                raise NonRetryable("no")
+            return len(context["step_outputs"]) + 1
+
+        return run
+
+
+async def test_executing_again_runs_only_what_did_not_complete(tmp_path: Path) -> None:
+    first = Calls("b")
+    result = await WorkflowExecutor(data=tmp_path).execute(first.dag(), {"n": 1})
+    assert (result.status, result.failed, result.skipped) == ("FAILED", ["b"], ["c", "no", "size"])
+    # As a later process does: another executor, other functions of the same names.
+    second = Calls()
+    result = await WorkflowExecutor(data=tmp_path).execute(second.dag(), {"n": 1})
+    assert (result.status, result.skipped) == ("COMPLETED", ["no"])
+    assert second.ran == ["b", "c"]
+    assert [result.steps[step].output for step in ("a", "b", "c", "size")] == [1, 2, 3, 300_000]
+    third = Calls("a", "b", "c")
+    executor = WorkflowExecutor(data=str(tmp_path))
+    result = await executor.execute(third.dag(), {"n": 1})
+    assert (result.status, result.steps["c"].output, third.ran) == ("COMPLETED", 3, [])
+    # Another context, another name, or another definition is another execution.
+    for dag, context in ((third.dag(), {"n": 2}), (third.dag("other"), {"n": 1})):
+        third.ran.clear()
+        assert (await executor.execute(dag, context)).status == "FAILED"
+        assert third.ran == ["a"]
+
+
+async def test_an_execution_that_was_cancelled_or_cut_off_goes_on(tmp_path: Path) -> None:
+    started = asyncio.Event()
+    ran: list[str] = []
+
+    def dag(wait: bool) -> WorkflowDAG:
+        async def slow(context: Context) -> str:
+            ran.append("slow")
+            if wait:
+                started.set()
+                await asyncio.Event().wait()
+            return f"after {context['a']}"
+
+        made = WorkflowDAG()
+        made.add_step("a", lambda context: ran.append("a"))
+        made.add_step("slow", slow, depends_on=["a"])
+        return made
+
+    executor = WorkflowExecutor(data=tmp_path)
+    execution = asyncio.create_task(executor.execute(dag(wait=True)))
+    await started.wait()
+    execution.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await execution
+    result = await executor.execute(dag(wait=False))
+    assert (result.status, result.steps["slow"].output, ran) == (
+        "COMPLETED",
+        "after None",
+        ["a", "slow", "slow"],
+    )
+
+
+KILLED = """
+import asyncio, os, sys
+from weft import WorkflowDAG, WorkflowExecutor
+
+async def main(folder, dies):
+    def b(context):
+        print("b", flush=True)
+        if dies:
+            os.kill(os.getpid(), 9)
+        return context["a"] + context["n"]
+    dag = WorkflowDAG("killed")
+    dag.add_step("a", lambda context: print("a", flush=True) or 1)
+    dag.add_step("b", b, depends_on=["a"], condition=lambda context: True)
+    result = await WorkflowExecutor(data=folder).execute(dag, {"n": 2})
+    print(result.status, result.steps["b"].output)
+
+asyncio.run(main(sys.argv[1], len(sys.argv) > 2))
+"""
+
+
+async def test_an_execution_goes_on_after_its_process_was_killed(tmp_path: Path) -> None:
+    said = []
+    for arguments in (["dies"], [], []):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", KILLED, str(tmp_path), *arguments, stdout=asyncio.subprocess.PIPE
+        )
+        said.append((await process.communicate())[0].decode().split("\n")[:-1])
+    assert said == [["a", "b"], ["b", "COMPLETED 3"], ["COMPLETED 3"]]
+
+
+async def test_a_folder_takes_a_context_of_json_alone(tmp_path: Path) -> None:
+    dag = WorkflowDAG()
+    dag.add_step("a", nothing)
+    executor = WorkflowExecutor(data=tmp_path)
+    with pytest.raises(InputError, match="/client"):
+        await executor.execute(dag, {"client": object()})
+    same = await asyncio.gather(*(executor.execute(dag, {"n": 1}) for _ in range(3)))
+    assert {result.status for result in same} == {"COMPLETED"}

@@ -7,17 +7,19 @@ import inspect
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.core.state import ExecutionState, NodeState
+from weft.core.state import ExecutionState, NodeState, Reason
 from weft.errors import DefinitionError, Problem
 from weft.handlers.contract import is_coroutine_function
 from weft.sdk import signature
 from weft.sdk.limiter import TokenBucketRateLimiter
-from weft.sdk.session import Session, Step
+from weft.sdk.session import Session, Step, check_steps
 from weft.settings import Settings
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from weft.core.payload import Json
@@ -29,13 +31,14 @@ if TYPE_CHECKING:
 class WorkflowDAG:
     """Steps and what they depend on. It may grow until it is executed, and between executions."""
 
-    def __init__(self, name: str, *, failure_policy: FailurePolicy | None = None) -> None:
+    def __init__(self, name: str | None = None, *, failure_policy: FailurePolicy | None = None) -> None:
         self.name = name
         self.failure_policy = failure_policy
         self._steps: dict[str, Step] = {}
 
     def __repr__(self) -> str:
-        return f"WorkflowDAG({self.name!r}, steps: {len(self._steps)})"
+        name = "" if self.name is None else f"{self.name!r}, "
+        return f"WorkflowDAG({name}steps: {len(self._steps)})"
 
     def add_step(
         self,
@@ -53,7 +56,8 @@ class WorkflowDAG:
         """Add a step that calls ``fn(context)``, a function or coroutine function, and gives its output.
 
         ``context`` maps what ``execute`` was given, and each step before this one to its output, or None
-        where it did not complete. ``condition`` is an expression over ``input`` (what was given) and the
+        where it did not complete; ``context["step_outputs"]`` maps those that completed. What ``fn`` writes
+        into it, no other step sees. ``condition`` is an expression over ``input`` (what was given) and the
         steps before this one, or a quick function of the context; where it is false, the step is skipped.
         """
         if id in self._steps:
@@ -88,6 +92,14 @@ class WorkflowDAG:
             node["condition"] = json.dumps(signature.place(condition)) if callable(condition) else condition
         self._steps[id] = Step(node, fn, condition)
 
+    def validate(self) -> None:
+        """Raise DefinitionError, with every problem, where the graph could not be executed."""
+        check_steps(self._steps, failure_policy=self.failure_policy)
+
+    def get_execution_layers(self) -> list[list[str]]:
+        """Return the ids of the steps by their distance from the roots; raises as ``validate`` does."""
+        return check_steps(self._steps, failure_policy=self.failure_policy).graph.layers()
+
     def steps(self) -> dict[str, Step]:
         """Give the steps that there are now."""
         return dict(self._steps)
@@ -96,13 +108,21 @@ class WorkflowDAG:
         return DefinitionError([Problem(f"/nodes/{len(self._steps)}", message)])
 
 
+class StepError(dict[str, Any]):
+    """The error of a step, ``code``, ``message``, ``retryable`` and ``details``; as text, its message."""
+
+    def __str__(self) -> str:
+        return str(self["message"])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """How one step ended."""
 
     status: NodeState
     output: Json
-    error: dict[str, Any] | None
+    # Also of a step that was skipped because another had failed.
+    error: StepError | None
     # Why it was skipped or cancelled.
     reason: str | None
     # Seconds of the latest attempt; None where nothing ran.
@@ -141,7 +161,11 @@ class WorkflowExecutor:
 
     All executions under way share ``max_concurrency`` places for running steps. ``rate_limiters`` are by
     ``resource_tag``; one holds for all executions that were ever given it. The failure policy is that of
-    the graph, where it has one.
+    the graph, where it has one. What happens is counted in the process's Prometheus registry.
+
+    ``data``: a folder in which the executions are kept. To execute a graph again with an equal definition
+    and context goes on with what did not complete, and runs nothing where all did, in a later process too.
+    The context must be JSON then. One executor at a time has the folder.
     """
 
     def __init__(
@@ -150,6 +174,7 @@ class WorkflowExecutor:
         max_concurrency: int = 4,
         rate_limiters: Mapping[str, TokenBucketRateLimiter] | None = None,
         failure_policy: FailurePolicy = "continue",
+        data: str | os.PathLike[str] | None = None,
     ) -> None:
         if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int) or max_concurrency < 1:
             raise ValueError(f"max_concurrency needs a whole number from 1 up, not {max_concurrency!r}")
@@ -159,6 +184,7 @@ class WorkflowExecutor:
             if not isinstance(limiter, TokenBucketRateLimiter):
                 raise TypeError(f"rate_limiters[{tag!r}] needs a TokenBucketRateLimiter, not {limiter!r:.80}")
         self._failure_policy = failure_policy
+        self._data = None if data is None else Path(data)
         # An engine lives as long as anything is under way on its loop.
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
 
@@ -166,11 +192,15 @@ class WorkflowExecutor:
         """Execute a graph to its end and give its result, also where steps failed.
 
         What ``context`` holds may be any objects; the outputs of steps are JSON. Cancelling this cancels
-        the execution. Raises DefinitionError before anything has run.
+        the execution. Raises DefinitionError before anything has run; with ``data``, InputError where the
+        context is not JSON.
         """
         async with self._session() as session:
             result = await session.execute(
-                dag.steps(), context or {}, failure_policy=dag.failure_policy or self._failure_policy
+                dag.steps(),
+                context or {},
+                failure_policy=dag.failure_policy or self._failure_policy,
+                name=dag.name,
             )
         return _workflow_result(result)
 
@@ -179,7 +209,7 @@ class WorkflowExecutor:
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
         if session is None:
-            session = self._sessions[loop] = Session(self._settings, self._limiters)
+            session = self._sessions[loop] = Session(self._settings, self._limiters, self._data)
         session.users += 1
         try:
             await session.open()
@@ -200,10 +230,14 @@ def _workflow_result(result: ExecutionResult) -> WorkflowResult:
 
 
 def _step_result(node: NodeResult) -> StepResult:
+    error = node.error
+    if error is None and node.reason == Reason.UPSTREAM_FAILED:
+        message = f"Dependency failed: {node.cause}"
+        error = {"code": "dependency_failed", "message": message, "retryable": False, "details": {}}
     return StepResult(
         status=node.state,
         output=node.output,
-        error=node.error,
+        error=None if error is None else StepError(error),
         reason=node.reason,
         duration=node.duration,
         retries=max(node.attempt - 1, 0),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from math import inf
+from weakref import WeakKeyDictionary
 
+from weft.clock import RealClock
+from weft.core.time import MICROSECONDS
 from weft.limits.bucket import Bucket
 from weft.limits.contract import Rate
 
@@ -16,7 +21,7 @@ class TokenBucketRateLimiter:
     spend it stands in line again.
     """
 
-    def __init__(self, rate_per_second: float, burst: int = 1) -> None:
+    def __init__(self, rate_per_second: float = 10.0, burst: int = 1) -> None:
         if not 0 < rate_per_second < inf:
             raise ValueError(f"rate_per_second needs a number above 0, not {rate_per_second!r}")
         if isinstance(burst, bool) or not isinstance(burst, int) or burst < 1:
@@ -24,6 +29,24 @@ class TokenBucketRateLimiter:
         self.rate_per_second = rate_per_second
         self.burst = burst
         self.bucket = Bucket(Rate(rate_per_second, burst))
+        self._clock = RealClock()
+        # A program may share a limiter between threads, each with a loop of its own.
+        self._spending = threading.Lock()
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    async def acquire(self) -> None:
+        """Return when a token is there, and take it: for calls that a program makes outside an executor.
+
+        Those who wait on one loop get their tokens in the order in which they asked.
+        """
+        async with self._queues.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            while True:
+                now = self._clock.now()
+                with self._spending:
+                    if self.bucket.tokens(now) > 0:
+                        self.bucket.spend(now)
+                        return
+                await self._clock.sleep((self.bucket.next_token_at(now, taken=0) - now) / MICROSECONDS)
 
     def __repr__(self) -> str:
         return f"TokenBucketRateLimiter({self.rate_per_second:g}, burst={self.burst})"

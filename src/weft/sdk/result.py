@@ -29,6 +29,8 @@ class NodeResult:
     error: dict[str, Any] | None
     # Why it was settled without a result of its own: skipped, or cancelled.
     reason: str | None
+    # The node that failed, where it was skipped or cancelled because of one.
+    cause: str | None
     # The number of the latest attempt; 0 where none was made.
     attempt: int
     # Seconds of the latest attempt; None where nothing ran.
@@ -87,6 +89,7 @@ def _node_result(row: NodeRow, load_blob: LoadBlob) -> NodeResult:
         output=decode(output_of(row, load_blob)) if row.state is NodeState.COMPLETED else None,
         error=shown_error(row.error),
         reason=row.reason,
+        cause=row.cause,
         attempt=row.ended,
         duration=None if row.cached else _seconds(row.started_at, row.finished_at),
     )

@@ -24,13 +24,13 @@ def reference(function: Callable[..., Any]) -> str:
     not by ``__main__``.
     """
     module = getattr(function, "__module__", None) or "__main__"
-    return f"{_main_module() if module == '__main__' else module}:{_name(function)}"
+    return f"{_main_module() if module == '__main__' else module}:{name(function)}"
 
 
 def place(function: Callable[..., Any]) -> str:
     """Say where a function is written, for a message: ``fetch() at report.py:12``."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{_name(function)}()" + (f" at {code.co_filename}:{code.co_firstlineno}" if code else "")
+    return f"{name(function)}()" + (f" at {code.co_filename}:{code.co_firstlineno}" if code else "")
 
 
 def arguments(function: Callable[..., Any], parents: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -76,7 +76,7 @@ def _unknown(name: str, parents: Iterable[str]) -> str:
     )
 
 
-def _name(function: Callable[..., Any]) -> str:
+def name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 

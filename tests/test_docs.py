@@ -212,6 +212,28 @@ def test_the_definition_page_names_every_word_of_the_format(name: str) -> None:
     assert f"`{name}`" in DEFINITION_PAGE.read_text(encoding="utf-8")
 
 
+def requirement_rows() -> list[list[str]]:
+    """Give each row of the page of requirements: ids, requirement, weft, tests."""
+    lines = (DOCS / "requirements.md").read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| R")]
+
+
+def test_every_requirement_has_a_test_that_exists_or_says_that_it_has_none() -> None:
+    rows = requirement_rows()
+    assert len(rows) > 40
+    for ids, requirement, weft, tests in rows:
+        assert re.fullmatch(r"R\d+\.\d+([ –]R\d+\.\d+)*", ids), ids
+        assert requirement, ids
+        assert weft, ids
+        named = re.findall(r"\[(test_\w+)\]\(([^)]+)\)", tests)
+        assert named or "no test" in tests, f"{ids} has neither a test nor the word that it has none"
+        for name, path in named:
+            source = (DOCS / path).read_text(encoding="utf-8")
+            assert re.search(rf"^ *(async )?def {name}\(", source, re.MULTILINE), (
+                f"{ids}: {path} has no {name}"
+            )
+
+
 def test_the_simulation_page_lists_every_profile() -> None:
     assert first_column(section(SIMULATION_PAGE, "Profiles")) == set(PROFILES)
 

@@ -38,6 +38,7 @@ def test_prometheus_is_told_of_documents_their_time_and_their_confidence() -> No
     assert found["documents_processed_total{accepted}"] == 1
     assert found["documents_processed_total{review}"] == 1
     assert found["documents_processed_total{failed}"] == 1
+    assert found["documents_processed_total{success}"] == 2
     assert found["processing_duration_seconds_bucket{0.5}"] == 1
     assert found["processing_duration_seconds_bucket{5.0}"] == 2
     assert found["processing_duration_seconds_bucket{+Inf}"] == 3
@@ -49,6 +50,7 @@ def test_prometheus_is_told_of_documents_their_time_and_their_confidence() -> No
 
 def test_there_are_metrics_before_there_is_a_document() -> None:
     assert samples()["documents_processed_total{accepted}"] == 0
+    assert samples()["documents_processed_total{success}"] == 0
 
 
 def test_a_node_that_runs_twice_is_counted_once(place: Place) -> None:

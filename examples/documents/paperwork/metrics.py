@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from weft.handlers.contract import HandlerContext
 
 ACCEPTED, REVIEW, FAILED = STATUSES = ("accepted", "review", "failed")
+# Not a status of a document: what metrics call all that did not fail.
+SUCCESS = "success"
 
 
 def record(

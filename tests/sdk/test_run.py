@@ -733,3 +733,46 @@ def test_the_details_of_an_executions_own_error_are_an_object() -> None:
     )
     assert late.error is not None
     assert (late.error["code"], late.error["details"]) == ("deadline_exceeded", {})
+
+
+def joining(**fields: Any) -> dict[str, Any]:
+    """A definition whose output node comes behind parents that completed, were skipped, and failed."""
+    return {
+        "failure_policy": "continue",
+        "nodes": [
+            {"id": "done", "handler": "echo", "config": {"n": 1}},
+            {"id": "null-like", "handler": "echo", "config": None},
+            {"id": "large", "handler": "echo", "config": "x" * 300_000},
+            {"id": "not_wanted", "handler": "echo", "condition": "false"},
+            {"id": "broken", "handler": "echo", "config": "{{ input.missing }}"},
+            {
+                "id": "out",
+                "handler": "output",
+                "dependencies": ["large", "done", "null-like", "not_wanted", "broken"],
+                "trigger_rule": "all_done",
+                **fields,
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_an_output_node_without_config_gives_the_outputs_of_its_completed_parents(
+    on_disk: bool, tmp_path: Path
+) -> None:
+    result = run(joining(), data=tmp_path if on_disk else None)
+    assert result.nodes["out"].output == {"large": "x" * 300_000, "done": {"n": 1}, "null-like": None}
+    assert run(joining(config={})).nodes["out"].output == {}
+    assert run(joining(config=None)).nodes["out"].output is None
+
+
+def test_the_output_of_an_output_node_without_config_is_the_executions() -> None:
+    nodes = [{"id": each, "handler": "echo", "config": each.upper()} for each in "ab"]
+    alone = {"id": "out", "handler": "output"}
+    assert run({"nodes": [*nodes, {**alone, "dependencies": ["a", "b"]}]}).output == {"a": "A", "b": "B"}
+    assert run({"nodes": [alone]}).output == {}
+    # Any other handler has an empty config where it has none.
+    assert (
+        run({"nodes": [*nodes, {"id": "c", "handler": "echo", "dependencies": ["a"]}]}).nodes["c"].output
+        == {}
+    )

@@ -313,6 +313,17 @@ class TestTheConfig:
     async def config(self, stage: Stage, execution_id: str, node_id: str) -> Json:
         return (await stage.engine.describe_node(execution_id, node_id))["config"]
 
+    async def test_of_an_output_node_without_one_is_the_outputs_of_its_parents(
+        self, engine: Engine, stage: Stage
+    ) -> None:
+        execution_id = await stage.submit(
+            workflow(node("a"), {"id": "out", "handler": "output", "dependencies": ["a"]})
+        )
+        assert await self.config(stage, execution_id, "out") is None
+        (await stage.call("a")).complete(7)
+        await stage.ended(execution_id)
+        assert await self.config(stage, execution_id, "out") == {"a": 7}
+
     async def test_it_is_shown_as_the_handler_got_it_once_it_is_known(
         self, engine: Engine, stage: Stage
     ) -> None:

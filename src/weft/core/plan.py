@@ -12,7 +12,7 @@ from weft.core.expression import Expression, compile_expression
 from weft.core.graph import Graph
 from weft.core.payload import encode
 from weft.core.schema import Schema, compile_schema
-from weft.core.template import Template, compile_template
+from weft.core.template import Template, compile_template, parent_outputs
 from weft.errors import DefinitionError, ExpressionError, Problem
 
 if TYPE_CHECKING:
@@ -117,6 +117,14 @@ def assemble(
 ) -> Plan:
     """Put a plan together from parts that are compiled already."""
     nodes = {node.id: node for node in definition.nodes}
+    templates = {
+        **templates,
+        **{
+            node.id: parent_outputs(node.dependencies)
+            for written, node in zip(document["nodes"], definition.nodes, strict=True)
+            if node.handler == "output" and node.dependencies and "config" not in written
+        },
+    }
     graph = Graph(nodes, {node.id: node.dependencies for node in definition.nodes})
     needs = {node_id: template.nodes for node_id, template in templates.items()}
     for node_id, condition in conditions.items():

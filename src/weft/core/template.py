@@ -143,6 +143,21 @@ def compile_template(
     return Template(value, compiler.nodes, compiler.secrets, fill, fixed_bytes)
 
 
+class _ParentOutputs(msgspec.Struct, frozen=True, gc=False):
+    """Fills in the outputs of those parents that have completed."""
+
+    parents: tuple[str, ...]
+
+    def __call__(self, filling: _Filling) -> Json:
+        seen = filling.scope.nodes
+        return {name: seen[name].output for name in self.parents if name in seen and seen[name].completed}
+
+
+def parent_outputs(parents: Sequence[str]) -> Template:
+    """Return the template of an ``output`` node without config: the outputs of its parents by their ids."""
+    return Template({}, frozenset(parents), frozenset(), _ParentOutputs(tuple(parents)), 2)
+
+
 def with_secrets(value: Json, slots: Sequence[SecretSlot], lookup: Callable[[str], str]) -> Json:
     """Give a filled value with its secrets in place; the value given stays as it is."""
     holder = [value]

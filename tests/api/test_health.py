@@ -127,3 +127,25 @@ async def test_a_loop_that_stands_still_is_noticed(caplog: pytest.LogCaptureFixt
 
 async def test_the_engine_of_a_server_watches_its_loop(server: Server) -> None:
     assert any(task.get_name() == "watch_loop" for task in asyncio.all_tasks())
+
+
+async def test_where_no_worker_is_of_this_process_the_living_ones_are_counted(server: Server) -> None:
+    """As an API of a fleet is: without workers it accepts work all the same, so it is ready."""
+    server.service.faults = lambda: {"journal": None, "store": None}
+
+    async def said() -> object:
+        answer = await server.get("/readyz")
+        assert (answer.status, answer.json["ready"]) == (200, True)
+        return answer.json["checks"]["workers"]
+
+    assert await said() == {"ok": True, "message": "no living worker"}
+    await server.engine.worker.announce()
+    assert await said() == {"ok": True, "message": "1 living worker"}
+    # Where the store cannot be asked, nobody knows.
+    server.service.faults = lambda: {"journal": None, "store": "away"}
+    assert list(await not_ready(server)) == ["store"]
+    assert "workers" not in (await server.get("/readyz")).json["checks"]
+    # A process that shows its own health only tells of nobody else.
+    server.service.faults = lambda: {"journal": None, "store": None}
+    server.service.shows_fleet = False
+    assert "workers" not in (await server.get("/readyz")).json["checks"]

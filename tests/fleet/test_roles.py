@@ -482,6 +482,26 @@ async def test_without_redis_work_is_accepted_and_shown_control_is_recorded_and_
         assert (await api.terminal(doomed))["state"] == "CANCELLED"
 
 
+async def test_an_api_without_a_living_worker_is_ready_and_says_so(place: Place) -> None:
+    assert (await place.ask("migrate")).returncode == 0
+    process = await place.start("api", "--port", "0")
+    async with Api(await process.ready()) as api:
+        await until_ready(api)
+        shown = (await api.get("/readyz"))["checks"]["workers"]
+        assert shown == {"ok": True, "message": "no living worker"}
+        doctor = await place.ask("doctor", "--json", WEFT_URL=api.url)
+        found = {each["check"]: each for each in json.loads(doctor.stdout)["checks"]}
+        assert doctor.returncode == 0
+        for name in ("server", "workers"):
+            assert found[name]["state"] == "warn"
+            assert "no living worker" in found[name]["message"]
+        await place.start("worker")
+        await until(api, "/readyz", lambda _, body: body["checks"]["workers"]["message"] == "1 living worker")
+        doctor = await place.ask("doctor", "--json", WEFT_URL=api.url)
+        found = {each["check"]: each for each in json.loads(doctor.stdout)["checks"]}
+        assert [found[name]["state"] for name in ("server", "workers")] == ["ok", "ok"]
+
+
 async def test_an_api_that_starts_without_redis_accepts_work_all_the_same(
     private_redis: RedisServer, postgres_url: str, tmp_path: Path
 ) -> None:

@@ -91,7 +91,17 @@ async def check_readiness(request: Request) -> Response:
         name: {"ok": fault is None, "message": fault or ("no" if name == "stopping" else "ready")}
         for name, fault in faults.items()
     }
+    if service.shows_fleet and "worker" not in known and faults.get("store") is None:
+        # Work is accepted without a worker and waits for one, so this is said and makes nothing unready.
+        workers = await _in_time(service.ports.store.workers())
+        if workers is not None:
+            checks["workers"] = {"ok": True, "message": _living(workers)}
     return answer({"ready": ready, "checks": checks}, status=200 if ready else 503)
+
+
+def _living(workers: Sequence[WorkerSight]) -> str:
+    living = sum(worker.state == "alive" for worker in workers)
+    return f"{living or 'no'} living worker{'s' if living > 1 else ''}"
 
 
 async def _journal_fault(service: Service) -> str | None:

@@ -29,6 +29,9 @@ _NO_DISK_BYTES = 64 * 2**20
 _SHORT_KEY = 16
 
 
+START_A_WORKER = "start one: `weft worker`, or Celery's where WEFT_TRANSPORT is celery"
+
+
 class Health(StrEnum):
     OK = "ok"
     WARN = "warn"
@@ -250,10 +253,15 @@ def _answer(url: str) -> Finding:
                 body = json.load(response)
         except HTTPError as error:
             body = json.load(error)
-        if body["ready"]:
-            return Finding("server", Health.OK, f"{url} is ready")
-        wrong = "; ".join(f"{k}: {v['message']}" for k, v in body.get("checks", {}).items() if not v["ok"])
-        return Finding("server", Health.FAIL, f"{url} is not ready: {wrong}", "look at its log")
+        checks = body.get("checks", {})
+        wrong = "; ".join(f"{name}: {check['message']}" for name, check in checks.items() if not check["ok"])
+        workers = checks.get("workers", {}).get("message", "")
+        if not body["ready"]:
+            return Finding("server", Health.FAIL, f"{url} is not ready: {wrong}", "look at its log")
+        if workers.startswith("no "):
+            message = f"{url} is ready, with {workers}: what it accepts waits for one"
+            return Finding("server", Health.WARN, message, START_A_WORKER)
+        return Finding("server", Health.OK, f"{url} is ready")
     except (OSError, HTTPException, ValueError, LookupError, TypeError):
         message = f"whatever listens at {url} does not answer as weft does"
         return Finding("server", Health.WARN, message, "choose another port: `weft up --port N`")

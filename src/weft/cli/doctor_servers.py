@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from weft.cli.doctor import Finding, Health
+from weft.cli.doctor import START_A_WORKER, Finding, Health
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError, WeftError
@@ -179,4 +179,8 @@ async def _workers(settings: Settings) -> list[Finding]:
         if queue.depth and not any(serves(worker, queue.name) for worker in workers)
     ]
     alive = sum(worker.state is WorkerState.ALIVE for worker in workers)
+    if not alive and not found:
+        return [
+            Finding("workers", Health.WARN, "no living worker; nothing waits for one yet", START_A_WORKER)
+        ]
     return found or [Finding("workers", Health.OK, f"{alive} alive; no queue with work is without one")]

@@ -88,15 +88,15 @@ SORTED_SETS = ["leases", "timers", "free", "active"]
 # With these a few nodes are already too many for one call, and an output for its record.
 NARROW = {
     "weft.store.redis.store.MOST_FIELDS": 6,
-    "weft.store.redis.calls.MOST_ITEMS": 2,
     "weft.store.redis.calls.MOST_FIELDS": 6,
     "weft.store.redis.calls.MOST_TASKS": 2,
+    "weft.store.redis.calls.MOST_CHILDREN": 2,
+    "weft.store.redis.calls.PIECE_BITS": 2,
+    "weft.store.redis.partitions.MOST_ITEMS": 2,
+    "weft.store.redis.partitions.MOST_TASKS": 2,
     "weft.store.redis.snapshot.MOST_FIELDS": 6,
-    "weft.store.redis.snapshot.MOST_ITEMS": 2,
     "weft.store.redis.inspect.MOST_FIELDS": 2,
     "weft.store.redis.sweep.MOST_ITEMS": 2,
-    "weft.store.redis.plan_arguments.MOST_CHILDREN": 2,
-    "weft.store.redis.plan_arguments.PIECE_BITS": 2,
     "weft.store.redis.layout.INLINE_OUTPUT_BYTES": 4,
 }
 

@@ -15,31 +15,10 @@ PREFIX = "weft"
 class Keys:
     """The keys of one partition."""
 
-    __slots__ = (
-        "_base",
-        "active",
-        "beats",
-        "consumers",
-        "free",
-        "incarnation",
-        "lanes",
-        "leases",
-        "partition",
-        "quarantine",
-        "results",
-        "server",
-        "swept",
-        "tag",
-        "timers",
-        "token",
-        "unsettled",
-        "workers",
-    )
-
     def __init__(self, partition: int = 0, *, prefix: str = PREFIX) -> None:
         self.partition = partition
         self.tag = f"p{partition}"
-        self._base = base = f"{prefix}:{{{self.tag}}}:"
+        base = f"{prefix}:{{{self.tag}}}:"
         # Which server the state was written to, and which life of the state this is.
         self.server = base + "server"
         self.token = base + "token"
@@ -62,12 +41,17 @@ class Keys:
         self.results = base + "results"
         self.quarantine = base + "quarantine"
         self.lanes = base + "lanes"
-        # When each consumer of a group was last seen, so that those who are gone may be removed.
-        self.consumers = base + "consumers"
+        # What the keys of an execution's hash and of a lane's stream begin with.
+        self.executions = base + "x:"
+        self.tasks = base + "tasks:"
+        # What every script of the store is given first, in the order of ``CONSTANTS`` in its layout.
+        self.shared = (
+            *(self.token, self.leases, self.timers, self.free, self.active, self.unsettled, self.lanes),
+        )
 
     def execution(self, execution_id: str) -> str:
         """Name the hash that holds all hot state of an execution."""
-        return f"{self._base}x:{execution_id}"
+        return self.executions + execution_id
 
     def lane(self, queue: str, handler: str, priority: int) -> str:
         """Name the stream of one queue's tasks for one handler, of one priority."""
@@ -75,7 +59,7 @@ class Keys:
 
     def lane_of(self, member: str) -> str:
         """Name the stream of a lane by its member in the set of lanes."""
-        return f"{self._base}tasks:{member}"
+        return self.tasks + member
 
 
 def bucket_key(tag: str, *, prefix: str = PREFIX) -> str:

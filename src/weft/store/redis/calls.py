@@ -1,177 +1,161 @@
-"""Script calls about many executions: their keys and arguments, cut into bounded pieces."""
+"""What ``apply`` is told: rows of the journal, tasks to queue, executions to list or to let go.
+
+Lua knows no plan. With a settled row it is told, of each dependent, the bit of this parent and all its bits;
+and of the few that are no plain children whether their rule wakes them for this state, in which piece of the
+bits the parent is, and which further nodes they name. ``PlanArguments`` makes that text once for each node.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.core.envelope import pack, pack_all
+from weft.core.definition import TriggerRule
+from weft.core.envelope import pack
+from weft.core.state import NodeState
 from weft.store.redis.layout import (
     CONSTANTS,
+    PIECE_BITS,
     STATES,
     kept,
-    lease_member,
     node_field,
     pack_outcome,
-    partition_keys,
+    piece_field,
     row_value,
 )
+from weft.store.redis.partitions import MOST_BYTES, MOST_FIELDS, MOST_TASKS, ScriptCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement
-    from weft.core.task import Result, Task
+    from weft.core.task import Task
     from weft.redis.keys import Keys
-    from weft.store.redis.plan_arguments import PlanArguments
+    from weft.store.redis.partitions import Argument, ScriptCall
 
-Argument: TypeAlias = "bytes | str | int"
+# A script is told of so many dependents at once.
+MOST_CHILDREN = 250
+# The rules that may be decided before all parents are settled, and by which state of one.
+WAKES = {TriggerRule.ONE_SUCCESS: NodeState.COMPLETED, TriggerRule.ONE_FAILED: NodeState.FAILED}
 
-# What one call is given at most: a script holds up everybody else.
-MOST_ITEMS = 50
-MOST_BYTES = 1024 * 1024
-# Fields of one execution, so that one HMGET reads them.
-MOST_FIELDS = 900
-# Fields that one call reads in all, and tasks that it queues.
-MOST_FIELDS_IN_ALL = 2000
-MOST_TASKS = 100
-
-_UNSETTLED, _WITH_OUTPUT, _OPEN = (str(CONSTANTS[name]) for name in ("UNIT_UNSETTLED", "WITH_OUTPUT", "OPEN"))
+_UNSETTLED, _WITH_OUTPUT, _OPEN, _TERMINAL, _NODE = (
+    str(CONSTANTS[name]) for name in ("UNIT_UNSETTLED", "WITH_OUTPUT", "OPEN", "TERMINAL", "NODE")
+)
 _GIVES_NOTHING, _GIVES_FREE, _GIVES_ALL = (
     str(CONSTANTS[name]) for name in ("GIVES_NOTHING", "GIVES_FREE", "GIVES_ALL")
 )
-
-
-class Lanes:
-    """The lanes that the tasks of one call go to, numbered from 1."""
-
-    __slots__ = ("_lanes",)
-
-    def __init__(self) -> None:
-        self._lanes: dict[tuple[str, str, int], int] = {}
-
-    def about(self, task: Task) -> str:
-        """Return what a script is told of a task besides its message."""
-        place = self._lanes.setdefault((task.queue, task.handler, task.priority), len(self._lanes) + 1)
-        return f"{place} {task.attempt} {node_field(task.node_id)}"
-
-    def keys(self, keys: Keys) -> list[str]:
-        return [keys.lanes, *[keys.lane(*lane) for lane in self._lanes]]
-
-    def arguments(self, queued: int, *, sent: bool) -> list[Argument]:
-        """Return the lease of a queued task, whether tasks are sent, and the lanes."""
-        return [queued, int(sent), len(self._lanes), *["|".join(map(str, lane)) for lane in self._lanes]]
-
-
-class ScriptCall:
-    """One call: the executions it is about, in the order of its arguments, and what its items stand for."""
-
-    __slots__ = ("arguments", "execution_ids", "items", "lanes", "size")
-
-    def __init__(self) -> None:
-        self.execution_ids: list[str] = []
-        self.arguments: list[Argument] = []
-        # What the caller knows the items of the reply by.
-        self.items: list[int] = []
-        self.size = 0
-        self.lanes = Lanes()
-
-    def keys(self, keys: Keys, own: Iterable[str] = ()) -> list[str]:
-        hashes = [keys.execution(execution_id) for execution_id in self.execution_ids]
-        return [*partition_keys(keys), *own, *hashes]
-
-    def all_arguments(self, now: int, own: Iterable[Argument] = ()) -> list[Argument]:
-        return [now, len(self.execution_ids), *own, *self.arguments]
-
-    def add_tasks(self, tasks: Sequence[tuple[Task, bytes]]) -> None:
-        for task, wire in tasks:
-            self.arguments += (self.lanes.about(task), wire)
-            self.size += len(wire)
-
-
 # One step of one node: its execution, its generation, its field; and what else the script is told of it.
 Move: TypeAlias = "tuple[str, int, str, str] | tuple[str, int, str, str, str]"
+_NO_CHILDREN: Sequence[tuple[int, str]] = ((0, ""),)
 
 
-def move_calls(moves: Sequence[Move], indexes: Sequence[int]) -> list[ScriptCall]:
-    """Make the calls for some of the moves: those of one execution together, and no node twice."""
-    calls: list[ScriptCall] = []
-    groups: dict[tuple[str, int], list[int]] = {}
-    nodes: set[tuple[str, str]] = set()
-    for index in indexes:
-        move = moves[index]
-        node = move[0], move[2]
-        if len(nodes) == MOST_ITEMS or node in nodes:
-            calls.append(_move_call(moves, groups))
-            groups.clear()
-            nodes.clear()
-        nodes.add(node)
-        groups.setdefault(move[:2], []).append(index)
-    if nodes:
-        calls.append(_move_call(moves, groups))
-    return calls
+class PlanArguments:
+    def __init__(self, plan: Plan, window: int) -> None:
+        self.plan = plan
+        # How many tasks of an execution may be in flight.
+        self.window = min(window, plan.definition.max_concurrency or window)
+        self._children: dict[tuple[str, NodeState | None], Sequence[tuple[int, str]]] = {}
+        self._positions: dict[str, dict[str, int]] = {}
+        # The fields and the ready nodes of an execution that nothing has happened to; None: not needed yet.
+        self.untouched: tuple[list[tuple[str, Argument]], list[str]] | None = None
+        # The nodes whose output somebody reads.
+        self.read_by_others = frozenset().union(*set(plan.needs.values()))
+
+    def others(self, node_id: str) -> Sequence[str]:
+        """Return the nodes that one sees besides its parents."""
+        return sorted(set(self.plan.wanted[node_id]).difference(self.plan.graph.parents[node_id]))
+
+    def children(self, node_id: str, state: NodeState) -> Sequence[tuple[int, str]]:
+        """Describe the dependents of a node that settles in a state: how many, and what is said of them.
+
+        There is at least one, perhaps an empty, part.
+        """
+        dependents = self.plan.graph.dependents.get(node_id)
+        if not dependents:
+            return _NO_CHILDREN
+        # Two states make a difference, to early rules.
+        key = (node_id, state if self.plan.has_early_rules else None)
+        found = self._children.get(key)
+        if found is None:
+            found = self._children[key] = self._described(node_id, state, dependents)
+        return found
+
+    def _described(
+        self, node_id: str, state: NodeState, dependents: Sequence[str]
+    ) -> Sequence[tuple[int, str]]:
+        plan = self.plan
+        parts: list[tuple[int, str]] = []
+        for start in range(0, len(dependents), MOST_CHILDREN):
+            told = ""
+            some = dependents[start : start + MOST_CHILDREN]
+            for dependent in some:
+                parents = plan.graph.parents[dependent]
+                total, position = len(parents), 0
+                if total > 1:
+                    if dependent not in self._positions:
+                        self._positions[dependent] = {name: at for at, name in enumerate(parents)}
+                    position = self._positions[dependent][node_id]
+                others = () if plan.wanted[dependent] is parents else self.others(dependent)
+                is_early = WAKES.get(plan.nodes[dependent].trigger_rule) is state
+                piece, place = divmod(position, PIECE_BITS)
+                full = (1 << min(PIECE_BITS, total - piece * PIECE_BITS)) - 1
+                more = ""
+                if is_early or others or total > PIECE_BITS:
+                    pieces = f"{piece};{piece_count(total)}" if total > PIECE_BITS else ";"
+                    more = f"{int(is_early)};{pieces};{','.join(map(node_field, others))}"
+                told += f"{_NODE}{dependent} {1 << place} {full} {more}/"
+            parts.append((len(some), told))
+        return parts
 
 
-def _move_call(moves: Sequence[Move], groups: Mapping[tuple[str, int], list[int]]) -> ScriptCall:
-    call = ScriptCall()
-    arguments = call.arguments
-    for (execution_id, generation), own in groups.items():
-        call.execution_ids.append(execution_id)
-        call.items += own
-        arguments += (generation, len(own))
-        for index in own:
-            arguments += moves[index][2:]
-    return call
+def piece_count(total: int) -> int:
+    """Return in how many pieces the bits of so many parents lie."""
+    return -(-total // PIECE_BITS)
 
 
-def report_arguments(results: Sequence[Result]) -> list[list[Argument]]:
-    """Return the arguments of each call that reports results: the results as one message, their leases."""
-    calls: list[list[Argument]] = []
-    wires: list[bytes] = []
-    leases: list[Argument] = []
-    size = 0
-    for result in results:
-        wire = pack(result)
-        size += len(wire)
-        if wires and (len(wires) == MOST_ITEMS or size > MOST_BYTES):
-            calls.append([pack_all(wires), *leases])
-            wires, leases, size = [], [], len(wire)
-        wires.append(wire)
-        leases.append(lease_member(result.execution_id, result.node_id, result.attempt))
-    return [*calls, [pack_all(wires), *leases]]
+def pieces_of(positions: Iterable[int], total: int) -> list[int]:
+    """Return the bits of the parents at these positions, piece by piece."""
+    pieces = [0] * piece_count(total)
+    for position in positions:
+        piece, place = divmod(position, PIECE_BITS)
+        pieces[piece] |= 1 << place
+    return pieces
 
 
-class _Unit:
-    """One row, or some of its dependents: the fields that are read, and what the script is told."""
+def is_set(pieces: Sequence[int], position: int) -> bool:
+    piece, place = divmod(position, PIECE_BITS)
+    return pieces[piece] >> place & 1 == 1
 
-    __slots__ = ("arguments", "fields", "size")
 
-    def __init__(self, fields: int, arguments: tuple[Argument, ...], size: int) -> None:
-        self.fields = fields
-        self.arguments = arguments
-        self.size = size
+def waiting_fields(node_id: str, positions: Sequence[int], total: int) -> tuple[int, list[tuple[str, int]]]:
+    """Return the number of a waiting node's field, and further fields where its bits take several pieces."""
+    pieces = pieces_of(positions, total)
+    if len(pieces) <= 1:
+        return (pieces[0] if pieces else 0), []
+    complete = sum(
+        [bits == (1 << min(PIECE_BITS, total - at * PIECE_BITS)) - 1 for at, bits in enumerate(pieces)]
+    )
+    return complete, [(piece_field(at, node_id), bits) for at, bits in enumerate(pieces) if bits]
 
 
 class Merge:
     """Settlements of one execution that are of the same generation and epoch, as one."""
 
-    __slots__ = ("indexes", "plan", "row", "rows")
+    __slots__ = ("indexes", "plan", "row", "rows", "tasks")
 
     def __init__(self, index: int, settlement: Settlement) -> None:
         self.indexes = [index]
         self.row = settlement.execution
         self.plan = settlement.plan
         self.rows: Sequence[NodeRow] = settlement.rows
+        # The tasks that go behind the rows.
+        self.tasks: list[Task] = []
 
-    def takes(self, settlement: Settlement) -> bool:
-        row, own = settlement.execution, self.row
-        return (
-            row.generation == own.generation
-            and row.epoch == own.epoch
-            and not row.is_terminal
-            and not own.is_terminal
-        )
+    def takes(self, row: ExecutionRow) -> bool:
+        own = self.row
+        is_same = row.generation == own.generation and row.epoch == own.epoch
+        return is_same and not row.is_terminal and not own.is_terminal
 
     def add(self, index: int, settlement: Settlement) -> None:
         self.indexes.append(index)
@@ -180,154 +164,66 @@ class Merge:
             self.row = settlement.execution
 
 
-class ApplyCall(ScriptCall):
-    """One call of ``apply``: each execution once, with rows, with tasks, or with neither."""
-
-    __slots__ = ("fields", "merged", "tasks")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fields = self.tasks = 0
-        # Of each execution: what is merged, if anything, and the tasks that go behind.
-        self.merged: list[tuple[Merge | None, Sequence[tuple[Task, bytes]]]] = []
-
-    def has_room_for(self, execution_id: str, fields: int, size: int, tasks: int) -> bool:
-        return not self.execution_ids or (
-            len(self.execution_ids) < MOST_ITEMS
-            and self.fields + fields <= MOST_FIELDS_IN_ALL
-            and self.size + size <= MOST_BYTES
-            and self.tasks + tasks <= MOST_TASKS
-            and execution_id not in self.execution_ids
-        )
-
-    def add(
-        self,
-        execution_id: str,
-        life: str,
-        *,
-        row: bytes = b"",
-        units: Sequence[_Unit] = (),
-        tasks: Sequence[tuple[Task, bytes]] = (),
-        window: int = 0,
-        gives: str = _GIVES_NOTHING,
-    ) -> None:
-        """Add an execution; ``life``: its generation, epoch and state; ``window`` 0: as it was installed."""
-        self.execution_ids.append(execution_id)
-        self.arguments += (f"{life} {len(units)} {len(tasks)} {window} {gives}", row)
-        for unit in units:
-            self.arguments += unit.arguments
-            self.fields += unit.fields
-            self.size += unit.size
-        self.tasks += len(tasks)
-        self.add_tasks(tasks)
-
-
-def free_calls(execution_ids: Sequence[str]) -> list[ApplyCall]:
-    """Make the calls that list the free nodes of executions, with their rows, plans and inputs."""
-    calls = []
-    for start in range(0, len(execution_ids), MOST_ITEMS):
-        calls.append(ApplyCall())
-        for execution_id in execution_ids[start : start + MOST_ITEMS]:
-            calls[-1].add(execution_id, f"::{_OPEN}", gives=_GIVES_ALL)
-    return calls
-
-
-def close_call(execution_id: str, generation: int, epoch: int) -> ApplyCall:
-    """Make the call that lets an execution go."""
-    call = ApplyCall()
-    call.add(execution_id, f"{generation}:{epoch}:{CONSTANTS['TERMINAL']}")
-    return call
-
-
-def queue_calls(tasks: Sequence[tuple[Task, int]], indexes: Sequence[int], *, sent: bool) -> list[ApplyCall]:
-    """Make the calls that queue some of the tasks, each with its epoch; ``sent``: whether they are sent."""
-    calls: list[ApplyCall] = []
-    groups: dict[tuple[str, int, int], list[int]] = {}
-    wires: dict[int, bytes] = {}
-    count = size = 0
-
-    def close() -> None:
-        calls.append(ApplyCall())
-        for (execution_id, generation, epoch), own in groups.items():
-            calls[-1].items += own
-            given = [(tasks[index][0], wires[index]) for index in own]
-            calls[-1].add(execution_id, f"{generation}:{epoch}:{_OPEN}", tasks=given)
-            calls[-1].merged.append((None, given))
-        groups.clear()
-
-    for index in indexes:
-        task, epoch = tasks[index]
-        wires[index] = wire = pack(task) if sent else b""
-        if count == MOST_ITEMS or (count and size + len(wire) > MOST_BYTES):
-            close()
-            count = size = 0
-        groups.setdefault((task.execution_id, task.generation, epoch), []).append(index)
-        count += 1
-        size += len(wire)
-    close()
-    return calls
-
-
 def apply_calls(
-    settlements: Sequence[tuple[int, Settlement]],
+    settlements: Sequence[Settlement],
+    ahead: Sequence[tuple[Task, int]],
+    keys_of: Callable[[ExecutionRow], Keys],
     arguments_of: Callable[[Plan], PlanArguments],
     *,
-    ahead: Mapping[str, Sequence[tuple[Task, int]]],
     sent: bool,
-) -> list[ApplyCall]:
-    """Make the calls for numbered settlements: those of one execution in order, and together if they fit.
+) -> ScriptCalls:
+    """Make the calls for settlements: those of one execution in order, and together if they fit.
 
-    ``ahead``: by execution, the tasks that go behind its rows, and the epoch of each; ``sent``: whether the
-    store sends them.
+    ``ahead``: tasks that go behind the rows of their executions, each with its epoch; ``sent``: whether the
+    store sends them. An item of a reply is about a merge, and the tasks that went with it.
     """
-    by_execution: dict[str, list[Merge]] = {}
-    for index, settlement in settlements:
-        merges = by_execution.setdefault(settlement.execution.id, [])
-        if merges and merges[-1].takes(settlement):
-            merges[-1].add(index, settlement)
+    merges: list[Merge] = []
+    latest: dict[str, Merge] = {}
+    for index, settlement in enumerate(settlements):
+        row = settlement.execution
+        before = latest.get(row.id)
+        if before is not None and before.takes(row):
+            before.add(index, settlement)
         else:
-            merges.append(Merge(index, settlement))
-    calls = [ApplyCall()]
-    for execution_id, merges in by_execution.items():
-        for merge in merges:
-            row = merge.row
-            life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
-            if row.is_terminal:
-                # Of one that has ended there is nothing more to say than whose leases are over with it.
-                # Those that ended first: an attempt that has not ended mostly has no lease.
-                own = sorted(merge.rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
-                over = [_Unit(1, (f"{node_field(one.node_id)}:{one.attempt}:",), 0) for one in own]
-                call = _room_for(calls, row, over, 0)
-                call.add(execution_id, life, units=over)
-                call.merged.append((merge, ()))
-                continue
-            behind = ahead.get(execution_id, ()) if merge is merges[-1] else ()
-            tasks = [
-                task for task, epoch in behind if (task.generation, epoch) == (row.generation, row.epoch)
-            ]
-            packed, arguments = row_value(row), arguments_of(merge.plan)
-            pieces = _pieces(merge.rows, arguments)
-            for piece in pieces:
-                is_last = piece is pieces[-1]
-                # With its last rows all of them are there: nothing of it follows.
-                call = _room_for(calls, row, piece, len(tasks) if is_last else 0)
-                given = _wires(tasks if is_last else (), call.size, sent=sent)
-                call.add(
-                    *(execution_id, life),
-                    row=packed,
-                    units=piece,
-                    tasks=given,
-                    window=arguments.window,
-                    gives=_GIVES_FREE if is_last else _GIVES_NOTHING,
-                )
-                call.merged.append((merge, given))
-                packed = b""
+            latest[row.id] = merge = Merge(index, settlement)
+            merges.append(merge)
+    for task, epoch in ahead:
+        if task.execution_id in latest:
+            merge = latest[task.execution_id]
+            if task.generation == merge.row.generation and epoch == merge.row.epoch:
+                merge.tasks.append(task)
+    calls = ScriptCalls()
+    for merge in merges:
+        row, keys = merge.row, keys_of(merge.row)
+        life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
+        if row.is_terminal:
+            # Of one that has ended there is nothing more to say than whose leases are over with it.
+            # Those that ended first: an attempt that has not ended mostly has no lease.
+            own = sorted(merge.rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
+            over: list[Argument] = [f"{_NODE}{one.node_id}:{one.attempt}:" for one in own]
+            add_execution(calls, keys, row.id, life, (merge, ()), units=(len(own), len(own), 0, over))
+            continue
+        arguments = arguments_of(merge.plan)
+        packed, pieces = row_value(row), _pieces(merge.rows, arguments)
+        for piece in pieces:
+            # With its last rows all of them are there: nothing of it follows.
+            is_last = piece is pieces[-1]
+            tasks = pack_tasks(merge.tasks, sent=sent) if is_last and merge.tasks else ()
+            gives = _GIVES_FREE if is_last else _GIVES_NOTHING
+            add_execution(
+                *(calls, keys, row.id, life, (merge, tasks), packed, piece, tasks, arguments.window, gives)
+            )
+            packed = b""
     return calls
 
 
-def _wires(tasks: Sequence[Task], size: int, *, sent: bool) -> list[tuple[Task, bytes]]:
-    """Pack tasks as far as there is room; one that is left out is in nobody's way: its node comes as free."""
+def pack_tasks(tasks: Sequence[Task], *, sent: bool) -> list[tuple[Task, bytes]]:
+    """Pack tasks, as many as one call takes.
+
+    One that is left out behind rows is in nobody's way: its node comes as free.
+    """
     given: list[tuple[Task, bytes]] = []
+    size = 0
     for task in tasks[:MOST_TASKS]:
         wire = pack(task) if sent else b""
         size += len(wire)
@@ -337,40 +233,138 @@ def _wires(tasks: Sequence[Task], size: int, *, sent: bool) -> list[tuple[Task, 
     return given
 
 
-def _room_for(calls: list[ApplyCall], row: ExecutionRow, units: Sequence[_Unit], tasks: int) -> ApplyCall:
-    """Return the call that these go into: the last, or a new one."""
-    fields, size = sum([unit.fields for unit in units]), sum([unit.size for unit in units])
-    if not calls[-1].has_room_for(row.id, fields + tasks, size, tasks):
-        calls.append(ApplyCall())
-    return calls[-1]
+def add_execution(
+    calls: ScriptCalls,
+    keys: Keys,
+    execution_id: str,
+    life: str,
+    about: object,
+    row: bytes = b"",
+    units: tuple[int, int, int, Sequence[Argument]] = (0, 0, 0, ()),
+    tasks: Sequence[tuple[Task, bytes]] = (),
+    window: int = 0,
+    gives: str = _GIVES_NOTHING,
+) -> None:
+    """Add an execution to the calls; ``life``: its generation, epoch and state.
+
+    ``about``: what the caller knows the reply by; ``window`` 0: as it was installed.
+    """
+    count, fields, size, told = units
+    for _, wire in tasks:
+        size += len(wire)
+    key = keys.executions + execution_id
+    call = calls.room(keys, key, size=size, fields=fields + len(tasks), tasks=len(tasks))
+    call.hashes.append(key)
+    call.about.append(about)
+    call.arguments += (f"{life} {count} {len(tasks)} {window} {gives}", row)
+    call.arguments += told
+    add_tasks(call, tasks)
 
 
-def _pieces(rows: Sequence[NodeRow], arguments: PlanArguments) -> list[list[_Unit]]:
-    """Cut rows into what one call takes: nearly always one piece, also where there are none."""
-    pieces: list[list[_Unit]] = [[]]
-    fields = size = 0
+def add_tasks(call: ScriptCall, tasks: Sequence[tuple[Task, bytes]]) -> None:
+    for task, wire in tasks:
+        stream = f"{call.keys.tasks}{task.queue}|{task.handler}|{task.priority}"
+        lane = call.streams.setdefault(stream, len(call.streams) + 1)
+        call.arguments += (f"{lane} {task.attempt} {_NODE}{task.node_id}", wire)
+
+
+def free_calls(execution_ids: Sequence[str], keys_of: Callable[[str], Keys]) -> ScriptCalls:
+    """Make the calls that list the free nodes of executions, with their rows, plans and inputs."""
+    calls = ScriptCalls()
+    for execution_id in execution_ids:
+        keys = keys_of(execution_id)
+        add_execution(calls, keys, execution_id, f"::{_OPEN}", execution_id, gives=_GIVES_ALL)
+    return calls
+
+
+def close_calls(execution_id: str, generation: int, epoch: int, keys: Keys) -> ScriptCalls:
+    """Make the call that lets an execution go."""
+    calls = ScriptCalls()
+    add_execution(calls, keys, execution_id, f"{generation}:{epoch}:{_TERMINAL}", None)
+    return calls
+
+
+def queue_calls(
+    tasks: Sequence[tuple[Task, int]], indexes: Iterable[int], keys_of: Callable[[str], Keys], *, sent: bool
+) -> ScriptCalls:
+    """Make the calls that queue some of the tasks, each with its epoch; ``sent``: whether they are sent.
+
+    An item of a reply is about the indexes of tasks.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index in indexes:
+        task, epoch = tasks[index]
+        groups.setdefault((task.execution_id, f"{task.generation}:{epoch}:{_OPEN}"), []).append(index)
+    calls = ScriptCalls()
+    for (execution_id, life), own in groups.items():
+        keys = keys_of(execution_id)
+        while own:
+            given = pack_tasks([tasks[index][0] for index in own], sent=sent)
+            add_execution(calls, keys, execution_id, life, own[: len(given)], tasks=given)
+            own = own[len(given) :]
+    return calls
+
+
+def move_calls(moves: Sequence[Move], chosen: Iterable[int], keys_of: Callable[[str], Keys]) -> ScriptCalls:
+    """Make the calls for some of the moves: those of one execution together, and no node twice in a call.
+
+    An item of a reply is about the index of a move.
+    """
+    calls = ScriptCalls()
+    groups: dict[tuple[ScriptCall, str, int], list[int]] = {}
+    for index in chosen:
+        execution_id, generation, field, *_ = moves[index]
+        keys = keys_of(execution_id)
+        key = keys.executions + execution_id
+        groups.setdefault((calls.room(keys, key + field), key, generation), []).append(index)
+    for (call, key, generation), own in groups.items():
+        call.hashes.append(key)
+        call.about += own
+        call.arguments += (generation, len(own))
+        for index in own:
+            call.arguments += moves[index][2:]
+    return calls
+
+
+def _pieces(
+    rows: Sequence[NodeRow], arguments: PlanArguments
+) -> list[tuple[int, int, int, Sequence[Argument]]]:
+    """Cut rows into what one call takes of an execution: nearly always one piece, also where there are none.
+
+    Of each piece: its units (a row, or some of its dependents), the fields that are read for them, their
+    bytes, and their arguments.
+    """
+    pieces: list[tuple[int, int, int, Sequence[Argument]]] = []
+    told: list[Argument] = []
+    count = fields = size = 0
     for row in rows:
-        for unit in _units(row, arguments):
-            if pieces[-1] and (fields + unit.fields > MOST_FIELDS or size + unit.size > MOST_BYTES):
-                pieces.append([])
-                fields = size = 0
-            pieces[-1].append(unit)
-            fields += unit.fields
-            size += unit.size
+        for own, length, unit in _units(row, arguments):
+            if count and (fields + own > MOST_FIELDS or size + length > MOST_BYTES):
+                pieces.append((count, fields, size, told))
+                told = []
+                count = fields = size = 0
+            told += unit
+            count += 1
+            fields += own
+            size += length
+    pieces.append((count, fields, size, told))
     return pieces
 
 
-def _units(row: NodeRow, arguments: PlanArguments) -> list[_Unit]:
-    field = node_field(row.node_id)
+def _units(row: NodeRow, arguments: PlanArguments) -> list[tuple[int, int, tuple[Argument, ...]]]:
+    """Return the units of a row: of each the fields that are read for it, its bytes, its arguments."""
+    field = _NODE + row.node_id
     if row.state is None:
         about = f"{row.attempt}:{kept(row)}:{row.issued}:{row.retry_at or 0}"
-        return [_Unit(1, (field, _UNSETTLED, about), 0)]
-    first, *more = arguments.children(row.node_id, row.state)
+        return [(1, 0, (field, _UNSETTLED, about))]
     outcome, output = pack_outcome(row, keep_output=row.node_id in arguments.read_by_others)
-    if output is None:
-        units = [_Unit(1 + first.count, (field, outcome, first.text), len(outcome))]
-    else:
-        told = (field, outcome, _WITH_OUTPUT + first.text, output)
-        units = [_Unit(1 + first.count, told, len(outcome) + len(output))]
-    units += [_Unit(1 + part.count, (field, b"", part.text), 0) for part in more]
+    units: list[tuple[int, int, tuple[Argument, ...]]] = []
+    for count, text in arguments.children(row.node_id, row.state):
+        if units:
+            units.append((1 + count, 0, (field, b"", text)))
+        elif output is None:
+            units.append((1 + count, len(outcome), (field, outcome, text)))
+        else:
+            told = (field, outcome, _WITH_OUTPUT + text, output)
+            units.append((1 + count, len(outcome) + len(output), told))
     return units

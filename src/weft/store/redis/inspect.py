@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from weft.core.event import Running
 from weft.core.time import MICROSECONDS, micros
 from weft.store.contract import NodeSight, Sight, WorkerSight, WorkerState
-from weft.store.redis.calls import MOST_FIELDS
+from weft.store.redis.calls import is_set, piece_count
 from weft.store.redis.layout import (
     CONSTANTS,
     PoisonError,
@@ -24,17 +24,14 @@ from weft.store.redis.layout import (
     read_progress,
     script,
 )
-from weft.store.redis.partitions import checked
-from weft.store.redis.plan_arguments import is_set, piece_count
+from weft.store.redis.partitions import MOST_FIELDS, Partitions, checked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from weft.core.plan import Plan
-    from weft.redis.connection import Redis
     from weft.redis.keys import Keys
     from weft.store.redis.layout import LiveNode, Mark
-    from weft.store.redis.partitions import PartitionLocator
 
 # A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
 _KEEP_LOST = micros(3600)
@@ -51,35 +48,21 @@ _pack_worker = msgspec.msgpack.Encoder().encode
 _read_worker = msgspec.msgpack.Decoder(WorkerSight).decode
 
 
-class Inspector:
+class Inspector(Partitions):
     """The part of the store that shows what is there."""
 
-    def __init__(
-        self,
-        redis: Redis,
-        partitions: PartitionLocator,
-        *,
-        plans: Callable[[str], Awaitable[Plan | None]],
-        now: Callable[[], int],
-        lease: int,
-        keep_seconds: int,
-    ) -> None:
-        self._redis = redis
-        self._partitions = partitions
-        self._plans = plans
-        self._now = now
-        self._lease = lease
-        self._keep_seconds = keep_seconds
+    _plans: Callable[[str], Awaitable[Plan | None]]
+    _keep_seconds: int
 
     # -- executions --------------------------------------------------------------------------------
 
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
-        found = await self._partitions.find(execution_ids)
+        found = await self._find(execution_ids)
         return [None if values is None else values[0].epoch for values in found]
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         counted: list[tuple[int, int] | None] = []
-        for values in await self._partitions.find(execution_ids, _COUNTS):
+        for values in await self._find(execution_ids, _COUNTS):
             if values is None:
                 counted.append(None)
                 continue
@@ -121,13 +104,15 @@ class Inspector:
         for first in range(0, len(names), _MOST_LISTED):
             part = names[first : first + _MOST_LISTED]
             renewed: list[tuple[Any, ...]] = []
-            for name, (mark, row) in zip(part, await self._partitions.read(keys, part, _ROW), strict=True):
+            for name, (mark, row) in zip(
+                part, await self._read(keys, [(name, [_ROW]) for name in part]), strict=True
+            ):
                 changed_at = int(scores[name])
                 if mark is not None and mark.is_live and row is not None:
                     try:
                         own, changed_at = read_progress(row)
                     except PoisonError:
-                        await self._partitions.drop(keys, name)
+                        await self._drop(keys, name)
                     else:
                         unsettled += own
                         # An apply does not write to the sorted set: it would cost as much as the rest of it.
@@ -172,10 +157,10 @@ class Inspector:
 
         Return its mark, plan, window and number of nodes in flight, too, and the bits of wide joins.
         """
-        (values,) = await self._partitions.find([execution_id], _PLAN, _COUNTS)
+        (values,) = await self._find([execution_id], _PLAN, _COUNTS)
         if values is None:
             return None
-        keys = self._redis.partitions[self._partitions.where(execution_id)]
+        keys = self._keys_of(execution_id)
         try:
             window, digest = read_plan(values[1])
             in_flight, _, _ = read_counts(values[2])
@@ -195,7 +180,7 @@ class Inspector:
                 for name, fields in _piece_fields(plan, nodes).items()
             }
         except PoisonError:
-            await self._partitions.drop(keys, execution_id)
+            await self._drop(keys, execution_id)
             return None
         except LookupError:
             return None
@@ -209,8 +194,8 @@ class Inspector:
         values: list[bytes | None] = []
         for start in range(0, len(listed), MOST_FIELDS):
             part = listed[start : start + MOST_FIELDS]
-            ((again, *some),) = await self._partitions.read(keys, [execution_id], *part)
-            if again is None or (again.generation, again.epoch) != (mark.generation, mark.epoch):
+            ((again, *some),) = await self._read(keys, [(execution_id, part)])
+            if again is None or not again.is_same_life(mark):
                 raise LookupError(execution_id)
             values += some
         return values
@@ -248,7 +233,7 @@ class Inspector:
         ]
         for start in range(0, len(wanted), _MOST_READ):
             part = wanted[start : start + _MOST_READ]
-            read = await self._partitions.read_each(keys, part)
+            read = await self._read(keys, part)
             for (_, fields), (mark, about, *values) in zip(part, read, strict=True):
                 if mark is None or not mark.is_live:
                     continue

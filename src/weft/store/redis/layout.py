@@ -70,10 +70,13 @@ CONSTANTS: dict[str, str | int] = {
     "FREE_KEY": 4,
     "ACTIVE_KEY": 5,
     "UNSETTLED_KEY": 6,
-    # Behind them, where a script has keys of its own: the result stream, or the lanes and their streams.
-    "OWN_KEY": 7,
-    # Where the id begins in the key of an execution, counted from the end of the token's key.
-    "ID_FROM": len(_KEYS.execution("")) - len(_KEYS.token) + 1,
+    "LANES_KEY": 7,
+    # Behind them, where a script has keys of its own: streams, and what a sweep or a token asks for.
+    "OWN_KEY": 8,
+    # Where the id begins in the key of an execution, counted from the end of the token's key; and the lane in
+    # the key of its stream, counted from the end of the key of all lanes.
+    "ID_FROM": len(_KEYS.executions) - len(_KEYS.token) + 1,
+    "LANE_FROM": len(_KEYS.tasks) - len(_KEYS.lanes) + 1,
     # Fields of an execution's hash.
     "MARK": "!",
     "ROW": "x",
@@ -218,7 +221,7 @@ _changing_values, _fixed_values = attrgetter(*_CHANGING), attrgetter(*_FIXED)
 _UPDATED_AT = _CHANGING.index("updated_at")
 
 _IN_HAND, _DELAYED = int(CONSTANTS["IN_HAND"]), int(CONSTANTS["DELAYED"])
-_SETTLED, _RUNNING = (str(CONSTANTS[name]).encode() for name in ("SETTLED", "RUNNING"))
+_SETTLED = str(CONSTANTS["SETTLED"]).encode()
 _NODE, _OF_OUTPUT, _OF_VIEW, _OF_PIECE = (
     str(CONSTANTS[name]) for name in ("NODE", "OUTPUT", "VIEW", "PIECE")
 )
@@ -261,11 +264,6 @@ def _lua(value: str | int) -> str:
     return str(value) if isinstance(value, int) else f"'{value}'"
 
 
-def partition_keys(keys: Keys) -> list[str]:
-    """List the keys of a partition that every script is given, in the order of ``CONSTANTS``."""
-    return [keys.token, keys.leases, keys.timers, keys.free, keys.active, keys.unsettled]
-
-
 class Mark(msgspec.Struct, frozen=True, gc=False):
     """Which life of an execution a hash holds."""
 
@@ -277,6 +275,9 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_live(self) -> bool:
         return self.state not in (CONSTANTS["CLOSED"], CONSTANTS["INSTALLING"])
+
+    def is_same_life(self, other: Mark | ExecutionRow) -> bool:
+        return self.generation == other.generation and self.epoch == other.epoch
 
 
 def read_mark(value: bytes) -> Mark:
@@ -311,12 +312,6 @@ def lease_member(execution_id: str, node_id: str, attempt: int) -> str:
 def holder(nonce: str, worker: str) -> str:
     """Return the end of the field of a running node: the worker, the nonce, and its length behind it."""
     return f":{worker}:{nonce}:{len(nonce) if nonce.isascii() else len(nonce.encode())}"
-
-
-def read_started(value: bytes) -> tuple[int, int | None]:
-    """Return when a node was queued and started, of its field before a start; None: it starts now."""
-    parts = value.split(b":", 4)
-    return int(parts[2]), int(parts[3]) if value[:1] == _RUNNING else None
 
 
 def kept(row: NodeRow, *, flags: str = "") -> str:

@@ -1,22 +1,25 @@
-"""Where executions lie: each in one partition, which is not always the one that its id draws.
+"""Where executions lie, and how scripts are called about them.
 
-The partition is kept on the execution's row, so that the number of partitions may change. Whoever has the id
-alone asks where it is drawn; what is not there is sought in the others, once, and remembered.
+Each execution lies in one partition, which is not always the one that its id draws: the partition is kept on
+the execution's row, so that the number of partitions may change. Whoever has the id alone asks where it is
+drawn; what is not there is sought in the others, once, and remembered.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.core.partition import partition_of
+from weft.core.time import micros
 from weft.errors import StoreKeyError
 from weft.redis.connection import ReplyError
 from weft.redis.health import wrong_keys
 from weft.store.redis.layout import CONSTANTS, PoisonError, read_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from weft.core.row import ExecutionRow
     from weft.redis.connection import Redis, Reply
@@ -24,49 +27,155 @@ if TYPE_CHECKING:
     from weft.redis.script import Script
     from weft.store.redis.layout import Mark
 
+Argument: TypeAlias = "bytes | str | int"
+
+# What one call is given at most: a script holds up everybody else.
+MOST_ITEMS = 50
+MOST_BYTES = 1024 * 1024
+# Fields of one execution, so that one HMGET reads them.
+MOST_FIELDS = 900
+# Fields that one call reads in all, and tasks that it queues.
+MOST_FIELDS_IN_ALL = 2000
+MOST_TASKS = 100
+
 _MOST_REMEMBERED = 100_000
 _MARK = str(CONSTANTS["MARK"])
 
 
-class PartitionLocator:
-    def __init__(self, redis: Redis) -> None:
+class ScriptCall:
+    """One call of a script in one partition, and its reply."""
+
+    __slots__ = (
+        "about",
+        "arguments",
+        "fields",
+        "hashes",
+        "items",
+        "keys",
+        "once",
+        "reply",
+        "size",
+        "streams",
+        "tasks",
+    )
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        # The hashes of the executions that it is about, in the order of its arguments.
+        self.hashes: list[str] = []
+        self.arguments: list[Argument] = []
+        # Streams that the script writes to or reads, numbered from 1.
+        self.streams: dict[str, int] = {}
+        # What the caller knows the items of the reply by.
+        self.about: list[Any] = []
+        self.reply: Reply = None
+        # What may be in a call once, and is in this one.
+        self.once: set[str] = set()
+        self.items = self.size = self.fields = self.tasks = 0
+
+
+class ScriptCalls(list[ScriptCall]):
+    """Calls of one script: the last of each partition takes more until it is full."""
+
+    def room(
+        self, keys: Keys, once: str = "", *, size: int = 0, fields: int = 0, tasks: int = 0, items: int = 1
+    ) -> ScriptCall:
+        """Return the call that takes more about a partition; ``once``: what a call may have only once."""
+        for call in reversed(self):
+            if call.keys is keys:
+                break
+        else:
+            call = ScriptCall(keys)
+            self.append(call)
+        if call.items and (
+            call.items + items > MOST_ITEMS
+            or call.size + size > MOST_BYTES
+            or call.fields + fields > MOST_FIELDS_IN_ALL
+            or call.tasks + tasks > MOST_TASKS
+            or once in call.once
+        ):
+            call = ScriptCall(keys)
+            self.append(call)
+        if once:
+            call.once.add(once)
+        call.items += items
+        call.size += size
+        call.fields += fields
+        call.tasks += tasks
+        return call
+
+
+class Partitions:
+    """The part of the store that knows where executions lie, and runs scripts there."""
+
+    def __init__(self, redis: Redis, *, now: Callable[[], int] | None, lease_seconds: float) -> None:
         self._redis = redis
+        # 0: the server's own time.
+        self._now: Callable[[], int] = now or int
+        self._lease = micros(lease_seconds)
         # Executions that are not where their id draws them.
         self._elsewhere: OrderedDict[str, int] = OrderedDict()
 
-    def of_row(self, row: ExecutionRow) -> int:
-        partitions = len(self._redis.partitions)
-        if partitions == 1:
-            return 0
-        partition = row.partition if row.partition < partitions else partition_of(row.id, partitions)
-        self.remember(row.id, partition)
-        return partition
+    async def _run(self, script: Script, calls: Sequence[ScriptCall], *told: Argument) -> None:
+        """Run a script, the calls of one partition in one go; ``told``: what every call is told first.
 
-    def where(self, execution_id: str) -> int:
-        partitions = len(self._redis.partitions)
-        if partitions == 1:
-            return 0
-        found = self._elsewhere.get(execution_id)
-        return partition_of(execution_id, partitions) if found is None else found
-
-    def remember(self, execution_id: str, partition: int) -> None:
-        partitions = len(self._redis.partitions)
-        if partitions == 1:
+        Raises StoreKeyError where a key that all calls of a partition share is the reason of a refusal.
+        """
+        if not calls:
             return
-        if partition == partition_of(execution_id, partitions):
+        keys = calls[0].keys
+        now = self._now()
+        own: list[ScriptCall] = []
+        others: list[ScriptCall] = []
+        commands: list[tuple[Script, Sequence[str], Sequence[Argument]]] = []
+        for call in calls:
+            if call.keys is not keys:
+                others.append(call)
+                continue
+            own.append(call)
+            names = [*keys.shared, *call.streams, *call.hashes]
+            commands.append((script, names, [now, len(call.hashes), *told, *call.arguments]))
+        if others:
+            await asyncio.gather(self._run(script, own, *told), self._run(script, others, *told))
+            return
+        try:
+            replies = await self._redis.scripts(commands, partition=keys.partition)
+        except ReplyError as error:
+            if wrong := await wrong_keys(self._redis, keys):
+                raise StoreKeyError(wrong[0].message) from error
+            raise
+        for call, reply in zip(calls, replies, strict=True):
+            call.reply = reply
+
+    # -- where executions lie ------------------------------------------------------------------------
+
+    def _keys_of_row(self, row: ExecutionRow) -> Keys:
+        partitions = self._redis.partitions
+        if len(partitions) == 1:
+            return partitions[0]
+        partition = (
+            row.partition if row.partition < len(partitions) else partition_of(row.id, len(partitions))
+        )
+        self._remember(row.id, partition)
+        return partitions[partition]
+
+    def _keys_of(self, execution_id: str) -> Keys:
+        partitions = self._redis.partitions
+        if len(partitions) == 1:
+            return partitions[0]
+        found = self._elsewhere.get(execution_id)
+        return partitions[partition_of(execution_id, len(partitions)) if found is None else found]
+
+    def _remember(self, execution_id: str, partition: int) -> None:
+        partitions = len(self._redis.partitions)
+        if partitions == 1 or partition == partition_of(execution_id, partitions):
             self._elsewhere.pop(execution_id, None)
             return
         self._elsewhere[execution_id] = partition
         if len(self._elsewhere) > _MOST_REMEMBERED:
             self._elsewhere.popitem(last=False)
 
-    def grouped(self, execution_ids: Sequence[str]) -> dict[int, list[str]]:
-        grouped: dict[int, list[str]] = {}
-        for execution_id in execution_ids:
-            grouped.setdefault(self.where(execution_id), []).append(execution_id)
-        return grouped
-
-    async def seek(self, execution_ids: Sequence[str]) -> list[str]:
+    async def _seek(self, execution_ids: Sequence[str]) -> list[str]:
         """Look for executions in all partitions; return those that are elsewhere, and remember where.
 
         Of one that is closed there may be several marks, and the latest counts.
@@ -76,38 +185,37 @@ class PartitionLocator:
         names = list(dict.fromkeys(execution_ids))
         best: dict[str, tuple[bool, int, int]] = {}
         for keys in self._redis.partitions:
-            for name, (mark,) in zip(names, await self.read(keys, names), strict=True):
+            for name, (mark,) in zip(
+                names, await self._read(keys, [(name, ()) for name in names]), strict=True
+            ):
                 if mark is not None:
                     found = (mark.is_live, mark.epoch, keys.partition)
                     best[name] = max(best.get(name, found), found)
-        moved = [name for name, (_, _, partition) in best.items() if partition != self.where(name)]
+        moved = [
+            name for name, (_, _, partition) in best.items() if partition != self._keys_of(name).partition
+        ]
         for name in moved:
-            self.remember(name, best[name][2])
+            self._remember(name, best[name][2])
         return moved
 
-    async def find(self, execution_ids: Sequence[str], *fields: str) -> list[list[Any] | None]:
+    # -- reading them --------------------------------------------------------------------------------
+
+    async def _find(self, execution_ids: Sequence[str], *fields: str) -> list[list[Any] | None]:
         """Read the mark and these fields of executions, wherever they are; None for one that is not there."""
         found: dict[str, list[Any] | None] = {}
-        await self._read_all(list(dict.fromkeys(execution_ids)), fields, found)
-        if len(self._redis.partitions) > 1:
-            lost = [name for name, values in found.items() if values is None]
-            await self._read_all(await self.seek(lost), fields, found)
+        names = list(dict.fromkeys(execution_ids))
+        while names:
+            by_partition: dict[Keys, list[str]] = {}
+            for name in names:
+                by_partition.setdefault(self._keys_of(name), []).append(name)
+            for keys, own in by_partition.items():
+                read = await self._read(keys, [(name, fields) for name in own])
+                for name, (mark, *values) in zip(own, read, strict=True):
+                    found[name] = [mark, *values] if mark is not None and mark.is_live else None
+            names = await self._seek([name for name in names if found[name] is None])
         return [found[execution_id] for execution_id in execution_ids]
 
-    async def _read_all(
-        self, execution_ids: Sequence[str], fields: Sequence[str], found: dict[str, list[Any] | None]
-    ) -> None:
-        for partition, names in self.grouped(execution_ids).items():
-            keys = self._redis.partitions[partition]
-            for name, values in zip(names, await self.read(keys, names, *fields), strict=True):
-                mark = values[0]
-                found[name] = values if mark is not None and mark.is_live else None
-
-    async def read(self, keys: Keys, execution_ids: Sequence[str], *fields: str) -> list[list[Any]]:
-        """Read the mark and these fields of executions of one partition."""
-        return await self.read_each(keys, [(name, fields) for name in execution_ids])
-
-    async def read_each(self, keys: Keys, wanted: Sequence[tuple[str, Sequence[str]]]) -> list[list[Any]]:
+    async def _read(self, keys: Keys, wanted: Sequence[tuple[str, Sequence[str]]]) -> list[list[Any]]:
         """Read the mark and some fields of each execution of one partition.
 
         The mark is None where there is none of this incarnation of the store. What is no hash of weft is
@@ -120,8 +228,8 @@ class PartitionLocator:
         read: list[list[Any]] = []
         for (name, fields), reply in zip(wanted, replies, strict=True):
             mark: Mark | None = None
-            if is_wrong_type(reply):
-                await self.drop(keys, name)
+            if isinstance(reply, ReplyError) and str(reply).startswith("WRONGTYPE"):
+                await self._drop(keys, name)
                 read.append([None] * (1 + len(fields)))
                 continue
             (values,) = checked([reply])
@@ -129,26 +237,14 @@ class PartitionLocator:
                 try:
                     mark = read_mark(values[0])
                 except PoisonError:
-                    await self.drop(keys, name)
+                    await self._drop(keys, name)
             is_ours = mark is not None and mark.token == token
             read.append([mark if is_ours else None, *values[1:]])
         return read
 
-    async def drop(self, keys: Keys, execution_id: str) -> None:
+    async def _drop(self, keys: Keys, execution_id: str) -> None:
         """Drop an execution whose hash is unreadable: without it the execution is unknown, and built anew."""
         await self._redis.call("UNLINK", keys.execution(execution_id), partition=keys.partition)
-
-
-async def run_scripts(
-    redis: Redis, keys: Keys, calls: Sequence[tuple[Script, Sequence[str], Sequence[bytes | str | int]]]
-) -> list[Reply]:
-    """Run scripts of one partition; raises StoreKeyError where a key that all of them share is the reason."""
-    try:
-        return await redis.scripts(calls, partition=keys.partition)
-    except ReplyError as error:
-        if wrong := await wrong_keys(redis, keys):
-            raise StoreKeyError(wrong[0].message) from error
-        raise
 
 
 def checked(replies: list[Reply]) -> list[Reply]:
@@ -156,7 +252,3 @@ def checked(replies: list[Reply]) -> list[Reply]:
         if isinstance(reply, Exception):
             raise reply
     return replies
-
-
-def is_wrong_type(reply: Reply) -> bool:
-    return isinstance(reply, ReplyError) and str(reply).startswith("WRONGTYPE")

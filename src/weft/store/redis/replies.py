@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from weft.core.view import FreeNode
 from weft.store.contract import Answer, Applied
+from weft.store.redis.calls import is_set
 from weft.store.redis.layout import is_outcome, node_field, output_field, read_node, read_outcome
-from weft.store.redis.plan_arguments import is_set
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.redis.connection import Reply
+    from weft.redis.keys import Keys
     from weft.store.redis.layout import LiveNode
 
 
@@ -23,53 +24,58 @@ class FreeNodesReply:
 
     def __init__(
         self,
+        keys: Keys,
         row: ExecutionRow,
         plan: Plan,
-        rows: dict[str, NodeRow],
         values: Sequence[Reply],
+        packed: bytes = b"",
+        rows: dict[str, NodeRow] | None = None,
         queued: Sequence[str] = (),
     ) -> None:
-        """``rows`` are at hand; ``values`` are what the script has said of the nodes."""
+        """``values`` are what the script has said of the nodes; ``rows`` of settled nodes are at hand.
+
+        ``packed``: the store's row of the execution, where it is not the given one.
+        """
+        self.keys = keys
         self.row = row
+        self.packed = packed
         self._plan = plan
-        # Rows of settled nodes, and of which of them the output is at hand. A settled row does not change.
-        self._rows = rows
-        self._whole = set(rows)
+        self._values = values
+        # A settled row does not change.
+        self._rows = rows or {}
         self._queued = queued
         # Node, its field, its parents and what it names, as far as it sees them; the parents it does not see.
         self._nodes: list[tuple[str, LiveNode, Sequence[str], Sequence[str], int]] = []
-        for at in range(0, len(values), 3):
-            self._add_node(values[at][1:].decode(), read_node(values[at + 1]), values[at + 2])
-
-    def _add_node(self, node_id: str, node: LiveNode, view: bytes) -> None:
-        plan = self._plan
-        parents: Sequence[str] = plan.graph.parents[node_id]
-        needs: Sequence[str] = list(plan.needs[node_id])
-        waiting = 0
-        if node.has_view:
-            bits, _, others = view.partition(b";")
-            pieces = [int(piece) for piece in bits.split(b",")] if bits else None
-            seen = parents
-            if pieces is not None:
-                seen = [name for index, name in enumerate(parents) if is_set(pieces, index)]
-            waiting = len(parents) - len(seen)
-            parents = seen
-            known = {*seen, *[name[1:] for name in others.decode().split(",")]}
-            needs = [name for name in needs if name in known]
-        self._nodes.append((node_id, node, parents, needs, waiting))
 
     def missing(self) -> list[tuple[str, bool]]:
         """Return the nodes whose rows are still to be read, and of each whether its output is, too."""
-        rows, whole = self._rows, self._whole
         wanted: dict[str, bool] = {}
-        for _, _, parents, needs, _ in self._nodes:
-            for name in parents:
-                if name not in rows:
-                    wanted.setdefault(name, False)
-            for name in needs:
-                if name not in whole:
-                    wanted[name] = True
+        for at in range(0, len(self._values), 3):
+            name, value, view = self._values[at : at + 3]
+            node_id, node = name[1:].decode(), read_node(value)
+            parents, needs = self._seen(node_id, view if node.has_view else None)
+            waiting = len(self._plan.graph.parents[node_id]) - len(parents)
+            self._nodes.append((node_id, node, parents, needs, waiting))
+            for one in parents:
+                if one not in self._rows:
+                    wanted.setdefault(one, False)
+            for one in needs:
+                if one not in self._rows:
+                    wanted[one] = True
         return list(wanted.items())
+
+    def _seen(self, node_id: str, view: bytes | None) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the parents that a node sees, and the nodes that it names; ``view`` None: all of them."""
+        parents: Sequence[str] = self._plan.graph.parents[node_id]
+        needs = list(self._plan.needs[node_id])
+        if view is None:
+            return parents, needs
+        bits, _, others = view.partition(b";")
+        if bits:
+            pieces = [int(piece) for piece in bits.split(b",")]
+            parents = [name for index, name in enumerate(parents) if is_set(pieces, index)]
+        known = {*parents, *[name[1:] for name in others.decode().split(",")]}
+        return parents, [name for name in needs if name in known]
 
     def add(self, names: Sequence[tuple[str, bool]], values: Sequence[bytes | None]) -> None:
         """Add the rows that were read for the missing ones."""
@@ -91,19 +97,11 @@ class FreeNodesReply:
                 seen_parents = tuple([rows[name] for name in parents])
             except KeyError:
                 return Applied(Answer.YES, (), queued=self._queued)
+            seen = {name: rows[name] for name in needs if name in rows} if needs else {}
             made.append(
                 FreeNode(
-                    self.row,
-                    plan,
-                    plan.nodes[node_id],
-                    seen_parents,
-                    {name: rows[name] for name in needs if name in rows} if needs else {},
-                    waiting,
-                    node.attempt,
-                    node.failures,
-                    node.losses,
-                    node.issued,
-                    node.released,
+                    *(self.row, plan, plan.nodes[node_id], seen_parents, seen, waiting),
+                    *(node.attempt, node.failures, node.losses, node.issued, node.released),
                 )
             )
         return Applied(Answer.YES, made, queued=self._queued)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weft.core.row import NodeRow
-from weft.store.redis.calls import MOST_BYTES, MOST_FIELDS, MOST_ITEMS, ScriptCall
+from weft.store.redis.calls import WAKES, add_tasks, pieces_of, waiting_fields
 from weft.store.redis.layout import (
     CONSTANTS,
     STATES,
@@ -23,7 +23,7 @@ from weft.store.redis.layout import (
     row_value,
     view_field,
 )
-from weft.store.redis.plan_arguments import WAKES, pieces_of, waiting_fields
+from weft.store.redis.partitions import MOST_BYTES, MOST_FIELDS, ScriptCall, ScriptCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow
     from weft.core.snapshot import Snapshot
     from weft.core.task import Task
-    from weft.store.redis.calls import Argument
-    from weft.store.redis.plan_arguments import PlanArguments
+    from weft.redis.keys import Keys
+    from weft.store.redis.calls import PlanArguments
+    from weft.store.redis.partitions import Argument
 
 _VIEWED = str(CONSTANTS["VIEWED"])
 
@@ -140,36 +141,22 @@ def _parts(fields: Sequence[tuple[str, Argument]], ready: Sequence[str]) -> Iter
         yield _Part([], list(ready[start : start + most]), 0)
 
 
-class InstallCall(ScriptCall):
-    """One call: executions whole, or a part of one."""
-
-    def add(
-        self, index: int, row: ExecutionRow, part: _Part, window: int, tasks: Sequence[tuple[Task, bytes]]
-    ) -> None:
-        self.items.append(index)
-        self.execution_ids.append(row.id)
-        self.size += part.size
-        counts = (row.unsettled, len(part.values) // 2, len(part.ready), len(tasks), window)
-        life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
-        self.arguments += (f"{life} {' '.join(map(str, counts))} {row.deadline_at or 0}", row.updated_at)
-        self.arguments += part.values
-        self.arguments += part.ready
-        self.add_tasks(tasks)
-
-
 def install_calls(
     snapshots: Sequence[Snapshot],
+    keys_of: Callable[[ExecutionRow], Keys],
     arguments_of: Callable[[Plan], PlanArguments],
     *,
     ahead: Mapping[str, Sequence[tuple[Task, bytes]]],
+    tokens: Sequence[str],
     inline_input_bytes: int,
-) -> tuple[list[InstallCall], list[list[InstallCall]]]:
+) -> tuple[ScriptCalls, list[list[ScriptCall]]]:
     """Make the calls for snapshots: those that fit, together; and of each large one its calls, in order.
 
-    ``ahead``: by execution, the tasks that are queued once it is there.
+    ``ahead``: by execution, the tasks that are queued once it is there; ``tokens``: of the partitions. An
+    item of a reply is about the index of a snapshot.
     """
-    calls: list[InstallCall] = []
-    large: list[list[InstallCall]] = []
+    calls = ScriptCalls()
+    large: list[list[ScriptCall]] = []
     for index, snapshot in enumerate(snapshots):
         row, arguments = snapshot.execution, arguments_of(snapshot.plan)
         if snapshot.rows or row.halt is not None:
@@ -188,19 +175,23 @@ def install_calls(
         if len(row.input) <= inline_input_bytes:
             fields.append((str(CONSTANTS["INPUT"]), row.input))
         parts = list(_parts(fields, ready))
+        keys = keys_of(row)
+        key = keys.execution(row.id)
         if len(parts) > 1:
-            own = [InstallCall() for _ in parts]
+            own = [ScriptCall(keys) for _ in parts]
             large.append(own)
         else:
-            last = calls[-1] if calls else None
-            if (
-                last is None
-                or len(last.items) >= MOST_ITEMS
-                or last.size + parts[0].size > MOST_BYTES
-                or row.id in last.execution_ids
-            ):
-                calls.append(InstallCall())
-            own = [calls[-1]]
+            own = [calls.room(keys, key, size=parts[0].size)]
+        life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
         for call, part in zip(own, parts, strict=True):
-            call.add(index, row, part, arguments.window, ahead.get(row.id, ()) if part is parts[-1] else ())
+            tasks = ahead.get(row.id, ()) if part is parts[-1] else ()
+            counts = (row.unsettled, len(part.values) // 2, len(part.ready), len(tasks), arguments.window)
+            if not call.arguments:
+                call.arguments.append(tokens[keys.partition] if keys.partition < len(tokens) else "")
+            call.hashes.append(key)
+            call.about.append(index)
+            call.arguments += (f"{life} {' '.join(map(str, counts))} {row.deadline_at or 0}", row.updated_at)
+            call.arguments += part.values
+            call.arguments += part.ready
+            add_tasks(call, tasks)
     return calls, large

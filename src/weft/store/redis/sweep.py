@@ -13,16 +13,14 @@ from weft.core.time import micros
 from weft.errors import StoreError
 from weft.redis.waiting import all_that_answer
 from weft.store.contract import RENEWALS_PER_LEASE, Due, Expired
-from weft.store.redis.calls import MOST_ITEMS, ScriptCall
-from weft.store.redis.layout import CONSTANTS, PoisonError, partition_keys, read_node, read_plan, script
-from weft.store.redis.partitions import checked, run_scripts
+from weft.store.redis.layout import CONSTANTS, PoisonError, read_node, read_plan, script
+from weft.store.redis.partitions import MOST_ITEMS, Partitions, ScriptCall, ScriptCalls, checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from weft.redis.connection import Redis, Reply
     from weft.redis.keys import Keys
-    from weft.store.redis.partitions import PartitionLocator
 
 # What one look lists of each kind, and how often it goes on where that was not all.
 _MOST_DUE = 1000
@@ -34,23 +32,14 @@ _SENTINEL = str(CONSTANTS["SENTINEL"]).encode()
 _TIMED, _DUE = script("timed", "guard"), script("due", "guard", "execution")
 
 
-class Sweep:
+class Sweep(Partitions):
     """The part of the store that follows the time."""
 
-    def __init__(
-        self,
-        redis: Redis,
-        partitions: PartitionLocator,
-        *,
-        now: Callable[[], int],
-        lease: int,
-        queued: int,
-    ) -> None:
-        self._redis = redis
-        self._partitions = partitions
-        self._now = now
-        self._lease = lease
-        self._queued = queued
+    # How long a queued task may be on its way; 0: for ever.
+    _queued: int
+
+    def __init__(self, redis: Redis, *, now: Callable[[], int] | None, lease_seconds: float) -> None:
+        super().__init__(redis, now=now, lease_seconds=lease_seconds)
         # How many executions with free nodes to pass over in the next look, by partition.
         self._passed_over: dict[int, int] = {}
         # Partitions whose last look failed: Redis was away, silent, or refused to write.
@@ -80,11 +69,11 @@ class Sweep:
         longest_gap = self._lease // RENEWALS_PER_LEASE + (0 if partition in self._failed else idle)
         passed_leases, passed_free = 0, self._passed_over.get(partition, 0)
         for look in range(_MOST_LOOKS):
-            told = [self._now(), 0, idle, _MOST_DUE, passed_leases, passed_free, self._lease, longest_gap]
-            timed = (_TIMED, [*partition_keys(keys), keys.swept], told)
-            ((now, timers, leases, free, grace_until, *nexts),) = await run_scripts(
-                self._redis, keys, [timed]
-            )
+            timed = ScriptCall(keys)
+            timed.streams[keys.swept] = 1
+            timed.arguments += (idle, _MOST_DUE, passed_leases, passed_free, self._lease, longest_gap)
+            await self._run(_TIMED, [timed])
+            now, timers, leases, free, grace_until, *nexts = timed.reply
             if not (timers or leases or free):
                 self._passed_over[partition] = 0
                 found.look_again(now, grace_until, *nexts)
@@ -126,38 +115,29 @@ class Sweep:
         for member in free:
             listed.setdefault(member.decode(), []).append((_FREE, "", ""))
         entries = await self._entries(keys, leases) if self._queued else {}
-        calls: list[ScriptCall] = []
-        asked: list[list[tuple[str, str]]] = []
-        streams: list[dict[str, int]] = []
+        calls = ScriptCalls()
         for execution_id, seen in listed.items():
             for start in range(0, len(seen), MOST_ITEMS):
                 part = seen[start : start + MOST_ITEMS]
-                if not calls or calls[-1].size + len(part) > MOST_ITEMS:
-                    calls.append(ScriptCall())
-                    asked.append([])
-                    streams.append({})
-                call = calls[-1]
-                call.execution_ids.append(execution_id)
-                call.size += len(part)
+                call = calls.room(keys, items=len(part))
+                call.hashes.append(keys.execution(execution_id))
                 call.arguments.append(len(part))
                 for kind, field, attempt in part:
                     entry, lane = entries.get((execution_id, field), ("", ""))
-                    number = streams[-1].setdefault(keys.lane_of(lane), len(streams[-1]) + 1) if entry else 0
+                    number = 0
+                    if entry:
+                        number = call.streams.setdefault(keys.lane_of(lane), len(call.streams) + 1)
                     call.arguments += (kind, field, attempt, number, entry)
-                asked[-1] += [(execution_id, field) for _, field, _ in part]
-        own, now = (self._lease, self._queued), self._now()
-        scripts = []
-        for call, some in zip(calls, streams, strict=True):
-            scripts.append((_DUE, call.keys(keys, some), call.all_arguments(now, own)))
-        replies = await run_scripts(self._redis, keys, scripts)
-        for items, reply in zip(asked, replies, strict=True):
-            values = iter(reply)
-            for execution_id, field in items:
+                    call.about.append((execution_id, field))
+        await self._run(_DUE, calls, self._lease, self._queued)
+        for call in calls:
+            values = iter(call.reply)
+            for execution_id, field in call.about:
                 try:
                     found.take(execution_id, field[1:], values)
                 except PoisonError:
-                    await self._partitions.drop(keys, execution_id)
-                self._partitions.remember(execution_id, keys.partition)
+                    await self._drop(keys, execution_id)
+                self._remember(execution_id, keys.partition)
 
     async def _entries(self, keys: Keys, leases: Sequence[bytes]) -> dict[tuple[str, str], tuple[str, str]]:
         """Return the entry and lane of each queued task among the leases: a script is given its streams."""

@@ -1,16 +1,16 @@
 -- Put executions into the store: several in one call, or a large one in several calls; until the last of these it is
 -- there for nobody. Queue tasks of nodes that are free then. (guard, execution, queueing, counting)
--- ARGV: as in queueing; whether this is the first call, whether it is the last; token; for how long to hold ready nodes in
---   limbo, in microseconds (0: they are free); for how many microseconds the first epoch may be installed; for how many
---   seconds a hash is kept. For each execution:
+-- ARGV: as in queueing; whether this is the first call, whether it is the last; for how long to hold ready nodes in limbo,
+--   in microseconds (0: they are free); for how many microseconds the first epoch may be installed; for how many seconds a
+--   hash is kept; token. For each execution:
 --     generation:epoch:state unsettled values ready tasks window deadline     (deadline 0: none)
 --     when it was updated
 --     its values: each a field and a text
 --     its ready nodes: each `name attempt kept not-before in-hand`; only where somebody may have it in hand it is held in limbo
 --     its tasks
 -- Reply: an answer for each.
-local is_first, is_last, given = number() == 1, number() == 1, argument()
-local limbo_for, first_for, keep = number(), number(), argument()
+local is_first, is_last = number() == 1, number() == 1
+local limbo_for, first_for, keep, given = number(), number(), argument(), argument()
 local limbo_until = string.format(WHOLE, now + limbo_for)
 
 local function judged(mark, generation, epoch, updated)

@@ -1,6 +1,6 @@
 -- What every script about executions begins with: its time, its incarnation, and the guard in front of each execution.
 --
--- KEYS: token, leases, timers, free, active, unsettled; then the script's own; last a hash for each execution.
+-- KEYS: token, leases, timers, free, active, unsettled, lanes; then the script's own; last a hash for each execution.
 -- ARGV: now in microseconds (0: the server's time); the number of executions; then the script's own.
 --
 -- The names in capitals are made by layout.py. An execution that is missing, that was installed in another incarnation

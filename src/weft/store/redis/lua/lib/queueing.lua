@@ -1,11 +1,8 @@
 -- What moves free nodes to queued and sends their tasks. (guard, execution)
--- KEYS of its own: lanes, the lanes' streams.
--- ARGV: lease of a queued task in microseconds (0: none); 1 to send; number of lanes, the member of each in the set of
---   lanes. Each task is two: `lane attempt name`, and the message.
+-- KEYS of its own: the lanes' streams.
+-- ARGV: lease of a queued task in microseconds (0: none); 1 to send. Each task is two: `lane attempt name`, and the message.
 local queued_for, is_sent = number(), number() == 1
-local lanes_from = cursor + 1
-cursor = lanes_from + tonumber(ARGV[cursor])
-local listed, abouts = {}, {}
+local lanes, abouts = {}, {}
 local queued_until = queued_for > 0 and string.format(WHOLE, now + queued_for)
 local QUEUED_FIRST = QUEUED .. FIRST_ATTEMPT .. COLON .. COLON .. now_text .. COLON
 
@@ -23,15 +20,17 @@ end
 -- Send a task, and return its entry and lane: so that the sweep can tell a task that waits from one that is lost. A lane
 -- whose key is no stream refuses its own tasks alone: their nodes stay free until somebody has deleted the key.
 local function sent(lane, task)
-  local name = ARGV[lanes_from + lane - 1]
-  if not listed[lane] then -- a lane that is not listed is read by nobody
-    listed[lane] = true
-    call('SADD', KEYS[OWN_KEY], name)
+  local key = KEYS[OWN_KEY + lane - 1]
+  local name = lanes[lane]
+  if not name then -- a lane that is not listed is read by nobody
+    name = sub(key, #KEYS[LANES_KEY] + LANE_FROM)
+    lanes[lane] = name
+    call('SADD', KEYS[LANES_KEY], name)
   end
   if not is_sent then
     return EMPTY
   end
-  local entry = redis.pcall('XADD', KEYS[OWN_KEY + lane], '*', MESSAGE, task, QUEUED_AT, now_text)
+  local entry = redis.pcall('XADD', key, '*', MESSAGE, task, QUEUED_AT, now_text)
   if type(entry) == 'table' then
     return find(entry.err, 'WRONGTYPE', 1, true) and REFUSED or error(entry.err, 0)
   end

@@ -1,20 +1,15 @@
 """The streams of a partition: results, and lanes of tasks (one for a queue, a handler and a priority).
 
-Anybody may have written their entries. An entry has its message in the field ``m``, first; that of a task has
-the time at which the task was queued in ``q`` behind it. ``Served`` knows which lane's turn it is.
+``Served`` knows which lane's turn it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from weft.core.envelope import unpack_all, unpack_message, unpack_task
 from weft.core.task import PRIORITIES
-from weft.transport.contract import MessageDelivery, TaskDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Mapping, Sequence
@@ -27,113 +22,30 @@ ORCHESTRATORS = "orchestrators"
 # Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
 OLDEST_EVERY = 8
 
-# The latest time that Lua keeps exactly.
-_LATEST = 2**53
 _LEVELS = frozenset(PRIORITIES.values())
-# In place of the number of a message in its entry: it is the only one.
-ALONE = -1
-
-# [id, [name, value, …]]; no values where the entry was deleted while somebody had it.
-Entry: TypeAlias = "list[Any]"
-# Partition, stream, id in the stream, and which of the entry's messages.
-EntryId: TypeAlias = tuple[int, str, bytes, int]
-# Of a message that cannot be read: the id of its entry, its bytes, and why.
-Garbage: TypeAlias = tuple[bytes, bytes, str]
-Delivery = TypeVar("Delivery", bound=TaskDelivery | MessageDelivery)
-
-
-class Source(Protocol[Delivery]):
-    """A stream, the group that reads it, and what its entries are."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def stream(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-
-    def read(
-        self, entry: bytes, values: Sequence[bytes], read: list[Delivery], garbage: list[Garbage]
-    ) -> int:
-        """Add the messages of an entry to ``read``, or to ``garbage``; return which were read, as bits."""
-
-
-class Results:
-    """The result stream of a partition."""
-
-    group = ORCHESTRATORS
-
-    def __init__(self, partition: int, stream: str) -> None:
-        self.partition = partition
-        self.stream = stream
-
-    def read(
-        self, entry: bytes, values: Sequence[bytes], read: list[MessageDelivery], garbage: list[Garbage]
-    ) -> int:
-        try:
-            if values[0] != b"m":
-                raise ValueError("an entry without a message")
-            wires = unpack_all(values[1])
-        except (ValueError, IndexError) as error:
-            garbage.append((entry, _raw(values), _why(error)))
-            return 0
-        left = 0
-        for index, wire in enumerate(wires):
-            try:
-                message = unpack_message(wire)
-            except ValueError as error:
-                garbage.append((entry, wire, _why(error)))
-                continue
-            identity = (self.partition, self.stream, entry, index if len(wires) > 1 else ALONE)
-            read.append(MessageDelivery(identity, message))
-            left |= 1 << index
-        return left
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    group: ClassVar[str] = WORKERS
-    queue: str
-    handler: str
-    priority: int
-    stream: str
+class Source:
+    """A stream of one partition, and the group that reads it."""
+
     partition: int
-
-    def read(
-        self, entry: bytes, values: Sequence[bytes], read: list[TaskDelivery], garbage: list[Garbage]
-    ) -> int:
-        try:
-            message, wire, queued, time, *_ = values
-            if message != b"m" or queued != b"q":
-                raise ValueError("an entry without a message, or without a time")
-            task = unpack_task(wire)
-            if task.handler != self.handler or task.queue != self.queue or task.priority != self.priority:
-                # A worker would be given what it cannot run.
-                raise ValueError("a task of another lane")
-            # When it was queued, by the server's clock.
-            queued_at = int(time)
-            if not 0 <= queued_at < _LATEST:
-                raise ValueError(f"a task that was queued at {queued_at}")
-        except ValueError as error:
-            garbage.append((entry, _raw(values), _why(error)))
-            return 0
-        if task.queued_at != queued_at:
-            task = replace(task, queued_at=queued_at)
-        read.append(TaskDelivery((self.partition, self.stream, entry, ALONE), task))
-        return 1
+    stream: str
+    group: str = ORCHESTRATORS
 
 
-def _raw(values: Sequence[bytes]) -> bytes:
-    """Return the bytes of an entry's message, or of all there is where it has none."""
-    return dict(zip(values[::2], values[1::2], strict=False)).get(b"m", b" ".join(values))
+@dataclass(frozen=True, slots=True)
+class Lane(Source):
+    """The stream of one queue's tasks for one handler, of one priority."""
 
-
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    group: str = WORKERS
+    queue: str = ""
+    handler: str = ""
+    priority: int = 0
 
 
 def lane(keys: Keys, queue: str, handler: str, priority: int) -> Lane:
-    return Lane(queue, handler, priority, keys.lane(queue, handler, priority), keys.partition)
+    return Lane(keys.partition, keys.lane(queue, handler, priority), WORKERS, queue, handler, priority)
 
 
 def member(task: Task) -> str:
@@ -168,11 +80,8 @@ class Served:
         # Queues in the order in which they are served next, and how many were taken from each.
         self._taken: dict[str, int] = {}
         self._lanes: dict[int, dict[str, list[Lane]]] = {}
-        # By partition: its lanes by the names of their streams, once made.
-        self._streams: dict[int, dict[bytes, Lane]] | None = None
-
-    def is_for(self, queues: Collection[str] | None, handlers: Container[str] | None) -> bool:
-        return self.queues == queues and self.handlers is handlers
+        # By partition: its lanes by the names of their streams, to wait on; empty until they are made.
+        self.waits: dict[int, dict[bytes, Lane]] = {}
 
     def expect(self, partitions: Iterable[Keys]) -> None:
         """Know the lanes that its handlers' tasks take by default, before the first task is there.
@@ -200,7 +109,7 @@ class Served:
 
     def add(self, lanes: Iterable[Lane]) -> bool:
         """Take note of lanes; True: there are new ones among them that it may be served from."""
-        self._streams = None
+        self.waits = {}
         fresh = [one for one in lanes if one not in self._known and self._may_serve(one)]
         self._known.update(dict.fromkeys(fresh))
         for one in fresh:
@@ -211,7 +120,7 @@ class Served:
 
     def drop(self, lane: Lane) -> None:
         """Be served from a lane that cannot be read no more, until the set of lanes is read again."""
-        self._streams = None
+        self.waits = {}
         self._lanes[lane.partition][lane.queue].remove(lane)
         del self._known[lane]
 
@@ -224,13 +133,11 @@ class Served:
         queues = self._lanes.get(partition, {})
         return [one for name in self._taken for one in queues.get(name, ())]
 
-    def streams(self) -> Mapping[int, Mapping[bytes, Lane]]:
-        """Return, by partition, the lanes to wait on by the names of their streams."""
-        if self._streams is None:
-            self._streams = {
-                number: {one.stream.encode(): one for one in self.lanes(number)} for number in self.partitions
-            }
-        return self._streams
+    def make_waits(self) -> Mapping[int, Mapping[bytes, Lane]]:
+        self.waits = {
+            number: {one.stream.encode(): one for one in self.lanes(number)} for number in self.partitions
+        }
+        return self.waits
 
     def turns(self, lanes: Iterable[Lane]) -> list[int]:
         """Say for each queue how many were taken, how many lanes it has, and their priorities."""
@@ -245,7 +152,7 @@ class Served:
     def count(self, taken: Mapping[str, int]) -> None:
         """Take note of how many were taken from queues: the others come first the next time."""
         if taken:
-            self._streams = None
+            self.waits = {}
         for queue, number in taken.items():
             self._taken[queue] = (self._taken.pop(queue) + number) % OLDEST_EVERY
 

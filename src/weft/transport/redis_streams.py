@@ -1,5 +1,8 @@
 """Tasks and results on Redis streams, one group of consumers each.
 
+Anybody may have written the entries. An entry has its message in the field ``m``, first; that of a task has
+the time at which the task was queued in ``q`` behind it.
+
 What is acknowledged is deleted, so a stream holds exactly what nobody took yet and what is in hand; nothing
 is ever trimmed. Each partition has one stream of results, and one of tasks for each lane. A worker is given
 no more than it asked for, by a script that goes through its lanes; where there is nothing it waits on all of
@@ -15,11 +18,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from weft.core.envelope import pack
+from msgspec.structs import replace
+
+from weft.core.envelope import pack, unpack_all, unpack_message, unpack_task
 from weft.errors import StoreError
 from weft.redis.connection import ReplyError
 from weft.redis.keys import partition_of
@@ -27,14 +32,12 @@ from weft.redis.script import load_script
 from weft.redis.waiting import all_of, all_that_answer, answers_of
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
 from weft.transport.redis_lanes import (
-    ALONE,
     OLDEST_EVERY,
     ORCHESTRATORS,
     WORKERS,
-    Delivery,
     Lane,
-    Results,
     Served,
+    Source,
     member,
     read_lanes,
 )
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
         Collection,
         Container,
         Coroutine,
+        Iterator,
         Mapping,
         Sequence,
     )
@@ -56,7 +60,6 @@ if TYPE_CHECKING:
     from weft.redis.keys import Keys
     from weft.redis.script import Script
     from weft.transport.contract import DeliveryId
-    from weft.transport.redis_lanes import Entry, EntryId, Garbage, Source
 
 log = logging.getLogger("weft.transport")
 
@@ -81,6 +84,18 @@ TIDY_SECONDS = 600.0
 # Ids that are remembered as in hand. Those that are never acknowledged here, because another has claimed
 # them, fall out in time.
 _HELD = 100_000
+# The latest time that Lua keeps exactly.
+_LATEST = 2**53
+# In place of the number of a message in its entry: it is the only one.
+ALONE = -1
+
+# [id, [name, value, …]]; no values where the entry was deleted while somebody had it.
+Entry: TypeAlias = "list[Any]"
+# Partition, stream, id in the stream, and which of the entry's messages.
+EntryId: TypeAlias = tuple[int, str, bytes, int]
+# Of a message that cannot be read: the id of its entry, its bytes, and why.
+Garbage: TypeAlias = tuple[bytes, bytes, str]
+Delivery = TypeVar("Delivery", bound=TaskDelivery | MessageDelivery)
 
 _TAKE = load_script("weft.transport", "take")
 _CLAIM = load_script("weft.transport", "claim")
@@ -97,7 +112,7 @@ class RedisStreams:
         self._redis = redis
         self._gone_seconds = gone_seconds
         self._tidied_at: float | None = None
-        self._results = [Results(keys.partition, keys.results) for keys in redis.partitions]
+        self._results = [Source(keys.partition, keys.results) for keys in redis.partitions]
         self._result_streams = {one.partition: {one.stream.encode(): one} for one in self._results}
         self._served: dict[str, Served] = {}
         self._turn = 0
@@ -139,7 +154,7 @@ class RedisStreams:
         handlers: Container[str] | None = None,
     ) -> Sequence[TaskDelivery]:
         served = self._served.get(consumer)
-        if served is None or not served.is_for(queues, handlers):
+        if served is None or served.queues != queues or served.handlers is not handlers:
             served = self._served[consumer] = Served(queues, handlers)
             served.expect(self._redis.partitions)
         loop = asyncio.get_running_loop()
@@ -147,11 +162,12 @@ class RedisStreams:
         taken: list[TaskDelivery] = []
         # A task that came alone, to one who would have taken two, left nothing behind to look for. But there
         # may be new lanes by now.
-        if not served.is_drained or wait_seconds <= 0 or not self._is_fresh(served):
+        is_fresh = loop.time() < served.read_at + LOOK_SECONDS
+        if not served.is_drained or wait_seconds <= 0 or not is_fresh:
             taken = await self._whole(self._look(consumer, served, limit))
         served.is_drained = False
         while not taken and (left := until - loop.time()) > 0:
-            waits = served.streams()
+            waits = served.waits or served.make_waits()
             taken = await self._wait(WORKERS, consumer, waits, limit, min(left, LOOK_SECONDS))
             served.is_drained = len(taken) == 1 < limit
             taken = taken or await self._whole(self._look(consumer, served, limit))
@@ -215,7 +231,7 @@ class RedisStreams:
         again: list[MessageDelivery] = []
         for results in self._results:
             async for entries in self._own_entries(results, consumer):
-                again += await self._deliver(results, entries[: limit - len(again)])
+                await self._deliver(results, entries[: limit - len(again)], again)
                 if len(again) >= limit:
                     return again
         return again
@@ -304,17 +320,14 @@ class RedisStreams:
         async def take(partition: int, wanted: int) -> tuple[int, list[TaskDelivery]]:
             return await self._take_tasks(consumer, served, partition, wanted)
 
-        is_fresh = self._is_fresh(served)
+        # Whether the lanes were read a moment ago.
+        is_fresh = asyncio.get_running_loop().time() < served.read_at + LOOK_SECONDS
         if not is_fresh:
             await self._read_lanes(served)
         taken = await self._share_out(served.partitions, limit, take)
         if not taken and is_fresh and served.may_have_more and await self._read_lanes(served):
             taken = await self._share_out(served.partitions, limit, take)
         return taken
-
-    def _is_fresh(self, served: Served) -> bool:
-        """Say whether the lanes were read a moment ago."""
-        return asyncio.get_running_loop().time() < served.read_at + LOOK_SECONDS
 
     async def _read_lanes(self, served: Served) -> bool:
         """Read the lanes that there are; True: there are new ones."""
@@ -338,7 +351,7 @@ class RedisStreams:
         own = await self._own(consumer, lanes, limit)
         if own:
             return len(own), own
-        with _Asking(self._sure, (WORKERS, consumer, partition)):
+        with self._asking((WORKERS, consumer, partition)):
             keys = self._redis.partitions[partition]
             came, reads, bad, lane_count = await self._redis.script(
                 _TAKE,
@@ -364,7 +377,7 @@ class RedisStreams:
             lane = lanes[number - 1]
             counts[lane.queue] += len(entries)
             self._unreadable.discard(lane)
-            taken += await self._deliver(lane, entries)
+            await self._deliver(lane, entries, taken)
         for number in bad:
             lane = lanes[number - 1]
             if lane not in self._unreadable:
@@ -376,15 +389,16 @@ class RedisStreams:
         return counts.total(), taken
 
     async def _take_results(
-        self, consumer: str, results: Results, limit: int
+        self, consumer: str, results: Source, limit: int
     ) -> tuple[int, list[MessageDelivery]]:
         own = await self._own(consumer, [results], limit)
         if own:
             return len(own), own
-        count = self._entries(limit)
+        # So many entries have about as many messages as are wanted.
+        count = max(1, int(limit / self._per_entry))
         reading = ("XREADGROUP", "GROUP", results.group, consumer, "COUNT", count)
         command: Command = (*reading, "STREAMS", results.stream, ">")
-        with _Asking(self._sure, (results.group, consumer, results.partition)):
+        with self._asking((results.group, consumer, results.partition)):
             (reply,) = await self._redis.run([command], partition=results.partition)
             if isinstance(reply, ReplyError):
                 await self._make_groups([results], reply)
@@ -394,20 +408,18 @@ class RedisStreams:
         if reply is None:
             return 0, []
         ((_, entries),) = reply
-        return limit if len(entries) == count else 0, await self._deliver(results, entries)
-
-    def _entries(self, limit: int) -> int:
-        """Return how many entries of results have about so many messages."""
-        return max(1, int(limit / self._per_entry))
+        taken: list[MessageDelivery] = []
+        await self._deliver(results, entries, taken)
+        return limit if len(entries) == count else 0, taken
 
     async def _wait(
         self,
         group: str,
         consumer: str,
-        sources: Mapping[int, Mapping[bytes, Source[Delivery]]],
+        sources: Mapping[int, Mapping[bytes, Source]],
         limit: int,
         wait_seconds: float,
-    ) -> list[Delivery]:
+    ) -> list[Any]:
         """Wait on streams, by partition, until something comes to one of them or the time is over.
 
         One who gives this up has nothing in hand.
@@ -415,55 +427,55 @@ class RedisStreams:
         # One that waits is given of a single stream; one that comes when they have some, of all of them.
         count = max(min(2, limit), limit // max(1, sum(map(len, sources.values()))))
         if group != WORKERS:
-            count = self._entries(count)
+            count = max(1, int(count / self._per_entry))
         # For Redis, no time at all is for ever.
         milliseconds = max(1, round(wait_seconds * 1000))
         reading: Command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", milliseconds)
-        taken: list[Delivery] = []
+        taken: list[Any] = []
         away: list[StoreError] = []
 
-        async def wait_in(partition: int, give_up: Callable[[Sequence[Delivery]], Awaitable[None]]) -> bool:
+        async def wait_in(partition: int) -> bool:
             """Wait in a partition; True if something came, or its streams were not there."""
             streams = sources[partition]
 
             async def unwanted(reply: Reply) -> None:
                 with suppress(StoreError, ReplyError):
-                    await give_up(await self._received(streams, reply, limit))
+                    for stream, entries in reply:
+                        await self._deliver(streams[stream], entries, taken)
 
             command: Command = (*reading, "STREAMS", *streams, *([">"] * len(streams)))
-            block = self._redis.block
             try:
-                reply = await block(
+                reply = await self._redis.block(
                     *command, wait_seconds=wait_seconds, partition=partition, unwanted=unwanted
                 )
-                if reply is not None:
-                    taken.extend(await self._received(streams, reply, limit))
+                for stream, entries in reply or ():
+                    await self._deliver(streams[stream], entries, taken)
             except ReplyError as refusal:
-                await self._refused(streams, refusal)
+                await self._refused(list(streams.values()), refusal)
                 return True
             except StoreError as error:
                 self._sure.discard((group, consumer, partition))
                 away.append(error)
             return bool(taken)
 
-        async def keep(deliveries: Sequence[Delivery]) -> None:
-            taken.extend(deliveries)
-
-        if len(sources) == 1:
-            await wait_in(next(iter(sources)), self._give_back)
-        elif not sources:
-            await asyncio.sleep(wait_seconds)
-        else:
-            try:
-                await self._until_first([wait_in(partition, keep) for partition in sources], away)
-            except asyncio.CancelledError:
-                with suppress(StoreError, ReplyError):
-                    await self._give_back(taken)
-                raise
-        if away and len(away) == len(sources):
+        try:
+            if len(sources) == 1:
+                await wait_in(*sources)
+            elif sources:
+                await self._until_first([wait_in(partition) for partition in sources], away)
+            else:
+                await asyncio.sleep(wait_seconds)
+            if group == WORKERS and len(taken) > limit:
+                # Others get the rest.
+                await self._give_back(taken[limit:])
+                return taken[:limit]
+        except asyncio.CancelledError:
+            # Also what was given back by then: doing that twice changes nothing.
+            with suppress(StoreError, ReplyError):
+                await self._give_back(taken)
+            raise
+        if away and not taken and len(away) == len(sources):
             raise away[0]
-        if group == WORKERS and len(taken) > limit:
-            return await self._whole(self._first_of(taken, limit))
         return taken
 
     async def _until_first(
@@ -485,61 +497,42 @@ class RedisStreams:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _received(
-        self, streams: Mapping[bytes, Source[Delivery]], reply: Reply, limit: int
-    ) -> list[Delivery]:
-        """Read entries that came from streams. Of tasks at most so many are kept; others get the rest."""
-        taken: list[Delivery] = []
-        unread: list[tuple[Source[Any], list[Garbage], list[bytes]]] = []
-        for stream, entries in reply:
-            source = streams[stream]
-            read, garbage, done = self._read(source, entries)
-            taken += read
-            if garbage or done:
-                unread.append((source, garbage, done))
-        kept = limit if source.group == WORKERS else len(taken)
-        if not unread and len(taken) <= kept:
-            return taken
-
-        async def tidied() -> list[Delivery]:
-            for source, garbage, done in unread:
-                await self._put_aside(source, garbage, done)
-            return await self._first_of(taken, kept)
-
-        return await self._whole(tidied())
-
-    async def _first_of(self, taken: Sequence[Delivery], limit: int) -> list[Delivery]:
-        """Return the first deliveries, so many; others get the rest."""
-        await self._give_back(taken[limit:])
-        return list(taken[:limit])
-
-    async def _refused(self, streams: Mapping[bytes, Source[Any]], refusal: ReplyError) -> None:
+    async def _refused(self, sources: Sequence[Source], refusal: ReplyError) -> None:
         """Make the groups that are missing. Somebody may be deleting streams as fast as they are made."""
-        await self._make_groups(list(streams.values()), refusal)
+        await self._make_groups(sources, refusal)
         loop = asyncio.get_running_loop()
         if loop.time() < self._refused_at + LOOK_SECONDS:
             await asyncio.sleep(_PAUSE_SECONDS)
         self._refused_at = loop.time()
 
-    async def _own(self, consumer: str, sources: Sequence[Source[Delivery]], limit: int) -> list[Delivery]:
+    @contextmanager
+    def _asking(self, who: tuple[str, str, int]) -> Iterator[None]:
+        """Ask for more: where that goes wrong, what came may be lost on the way."""
+        try:
+            yield
+        except BaseException:
+            self._sure.discard(who)
+            raise
+
+    async def _own(self, consumer: str, sources: Sequence[Source], limit: int) -> list[Any]:
         """Take what was given to this consumer of one partition and never came."""
-        own: list[Delivery] = []
+        own: list[Any] = []
         if not sources or (who := (sources[0].group, consumer, sources[0].partition)) in self._sure:
             return own
-        with _Asking(self._sure, who):
+        with self._asking(who):
             # First: an acknowledgement that is refused meanwhile takes it back.
             self._sure.add(who)
             for source in sources:
                 held = self._held[source.stream]
                 async for entries in self._own_entries(source, consumer):
                     lost = [entry for entry in entries if entry[0] not in held]
-                    own += await self._deliver(source, lost[: limit - len(own)])
+                    await self._deliver(source, lost[: limit - len(own)], own)
                     if len(own) >= limit:
                         self._sure.discard(who)
                         return own
         return own
 
-    async def _own_entries(self, source: Source[Any], consumer: str) -> AsyncIterator[list[Entry]]:
+    async def _own_entries(self, source: Source, consumer: str) -> AsyncIterator[list[Entry]]:
         """Go through what a consumer was given and has not acknowledged, also what never reached it."""
         reading: Command = ("XREADGROUP", "GROUP", source.group, consumer, "COUNT", _PAGE, "STREAMS")
         after = b"0"
@@ -554,24 +547,17 @@ class RedisStreams:
 
     # -- what was taken ----------------------------------------------------------------------------
 
-    async def _deliver(self, source: Source[Delivery], entries: Sequence[Entry]) -> list[Delivery]:
-        """Read entries; a message that cannot be read is put aside, and the others go their way."""
-        read, garbage, done = self._read(source, entries)
-        if garbage or done:
-            await self._put_aside(source, garbage, done)
-        return read
-
-    def _read(
-        self, source: Source[Delivery], entries: Sequence[Entry]
-    ) -> tuple[list[Delivery], list[Garbage], list[bytes]]:
-        """Read entries; return also what cannot be read, and the entries that need no acknowledgement."""
-        read: list[Delivery] = []
+    async def _deliver(self, source: Source, entries: Sequence[Entry], taken: list[Any]) -> None:
+        """Read entries into ``taken``; a message that cannot be read is put aside."""
         garbage: list[Garbage] = []
+        # Entries that need no acknowledgement by anybody else.
         done: list[bytes] = []
+        before = len(taken)
         held = self._held[source.stream]
+        read = _read_task if isinstance(source, Lane) else _read_messages
         for entry, values in entries:
             # One without values was deleted while somebody had it.
-            left = 0 if values is None else source.read(entry, values, read, garbage)
+            left = 0 if values is None else read(source, entry, values, taken, garbage)
             if left:
                 held[entry] = left
             else:
@@ -579,12 +565,11 @@ class RedisStreams:
         while len(held) > _HELD:
             del held[next(iter(held))]
         if entries and source.group != WORKERS:
-            self._per_entry = max(1.0, len(read) / len(entries))
-        return read, garbage, done
+            self._per_entry = max(1.0, (len(taken) - before) / len(entries))
+        if garbage or done:
+            await self._put_aside(source, garbage, done)
 
-    async def _put_aside(
-        self, source: Source[Any], garbage: Sequence[Garbage], done: Sequence[bytes]
-    ) -> None:
+    async def _put_aside(self, source: Source, garbage: Sequence[Garbage], done: Sequence[bytes]) -> None:
         """Keep messages that cannot be read for people to look at; acknowledge the entries in ``done``."""
         commands: list[Command] = []
         for identity, raw, why in garbage:
@@ -650,9 +635,7 @@ class RedisStreams:
             for entry in entries:
                 self._held[stream].pop(entry, None)
 
-    async def _claim(
-        self, sources: Sequence[Source[Delivery]], consumer: str, idle: int, limit: int
-    ) -> list[Delivery]:
+    async def _claim(self, sources: Sequence[Source], consumer: str, idle: int, limit: int) -> list[Delivery]:
         """Claim from streams of one partition and group; also what is behind pages that are empty."""
         claimed: list[Delivery] = []
         streams = [source.stream for source in sources]
@@ -665,7 +648,7 @@ class RedisStreams:
                 partition=sources[0].partition,
             )
             for number, identity, values in found:
-                claimed += await self._deliver(sources[number - 1], [[identity, values]])
+                await self._deliver(sources[number - 1], [[identity, values]], claimed)
         return claimed
 
     async def _tidy(self) -> None:
@@ -702,7 +685,7 @@ class RedisStreams:
         keys = self._redis.partitions[partition]
         return read_lanes(keys, await self._redis.call("SMEMBERS", keys.lanes, partition=partition))
 
-    async def _make_groups(self, sources: Sequence[Source[Any]], refusal: ReplyError) -> None:
+    async def _make_groups(self, sources: Sequence[Source], refusal: ReplyError) -> None:
         """Make the groups that a flush or a deletion has taken; raises any other refusal."""
         if not str(refusal).startswith(("NOGROUP", "UNBLOCKED")):
             raise _unusable(refusal) from refusal
@@ -726,16 +709,60 @@ def _unusable(refusal: ReplyError) -> StoreError:
     return StoreError(f"a stream cannot be used now: {refusal}")
 
 
-class _Asking:
-    """Asking for more: where that goes wrong, what came may be lost on the way."""
+def _read_task(
+    lane: Source, entry: bytes, values: Sequence[bytes], taken: list[Any], garbage: list[Garbage]
+) -> int:
+    """Add the task of an entry to ``taken``, or to ``garbage``; return how many were read."""
+    assert isinstance(lane, Lane)
+    try:
+        message, wire, queued, time, *_ = values
+        if message != b"m" or queued != b"q":
+            raise ValueError("an entry without a message, or without a time")
+        task = unpack_task(wire)
+        if task.handler != lane.handler or task.queue != lane.queue or task.priority != lane.priority:
+            # A worker would be given what it cannot run.
+            raise ValueError("a task of another lane")
+        # When it was queued, by the server's clock.
+        queued_at = int(time)
+        if not 0 <= queued_at < _LATEST:
+            raise ValueError(f"a task that was queued at {queued_at}")
+    except ValueError as error:
+        garbage.append((entry, _raw(values), _why(error)))
+        return 0
+    if task.queued_at != queued_at:
+        task = replace(task, queued_at=queued_at)
+    taken.append(TaskDelivery((lane.partition, lane.stream, entry, ALONE), task))
+    return 1
 
-    def __init__(self, sure: set[tuple[str, str, int]], who: tuple[str, str, int]) -> None:
-        self._sure = sure
-        self._who = who
 
-    def __enter__(self) -> None:
-        pass
+def _read_messages(
+    results: Source, entry: bytes, values: Sequence[bytes], taken: list[Any], garbage: list[Garbage]
+) -> int:
+    """Add the messages of an entry to ``taken``, or to ``garbage``; return which were read, as bits."""
+    try:
+        if values[0] != b"m":
+            raise ValueError("an entry without a message")
+        wires = unpack_all(values[1])
+    except (ValueError, IndexError) as error:
+        garbage.append((entry, _raw(values), _why(error)))
+        return 0
+    left = 0
+    for index, wire in enumerate(wires):
+        try:
+            message = unpack_message(wire)
+        except ValueError as error:
+            garbage.append((entry, wire, _why(error)))
+            continue
+        identity = (results.partition, results.stream, entry, index if len(wires) > 1 else ALONE)
+        taken.append(MessageDelivery(identity, message))
+        left |= 1 << index
+    return left
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._sure.discard(self._who)
+
+def _raw(values: Sequence[bytes]) -> bytes:
+    """Return the bytes of an entry's message, or of all there is where it has none."""
+    return dict(zip(values[::2], values[1::2], strict=False)).get(b"m", b" ".join(values))
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]

@@ -134,28 +134,26 @@ class Inspector(Partitions):
         found = await self._nodes(execution_id, names)
         if found is None:
             return None
-        mark, plan, window, in_flight, nodes, pieces = found
-        shown = {
-            name: _sight(plan, name, node, pieces.get(name, [node.number])) for name, node in nodes.items()
-        }
+        mark, plan, window, in_flight, nodes = found
+        shown = {name: _sight(plan, name, node, bits) for name, (node, bits) in nodes.items()}
         return Sight(mark.state == _HALTED, shown, in_flight, window)
 
     async def running(self, execution_id: str) -> dict[str, Running]:
         found = await self._nodes(execution_id, None)
-        if found is None:
-            return {}
+        nodes = {} if found is None else found[4]
         return {
             name: Running(node.attempt, node.worker, node.queued_at, node.started_at)
-            for name, node in found[4].items()
+            for name, (node, _) in nodes.items()
             if node.phase == "running"
         }
 
     async def _nodes(
         self, execution_id: str, names: Collection[str] | None
-    ) -> tuple[Mark, Plan, int, int, dict[str, LiveNode], dict[str, list[int]]] | None:
+    ) -> tuple[Mark, Plan, int, int, dict[str, tuple[LiveNode, Sequence[int]]]] | None:
         """Read unsettled nodes of an execution: all, or those named; None where it is not there.
 
-        Return its mark, plan, window and number of nodes in flight, too, and the bits of wide joins.
+        Return its mark, plan, window and number of nodes in flight, too; and with each node the bits of its
+        parents that have settled, piece by piece.
         """
         (values,) = await self._find([execution_id], _PLAN, _COUNTS)
         if values is None:
@@ -167,37 +165,39 @@ class Inspector(Partitions):
             plan = await self._plans(digest)
             if plan is None:
                 return None
-            ids = plan.graph.ids if names is None else names
-            wanted = {name: node_field(name) for name in ids if name in plan.nodes}
-            nodes: dict[str, LiveNode] = {}
-            for name, value in zip(
-                wanted, await self._values(keys, execution_id, values[0], wanted.values()), strict=True
-            ):
+            # By node: its field, and where its bits take several pieces a field for each.
+            wanted: dict[str, list[str]] = {}
+            for name in plan.graph.ids if names is None else names:
+                if name in plan.nodes:
+                    pieces = piece_count(len(plan.graph.parents[name]))
+                    wide = [piece_field(piece, name) for piece in range(pieces if pieces > 1 else 0)]
+                    wanted[name] = [node_field(name), *wide]
+            fields = [field for own in wanted.values() for field in own]
+            found = await self._values(keys, execution_id, values[0], fields)
+            nodes: dict[str, tuple[LiveNode, Sequence[int]]] = {}
+            for name, (field, *wide) in wanted.items():
+                value = found[field]
                 if value is not None and not is_outcome(value):
-                    nodes[name] = read_node(value)
-            pieces = {
-                name: [_count(value) for value in await self._values(keys, execution_id, values[0], fields)]
-                for name, fields in _piece_fields(plan, nodes).items()
-            }
+                    node = read_node(value)
+                    nodes[name] = node, [_count(found[piece]) for piece in wide] or [node.number]
         except PoisonError:
             await self._drop(keys, execution_id)
             return None
         except LookupError:
             return None
-        return values[0], plan, window, in_flight, nodes, pieces
+        return values[0], plan, window, in_flight, nodes
 
     async def _values(
-        self, keys: Keys, execution_id: str, mark: Mark, fields: Collection[str]
-    ) -> list[bytes | None]:
+        self, keys: Keys, execution_id: str, mark: Mark, fields: Sequence[str]
+    ) -> dict[str, bytes | None]:
         """Read fields of an execution; raises LookupError where it is not the same life any more."""
-        listed = list(fields)
-        values: list[bytes | None] = []
-        for start in range(0, len(listed), MOST_FIELDS):
-            part = listed[start : start + MOST_FIELDS]
+        values: dict[str, bytes | None] = {}
+        for start in range(0, len(fields), MOST_FIELDS):
+            part = fields[start : start + MOST_FIELDS]
             ((again, *some),) = await self._read(keys, [(execution_id, part)])
             if again is None or not again.is_same_life(mark):
                 raise LookupError(execution_id)
-            values += some
+            values.update(zip(part, some, strict=True))
         return values
 
     # -- the fleet ---------------------------------------------------------------------------------
@@ -286,16 +286,6 @@ def _count(value: bytes | None) -> int:
     if not value.isdigit():
         raise PoisonError("a number of an execution is unreadable")
     return int(value)
-
-
-def _piece_fields(plan: Plan, nodes: Mapping[str, LiveNode]) -> dict[str, list[str]]:
-    """Return the fields with the bits of those waiting nodes whose bits take several pieces."""
-    wide = {}
-    for name, node in nodes.items():
-        pieces = piece_count(len(plan.graph.parents[name]))
-        if node.phase == "waiting" and pieces > 1:
-            wide[name] = [piece_field(piece, name) for piece in range(pieces)]
-    return wide
 
 
 def _sight(plan: Plan, name: str, node: LiveNode, pieces: Sequence[int]) -> NodeSight:

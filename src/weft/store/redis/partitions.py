@@ -45,20 +45,6 @@ _MARK = str(CONSTANTS["MARK"])
 class ScriptCall:
     """One call of a script in one partition, and its reply."""
 
-    __slots__ = (
-        "about",
-        "arguments",
-        "fields",
-        "hashes",
-        "items",
-        "keys",
-        "once",
-        "reply",
-        "size",
-        "streams",
-        "tasks",
-    )
-
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
         # The hashes of the executions that it is about, in the order of its arguments.
@@ -121,23 +107,17 @@ class Partitions:
 
         Raises StoreKeyError where a key that all calls of a partition share is the reason of a refusal.
         """
-        if not calls:
+        by_partition: dict[Keys, list[ScriptCall]] = {}
+        for call in calls:
+            by_partition.setdefault(call.keys, []).append(call)
+        if len(by_partition) != 1:
+            await asyncio.gather(*[self._run(script, own, *told) for own in by_partition.values()])
             return
-        keys = calls[0].keys
-        now = self._now()
-        own: list[ScriptCall] = []
-        others: list[ScriptCall] = []
+        keys, now = calls[0].keys, self._now()
         commands: list[tuple[Script, Sequence[str], Sequence[Argument]]] = []
         for call in calls:
-            if call.keys is not keys:
-                others.append(call)
-                continue
-            own.append(call)
             names = [*keys.shared, *call.streams, *call.hashes]
             commands.append((script, names, [now, len(call.hashes), *told, *call.arguments]))
-        if others:
-            await asyncio.gather(self._run(script, own, *told), self._run(script, others, *told))
-            return
         try:
             replies = await self._redis.scripts(commands, partition=keys.partition)
         except ReplyError as error:

@@ -263,6 +263,10 @@ class StateStore(Protocol):
 
         The journal has judged their results, and no row says so to the store: of an earlier generation, or of
         an execution that was closed meanwhile. The report has made these leases long.
+
+        The lease of the current attempt of a live execution stays, whatever the caller says: the caller may
+        know of a commit that the database has lost since, and the attempt is orphaned under the same number.
+        Without its lease nobody would ever issue the next one.
         """
 
     async def hand_back(self, held: Sequence[Held]) -> None:

@@ -622,10 +622,7 @@ class MemoryStore:
         self._publish(results)
 
     async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:
-        for execution_id, node_id, attempt in attempts:
-            node = self._leases.get((execution_id, node_id))
-            if node is not None and node.attempt == attempt:
-                del self._leases[execution_id, node_id]
+        """A lease lies beside its node here: only current attempts have one, and these keep it."""
 
     async def hand_back(self, held: Sequence[Held]) -> None:
         now = self._now()

@@ -86,6 +86,7 @@ _APPLY = script("apply", "guard", "execution", "queueing", "counting")
 _INSTALL = script("install", "guard", "execution", "queueing", "counting")
 _START, _REPORT = script("start", "guard", "attempts"), script("report")
 _BEAT, _HAND_BACK = script("beat", "guard", "attempts"), script("hand_back", "guard", "attempts")
+_END_LEASES = script("end_leases", "guard")
 _LINE, _RELEASE, _UNQUEUE = (
     script(name, "guard", "execution", "moves") for name in ("line", "release", "unqueue")
 )
@@ -423,14 +424,16 @@ class RedisStore(Inspector, Sweep):
         await self._run(_REPORT, calls, self._reported)
 
     async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:
-        by_partition: dict[Keys, list[str]] = {}
+        calls = ScriptCalls()
+        groups: dict[tuple[ScriptCall, str], list[Argument]] = {}
         for execution_id, node_id, attempt in attempts:
-            own = by_partition.setdefault(self._keys_of(execution_id), [])
-            own.append(lease_member(execution_id, node_id, attempt))
-        for keys, members in by_partition.items():
-            for start in range(0, len(members), MOST_FIELDS):
-                part = members[start : start + MOST_FIELDS]
-                await self._redis.call("ZREM", keys.leases, *part, partition=keys.partition)
+            keys = self._keys_of(execution_id)
+            own = groups.setdefault((calls.room(keys), keys.executions + execution_id), [])
+            own += (_NODE + node_id, f"{attempt}:")
+        for (call, key), own in groups.items():
+            call.hashes.append(key)
+            call.arguments += (len(own) // 2, *own)
+        await self._run(_END_LEASES, calls)
 
     async def _move(self, script: Script, moves: Sequence[Move], *told: Argument) -> list[Reply]:
         """Have a script make moves; return what it answered to each, in their order."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 import ssl
@@ -11,13 +10,15 @@ import traceback
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.redis.listener import listening
+from tests.redis.listener import listening, tls_in_front_of
 
 from weft.errors import StoreError
-from weft.redis.connection import Address, Redis, read_url
+from weft.redis.address import Address, read_url
+from weft.redis.connection import Redis
 from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -135,69 +136,87 @@ async def test_a_socket_of_the_file_system(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate that says it is localhost and vouches for itself, with its key."""
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of a server at localhost and of a client, each of which vouches for itself, with keys."""
     folder = tmp_path_factory.mktemp("tls")
     openssl = shutil.which("openssl")
-    assert openssl, "openssl makes the certificate of this test"
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    words += " -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    subprocess.run(
-        [openssl, *words.split(), "-keyout", folder / "key.pem", "-out", folder / "certificate.pem"],
-        check=True,
-        capture_output=True,
-    )
+    assert openssl, "openssl makes the certificates of these tests"
+    for file, name in (("server", "localhost"), ("client", "weft"), ("stranger", "stranger")):
+        words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+        words += f" -subj /CN={name} -addext subjectAltName=DNS:{name}"
+        subprocess.run(
+            [openssl, *words.split(), "-keyout", folder / f"{file}.key", "-out", folder / f"{file}.pem"],
+            check=True,
+            capture_output=True,
+        )
     return folder
 
 
-async def test_over_tls_only_a_server_that_can_be_trusted(redis_url: str, certificate: Path) -> None:
-    behind = read_url(redis_url).address
+@pytest.fixture
+def context(certificates: Path) -> ssl.SSLContext:
+    """What a server at localhost speaks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "certificate.pem", certificate / "key.pem")
-    serving: list[asyncio.Task[None]] = []
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    return context
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while piece := await reader.read(65536):
-                writer.write(piece)
-                await writer.drain()
-        finally:
-            writer.close()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection(behind.host, behind.port)
-        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer), return_exceptions=True)
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.append(asyncio.create_task(serve(reader, writer)))
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    authorities = f"ssl_ca_certs={certificate / 'certificate.pem'}"
-
-    redis = Redis(f"rediss://localhost:{port}/0?{authorities}")
-    assert await redis.call("SET", "k", b"x" * 3_000_000) == b"OK"
-    assert await redis.call("GET", "k") == b"x" * 3_000_000
-    await redis.close()
-
-    redis = Redis(f"rediss://127.0.0.1:{port}/0?ssl_cert_reqs=none")
-    assert await redis.call("PING") == b"PONG"
-    await redis.close()
-
-    # Not known to anybody; another's name; and one who does not speak TLS.
-    for url in (
-        f"rediss://:{QUOTED}@localhost:{port}/0",
-        f"rediss://:{QUOTED}@127.0.0.1:{port}/0?{authorities}",
-        f"rediss://:{QUOTED}@{behind.host}:{behind.port}/0",
-    ):
-        redis = Redis(url, answer_seconds=1)
-        with pytest.raises(StoreError, match="the store cannot be reached") as caught:
-            await redis.open()
-        assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+async def test_over_tls_only_a_server_that_can_be_trusted(
+    redis_url: str, certificates: Path, context: ssl.SSLContext
+) -> None:
+    behind = read_url(redis_url).address
+    authorities = f"ssl_ca_certs={certificates / 'server.pem'}"
+    async with tls_in_front_of(behind, context) as port:
+        redis = Redis(f"rediss://localhost:{port}/0?{authorities}")
+        assert await redis.call("SET", "k", b"x" * 3_000_000) == b"OK"
+        assert await redis.call("GET", "k") == b"x" * 3_000_000
         await redis.close()
 
-    server.close()
-    await asyncio.gather(*serving)
+        for lax in ("ssl_cert_reqs=none", f"{authorities}&ssl_check_hostname=false"):
+            redis = Redis(f"rediss://127.0.0.1:{port}/0?{lax}")
+            assert await redis.call("PING") == b"PONG"
+            await redis.close()
+
+        # Not known to anybody; another's name; and one who does not speak TLS.
+        for url in (
+            f"rediss://:{QUOTED}@localhost:{port}/0",
+            f"rediss://:{QUOTED}@127.0.0.1:{port}/0?{authorities}",
+            f"rediss://:{QUOTED}@{behind.host}:{behind.port}/0",
+        ):
+            redis = Redis(url, answer_seconds=1)
+            with pytest.raises(StoreError, match="the store cannot be reached") as caught:
+                await redis.open()
+            assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+            await redis.close()
+
+
+async def test_a_server_that_demands_a_certificate_is_shown_the_one_of_the_url(
+    redis_url: str, certificates: Path, context: ssl.SSLContext
+) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificates / "client.pem")
+    async with tls_in_front_of(read_url(redis_url).address, context) as port:
+        url = f"rediss://localhost:{port}/0?ssl_ca_certs={certificates / 'server.pem'}"
+        redis = Redis(f"{url}&ssl_certfile={certificates}/client.pem&ssl_keyfile={certificates}/client.key")
+        assert await redis.call("PING") == b"PONG"
+        assert await redis.block("BLPOP", "nothing", 0.01, wait_seconds=1) is None
+        await redis.close()
+
+        stranger = f"ssl_certfile={certificates}/stranger.pem&ssl_keyfile={certificates}/stranger.key"
+        for refused in (url, f"{url}&{stranger}"):
+            redis = Redis(refused, answer_seconds=1)
+            with pytest.raises(StoreError, match="the store cannot be reached"):
+                await redis.open()
+            await redis.close()
+
+
+def test_a_file_of_the_url_that_cannot_be_used_is_named(certificates: Path) -> None:
+    for missing in (
+        "ssl_ca_certs=/nowhere",
+        "ssl_certfile=/nowhere",
+        f"ssl_certfile={certificates}/client.pem",
+    ):
+        with pytest.raises(StoreError, match=missing):
+            read_url(f"rediss://localhost?{missing}")
 
 
 # -- URLs ------------------------------------------------------------------------------------------

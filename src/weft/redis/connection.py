@@ -13,17 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import ssl
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 
 from weft.core.incarnation import Incarnation
 from weft.errors import StoreError
+from weft.redis.address import read_url
 from weft.redis.keys import PREFIX, Keys
 from weft.redis.script import load_script
 from weft.redis.slots import read_slots, slot_of, slot_of_key
@@ -31,6 +29,7 @@ from weft.redis.slots import read_slots, slot_of, slot_of_key
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
+    from weft.redis.address import Address
     from weft.redis.script import Script
 
 log = logging.getLogger("weft.redis")
@@ -54,71 +53,6 @@ _TOGETHER_BYTES = 64 * 2**10
 # What is in no hurry waits at most so long for a write that it can go with.
 _LATER_SECONDS = 0.002
 _HELLO = load_script("weft.redis", "hello")
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a URL says: where the server is and how to be let in."""
-
-    address: Address
-    username: str | None
-    password: str | None = field(repr=False)
-    database: int
-    tls: ssl.SSLContext | None
-    path: str | None = None
-
-
-def read_url(url: str) -> Target:
-    """Read ``redis://user:password@host:port/database``, ``rediss://`` or ``unix:///path``.
-
-    Of the options that redis-py knows, ``ssl_ca_certs`` and ``ssl_cert_reqs=none`` are read.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "127.0.0.1", parts.port or 6379
-    except ValueError:
-        raise _unreadable("its host or port cannot be read") from None
-    if parts.scheme not in ("redis", "rediss", "unix"):
-        raise _unreadable("it begins with none of redis://, rediss:// and unix://")
-    options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    path = unquote(parts.path) if parts.scheme == "unix" else None
-    number = options.get("db") or ("" if path else parts.path.strip("/")) or "0"
-    if not re.fullmatch("[0-9]{1,9}", number):
-        raise _unreadable("what stands for the database is not a number")
-    if path == "":
-        raise _unreadable("it names no socket")
-    return Target(
-        Address(host, port),
-        unquote(parts.username) if parts.username else None,
-        unquote(parts.password) if parts.password else None,
-        int(number),
-        _tls_of(options) if parts.scheme == "rediss" else None,
-        path,
-    )
-
-
-def _tls_of(options: dict[str, str]) -> ssl.SSLContext:
-    authorities = options.get("ssl_ca_certs")
-    try:
-        tls = ssl.create_default_context(cafile=authorities)
-    except OSError as error:
-        raise StoreError(f"the file {authorities} of ssl_ca_certs cannot be used: {error}") from error
-    if options.get("ssl_cert_reqs") == "none":
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    return tls
-
-
-def _unreadable(why: str) -> StoreError:
-    # No part of it is shown: in a URL that cannot be read, a password may stand anywhere.
-    advice = "in a password, a character such as / or @ is written as %2F or %40"
-    return StoreError(f"the Redis URL cannot be used: {why} ({advice})")
 
 
 class _Batch:
@@ -869,7 +803,7 @@ class Redis:
                 self.wiped += 1
                 address = connection.address
                 assert address is not None
-                where = {"server": f"{address.host}:{address.port}", "partition": keys.partition}
+                where = {"server": str(address), "partition": keys.partition}
                 log.warning("store.wiped", extra=where)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from binascii import crc_hqx
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from weft.redis.connection import Address
+from weft.redis.address import Address
 
 _SLOTS = 16384
 
@@ -28,5 +27,5 @@ def read_slots(reply: Any, asked: Address) -> list[tuple[int, int, Address]]:
     found = []
     for first, last, server, *_ in reply:
         host = server[0].decode() if server[0] else asked.host
-        found.append((int(first), int(last), type(asked)(host, int(server[1]))))
+        found.append((int(first), int(last), Address(host, int(server[1]))))
     return found

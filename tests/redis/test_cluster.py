@@ -84,8 +84,7 @@ async def test_a_server_that_is_known_is_greeted_for_a_partition_that_comes_to_i
     cluster.move(slot_of("p3"), to=to)
     cluster.wait_until_all_agree()
     # A connection that is made for something else brings the news.
-    async with redis.lend(partition=0), redis.lend(partition=0):
-        pass
+    await _two_block(redis)
     assert await redis.call("GET", redis.partitions[moved].token, partition=moved) is None
     assert await redis.call("GET", redis.partitions[2].token, partition=2) == b"t"
     assert redis.wiped == 1
@@ -133,8 +132,7 @@ async def test_a_server_that_is_away_keeps_nobody_from_the_others(cluster: Redis
     gone.kill()
     with pytest.raises(StoreError):
         await redis.call("PING", partition=2)
-    async with redis.lend(partition=0), redis.lend(partition=0):
-        pass
+    await _two_block(redis)
     assert (await store.token()).split(" ") == ["" if n in away else "t" for n in range(PARTITIONS)]
     assert (await store.due(idle_seconds=0)).expired == []
     for server in cluster.servers:
@@ -145,6 +143,12 @@ async def test_a_server_that_is_away_keeps_nobody_from_the_others(cluster: Redis
     with pytest.raises(StoreError):
         await store.due(idle_seconds=0)
     await redis.close()
+
+
+async def _two_block(redis: Redis) -> None:
+    """Have two connections made that are not the shared one."""
+    key = redis.partitions[0].lane("nothing", "echo", 5)
+    await asyncio.gather(*(redis.block("BLPOP", key, 0.01, wait_seconds=1) for _ in range(2)))
 
 
 async def _nothing(_: str) -> None:

@@ -14,7 +14,8 @@ import uvloop
 from tests.redis.listener import listening
 
 from weft.errors import StoreError
-from weft.redis.connection import Connection, Redis, ReplyError
+from weft.redis.batch import Connection
+from weft.redis.connection import Redis, ReplyError
 from weft.testing.fault_proxy import Direction, FaultProxy
 from weft.testing.redis_server import RedisServer
 

@@ -40,6 +40,7 @@ async def test_a_script_the_server_does_not_know_is_told_to_it_within_the_call(r
     replies = await redis.scripts(calls)
     assert replies == [*range(1, 201), *[b"x"] * 50]
     assert await redis.call("SCRIPT", "EXISTS", ADD.sha, PUSH.sha) == [1, 1]
+    assert await redis.scripts([]) == []
 
 
 async def test_a_server_that_forgets_its_scripts_again_and_again_runs_each_call_once(redis: Redis) -> None:

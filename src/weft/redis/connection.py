@@ -1,11 +1,8 @@
-"""A connection for batches, on hiredis: many commands out in one write, their replies back in one go.
+"""A Redis server, or the servers of a cluster, as weft's adapters see them: connections, scripts, failovers.
 
-redis-py spends ten times as much Python on each command of a pipeline (13.7 µs against 1.3): for what happens
-several times per node that is the difference. Its sockets cannot be had without reaching into private parts,
-so what little there is to an address, a password and TLS is done here.
-
-Every error of a connection is a StoreError, and whatever was on its way may or may not have happened: the
-scripts are written so that doing a thing twice changes nothing more.
+redis-py has clients for the same: a pipeline of theirs costs ten times as much Python, and their reconnects
+happen behind the caller's back. Here each connection has to be greeted before it is used (``_greet``), and
+whoever was waiting on one that is lost has to hear of it.
 """
 
 from __future__ import annotations
@@ -13,246 +10,41 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import deque
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
-
-import hiredis
+from collections import defaultdict, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from weft.core.incarnation import Incarnation
 from weft.errors import StoreError
-from weft.redis.address import read_url
+from weft.redis.address import Address, read_url
+from weft.redis.batch import ANSWER_SECONDS, Command, Connection, Reply, ReplyError
 from weft.redis.keys import PREFIX, Keys
 from weft.redis.script import load_script
 from weft.redis.slots import read_slots, slot_of, slot_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from weft.redis.address import Address
+    from weft.redis.batch import Batch
     from weft.redis.script import Script
+
+__all__ = ["PAUSE_SECONDS", "Command", "Redis", "Reply", "ReplyError", "read_info"]
 
 log = logging.getLogger("weft.redis")
 
-Command: TypeAlias = "tuple[bytes | str | float, ...]"
-# What hiredis makes of a reply: bytes, numbers, None and lists of these; a refusal is a ReplyError.
-Reply: TypeAlias = Any
-ReplyError = hiredis.ReplyError
-
 CONNECT_SECONDS = 5.0
-# A server that does not answer for so long is taken to be away.
-ANSWER_SECONDS = 10.0
 # After a connection could not be made, others are not tried for this long: less than two a second.
 PAUSE_SECONDS = 0.6
 # Connections for blocking reads that are kept for the next one.
 _IDLE_CONNECTIONS = 8
 # A server that was asked to let go answers at once, or is away.
 _LET_GO_SECONDS = 1.0
-# More than that is written at once, without waiting for what others may ask.
-_TOGETHER_BYTES = 64 * 2**10
-# What is in no hurry waits at most so long for a write that it can go with.
-_LATER_SECONDS = 0.002
 _HELLO = load_script("weft.redis", "hello")
 
 
-class _Batch:
-    """Commands on their way, and the replies that have come so far."""
-
-    __slots__ = ("count", "done", "patience_seconds", "replies")
-
-    def __init__(self, count: int, done: asyncio.Future[list[Reply]], patience_seconds: float) -> None:
-        self.count = count
-        self.done = done
-        self.patience_seconds = patience_seconds
-        self.replies: list[Reply] = []
-
-    def again(self) -> asyncio.Future[list[Reply]]:
-        """Return the future of the replies anew: a caller that was cancelled has cancelled the first one."""
-        self.done = self.done.get_loop().create_future()
-        if len(self.replies) == self.count:
-            self.done.set_result(self.replies)
-        return self.done
-
-
-class Connection(asyncio.Protocol):
-    """One socket. Batches go out in the order of the calls, and their replies come in the same order."""
-
-    def __init__(self, answer_seconds: float = ANSWER_SECONDS) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._answer_seconds = answer_seconds
-        self._reader = hiredis.Reader()
-        self._batches: deque[_Batch] = deque()
-        # What is not written yet, and who writes it: in this round of the loop, or later.
-        self._leaving: list[bytes] = []
-        self._leaving_bytes = 0
-        self._writing: asyncio.Handle | None = None
-        self._writing_later: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
-        # Whether it can be used, and why it cannot be any more.
-        self.is_open = False
-        self._lost: str | None = None
-        self.writable = asyncio.Event()
-        self.writable.set()
-        # When the server last said something, or began to owe an answer; and the timer that looks at that.
-        self._heard_at = 0.0
-        self._watch: asyncio.TimerHandle | None = None
-        # What the server calls it: by this a command that makes the server wait is called back.
-        self.client_id = 0
-        self.run_id = b""
-        # Of a cluster: which server it is to, and for which partitions the server's state was looked at.
-        self.address: Address | None = None
-        self.greeted: frozenset[int] = frozenset()
-
-    # Whether the server speaks on it by itself, of what is said on channels.
-    listens = False
-
-    @property
-    def is_quiet(self) -> bool:
-        """Say whether the next reply would be that to the next command."""
-        return self.is_open and not self._batches
-
-    async def run(self, commands: Sequence[Command], *, wait_seconds: float = 0.0) -> list[Reply]:
-        """Send commands and give their replies; a refused one is a ReplyError in its place.
-
-        ``wait_seconds``: how long the server may take by itself, as a blocking read does.
-        """
-        while not self.writable.is_set():
-            await self.writable.wait()
-        return await self.send(commands, wait_seconds=wait_seconds).done
-
-    def send(self, commands: Sequence[Command], *, wait_seconds: float = 0.0, later: bool = False) -> _Batch:
-        """Send commands with all that is sent in this round of the loop; return their replies to come.
-
-        ``later``: or with what is sent next, or soon. A write of its own costs both sides as much as all
-        there is to do for a small command.
-        """
-        if self._lost is not None:
-            raise StoreError(self._lost)
-        # Packed before anything waits for a reply: of what cannot be packed, nothing is sent.
-        packed = _pack(commands[0]) if len(commands) == 1 else b"".join(map(_pack, commands))
-        loop, patience = self.loop, wait_seconds + self._answer_seconds
-        batch = _Batch(len(commands), loop.create_future(), patience)
-        if not self._batches:
-            self._heard_at = loop.time()
-            # The timer outlives the replies: one for each batch would cost as much as a small command.
-            if self._watch is None or self._watch.when() > self._heard_at + patience:
-                self._watch_until(self._heard_at + patience)
-        self._batches.append(batch)
-        self._leaving.append(packed)
-        self._leaving_bytes += len(packed)
-        if self._leaving_bytes >= _TOGETHER_BYTES:
-            self._send()
-        elif not later:
-            if self._writing is None:
-                self._writing = loop.call_soon(self._send)
-        elif self._writing is None and self._writing_later is None:
-            self._writing_later = loop.call_later(_LATER_SECONDS, self._send)
-        return batch
-
-    def close(self) -> None:
-        """Close it; this may be called from any thread."""
-        why = "the connection was closed"
-        if self.loop is _loop_of_this_thread():
-            self._send()
-            self._lose(why)
-        else:
-            # A loop that is closed by now has closed it.
-            with suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._lose, why)
-
-    def _send(self) -> None:
-        """Write what was asked for in this round of the loop: many small calls are one write."""
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
-        if self._writing_later is not None:
-            self._writing_later.cancel()
-            self._writing_later = None
-        if self._leaving and self._lost is None:
-            assert self._transport is not None
-            self._transport.write(b"".join(self._leaving))
-        self._leaving.clear()
-        self._leaving_bytes = 0
-
-    def _watch_until(self, at: float) -> None:
-        """Schedule the check whether the server still answers, at ``at`` of the loop's clock."""
-        if self._watch is not None:
-            self._watch.cancel()
-        self._watch = self.loop.call_at(at, self._look)
-
-    def _look(self) -> None:
-        """Give it up if the server owes an answer and has said nothing for too long.
-
-        A long reply on a slow line is no silence.
-        """
-        self._watch = None
-        if self._batches:
-            patience = self._batches[0].patience_seconds
-            if self._heard_at + patience > self.loop.time():
-                self._watch_until(self._heard_at + patience)
-            else:
-                self._lose(f"no answer for {patience:g} s")
-
-    def _lose(self, why: str) -> None:
-        if self._lost is None:
-            self._lost = f"the store cannot be reached: {why}"
-        self.is_open = False
-        if self._transport is not None:
-            self._transport.abort()
-        self.writable.set()
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        while self._batches:
-            done = self._batches.popleft().done
-            if not done.done():
-                done.set_exception(StoreError(self._lost))
-                # Whoever was waiting may be gone by now; then nobody asks for it.
-                done.exception()
-
-    # -- what the event loop calls -----------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Of uvloop's it is no subclass.
-        self._transport = cast("asyncio.Transport", transport)
-        self.is_open = self._lost is None
-
-    def data_received(self, data: bytes) -> None:
-        reader, batches = self._reader, self._batches
-        self._heard_at = self.loop.time()
-        try:
-            reader.feed(data)
-            while batches:
-                batch = batches[0]
-                reply = reader.gets()
-                while reply is not False:
-                    batch.replies.append(reply)
-                    if len(batch.replies) == batch.count:
-                        batches.popleft()
-                        if not batch.done.done():
-                            batch.done.set_result(batch.replies)
-                        break
-                    reply = reader.gets()
-                else:
-                    return
-        except hiredis.ProtocolError as error:
-            self._lose(f"what answers is not Redis: {error}")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._lose(str(error) if error is not None else "the server closed the connection")
-
-    def pause_writing(self) -> None:
-        self.writable.clear()
-
-    def resume_writing(self) -> None:
-        self.writable.set()
-
-
-# Its type says that a command is one word long.
-_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
-
-
 _Kind = TypeVar("_Kind", bound=Connection)
+# Connections belong to an event loop: a worker renews its leases on a thread of its own.
+_Place: TypeAlias = tuple[asyncio.AbstractEventLoop, Address]
 
 
 class Redis:
@@ -275,9 +67,11 @@ class Redis:
         self._answer_seconds = answer_seconds
         self.prefix = prefix
         self.partitions = [Keys(number, prefix=prefix) for number in range(partitions)]
-        self._shared: dict[tuple[asyncio.AbstractEventLoop, Address], Connection] = {}
-        self._opening: dict[tuple[asyncio.AbstractEventLoop, Address], asyncio.Task[Connection]] = {}
-        self._idle: dict[tuple[asyncio.AbstractEventLoop, Address], list[Connection]] = {}
+        self._shared: dict[_Place, Connection] = {}
+        self._opening: dict[_Place, asyncio.Task[Connection]] = {}
+        self._idle: defaultdict[_Place, list[Connection]] = defaultdict(list)
+        # The shared connection of each partition; empty where ``_connection`` has to find out which it is.
+        self._ready: dict[tuple[asyncio.AbstractEventLoop, int], Connection] = {}
         self._all: set[Connection] = set()
         self._keepers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
         # When a connection to a server could last not be made, and why.
@@ -328,15 +122,27 @@ class Redis:
         """Send commands about one partition or key in one go; a refused one is a ReplyError in its place."""
         if not commands:
             return []
-        connection = self._at_hand(partition, key) or await self._connection(partition, key)
-        if connection.writable.is_set():
-            replies = await connection.send(commands).done
-        else:
-            replies = await connection.run(commands)
+        replies = await self._send(commands, partition, key)
         for reply in replies:
             if isinstance(reply, ReplyError):
                 return self.checked(replies)
         return replies
+
+    def _send(self, commands: Sequence[Command], partition: int, key: str | None) -> Awaitable[list[Reply]]:
+        """Send commands on the shared connection, which may have to be made or waited for.
+
+        No coroutine where it is at hand: this is called several times for each node.
+        """
+        if key is None or not self._slots:
+            connection = self._ready.get((asyncio.get_running_loop(), partition))
+            if connection is not None and connection.can_send:
+                return connection.send(commands).done
+        return self._connect_and_run(commands, partition, key)
+
+    async def _connect_and_run(
+        self, commands: Sequence[Command], partition: int, key: str | None
+    ) -> list[Reply]:
+        return await (await self._connection(partition, key)).run(commands)
 
     async def run_later(
         self, commands: Sequence[Command], *, partition: int = 0
@@ -346,7 +152,9 @@ class Redis:
         For what may as well not happen: it goes out before anything that is asked for afterwards, or never.
         Nobody has to await the future.
         """
-        connection = self._at_hand(partition) or await self._connection(partition)
+        connection = self._ready.get((asyncio.get_running_loop(), partition))
+        if connection is None or not connection.is_open:
+            connection = await self._connection(partition)
         return connection.send(commands, later=True).done
 
     async def scripts(
@@ -358,28 +166,25 @@ class Redis:
     ) -> list[Reply]:
         """Run (script, keys, arguments) in one go, in order. Raises ReplyError at the first refusal.
 
-        A server that has forgotten a script has done nothing of it: it is told the source, and asked again.
-        Those calls then come after the others.
+        A server that has forgotten a script has done nothing of it: it is asked again with the source, which
+        it keeps. Those calls then come after the others.
         """
+        if not calls:
+            return []
         commands: list[Command] = [
             ("EVALSHA", script.sha, len(keys), *keys, *arguments) for script, keys, arguments in calls
         ]
-        replies = await self.run(commands, partition=partition, key=key)
+        replies = await self._send(commands, partition, key)
         for reply in replies:
             if isinstance(reply, ReplyError):
                 break
         else:
             return replies
-        if forgotten := _forgotten(replies):
-            sources = {calls[index][0].sha: calls[index][0].source for index in forgotten}
-            again: list[Command] = [("SCRIPT", "LOAD", source) for source in sources.values()]
-            again += [commands[index] for index in forgotten]
-            answers = await self.run(again, partition=partition, key=key)
-            for index, reply in zip(forgotten, answers[len(sources) :], strict=True):
-                replies[index] = reply
-        if forgotten := _forgotten(replies):
-            # And once more in between. A call that brings its source cannot be refused so; it is long.
-            again = [("EVAL", calls[index][0].source, *commands[index][2:]) for index in forgotten]
+        if forgotten := _forgotten(self.checked(replies)):
+            # All bring the source: others may have the server forget it between one call and the next.
+            again: list[Command] = [
+                ("EVAL", calls[index][0].source, *commands[index][2:]) for index in forgotten
+            ]
             answers = await self.run(again, partition=partition, key=key)
             for index, reply in zip(forgotten, answers, strict=True):
                 replies[index] = reply
@@ -412,37 +217,6 @@ class Redis:
             groups.setdefault(self._address(key=key), []).append(place)
         return list(groups.values())
 
-    @asynccontextmanager
-    async def lend(self, *, partition: int = 0) -> AsyncIterator[Connection]:
-        """Lend a connection of its own to one who makes the server wait."""
-        connection = await self._borrow(partition)
-        try:
-            yield connection
-        finally:
-            self._put_back(connection)
-
-    async def _borrow(self, partition: int) -> Connection:
-        # The first connection to a cluster brings the knowledge of where to go.
-        shared = self._at_hand(partition) or await self._connection(partition)
-        address = shared.address
-        assert address is not None
-        idle = self._idle.get((asyncio.get_running_loop(), address), [])
-        while idle:
-            connection = idle.pop()
-            if connection.is_open:
-                return connection
-        return await self._connect(address, Connection)
-
-    def _put_back(self, connection: Connection) -> None:
-        assert connection.address is not None
-        idle = self._idle.setdefault((connection.loop, connection.address), [])
-        # One that was given up may still be answered, and what comes then would be taken for another's.
-        if connection.is_quiet and len(idle) < _IDLE_CONNECTIONS:
-            idle.append(connection)
-        else:
-            connection.close()
-            self._all.discard(connection)
-
     async def block(
         self,
         *command: bytes | str | float,
@@ -455,11 +229,20 @@ class Redis:
         ``unwanted`` is called with what came where this is cancelled: the server is asked to let go then.
         Closing the connection might lose what the server has just given and marked as delivered.
         """
-        connection = await self._borrow(partition)
+        loop = asyncio.get_running_loop()
+        shared = self._ready.get((loop, partition))
+        if shared is None or not shared.is_open:
+            # The first connection to a cluster brings the knowledge of where to go.
+            shared = await self._connection(partition)
+        assert shared.address is not None
+        idle = self._idle[loop, shared.address]
+        connection = idle.pop() if idle else None
+        if connection is None or not connection.is_open:
+            connection = await self._connect(shared.address, Connection)
         try:
             batch = connection.send([command], wait_seconds=wait_seconds)
             try:
-                (reply,) = self.checked(await batch.done)
+                (reply,) = await batch.done
             except asyncio.CancelledError:
                 if unwanted is not None:
                     reply = await self._call_back(connection, batch, partition)
@@ -467,12 +250,18 @@ class Redis:
                         await unwanted(reply)
                 raise
         finally:
-            self._put_back(connection)
+            # One that was given up may still be answered, and what comes then would be taken for another's.
+            if connection.is_open and not connection.owed and len(idle) < _IDLE_CONNECTIONS:
+                idle.append(connection)
+            else:
+                connection.close()
+                self._all.discard(connection)
         if isinstance(reply, ReplyError):
+            self.checked([reply])
             raise reply
         return reply
 
-    async def _call_back(self, connection: Connection, batch: _Batch, partition: int) -> Reply:
+    async def _call_back(self, connection: Connection, batch: Batch, partition: int) -> Reply:
         """Have the server let go of a command that makes it wait; return what it has answered by then."""
         answered = batch.again()
         # Where the server cannot be asked, closing the connection has to do.
@@ -532,7 +321,7 @@ class Redis:
     async def _tell(self) -> None:
         for keys in self.partitions:
             connection = await self._connection(keys.partition)
-            await self._hello(connection, [keys], connection.run_id)
+            await self._hello(connection, [keys])
 
     # -- connections -------------------------------------------------------------------------------
 
@@ -552,13 +341,18 @@ class Redis:
                 word = _word(reply)
                 if word in _ELSEWHERE:
                     if self._slots:
-                        self._is_unsure = True
+                        self._doubt()
                     else:
                         self._forget()
                     raise StoreError(f"the store cannot be reached: {reply}")
                 if word in _AWAY:
                     raise StoreError(f"the store cannot be used now: {reply}")
         return replies
+
+    def _doubt(self) -> None:
+        """Have a server asked, before the next call, whether the slots are still where they were."""
+        self._is_unsure = True
+        self._ready.clear()
 
     def _forget(self) -> None:
         """Make every connection anew: another server has taken over, or nobody knows where the slots are."""
@@ -573,6 +367,7 @@ class Redis:
         All who listen have to be at one server: each knows its own listeners alone.
         """
         self._slots = slots
+        self._ready.clear()
         here = {keys.partition: self._address(keys.partition) for keys in self.partitions}
         for connection in list(self._all):
             # What leaves a server may come back to it, and not be what it was.
@@ -609,33 +404,27 @@ class Redis:
                     return
         self._forget()
 
-    def _at_hand(self, partition: int = 0, key: str | None = None) -> Connection | None:
-        """Return the connection that all callers of this loop share; None where it has to be made."""
-        address = self._address(partition, key) if self._slots else self._seeds[0]
-        connection = self._shared.get((asyncio.get_running_loop(), address))
-        return None if connection is None or not connection.is_open or self._is_unsure else connection
-
     async def _connection(self, partition: int = 0, key: str | None = None) -> Connection:
         """Return the connection that all callers of this loop share, to the server of a partition or key."""
         if self._is_unsure:
             await self._ask_again()
         loop = asyncio.get_running_loop()
         while True:
-            address = self._address(partition, key) if self._slots else self._seeds[0]
+            address = self._address(partition, key)
             connection = self._shared.get((loop, address))
             if connection is None or not connection.is_open:
-                connection = await self._open(loop, address)
+                connection = await self._open((loop, address))
                 # With the first connection to a cluster comes the knowledge of where to go instead.
                 if self._address(partition, key) != address:
                     continue
+            if key is None and not self._is_unsure:
+                self._ready[loop, partition] = connection
             return connection
 
-    async def _open(self, loop: asyncio.AbstractEventLoop, address: Address) -> Connection:
-        opening = self._opening.get((loop, address))
+    async def _open(self, place: _Place) -> Connection:
+        opening = self._opening.get(place)
         if opening is None:
-            opening = loop.create_task(self._connect(address, Connection))
-            self._opening[loop, address] = opening
-            opening.add_done_callback(lambda done: self._opened(done, (loop, address)))
+            opening = self._opening[place] = place[0].create_task(self._connect_shared(place))
         try:
             # One who gives up does not take from the others what they wait for.
             return await asyncio.shield(opening)
@@ -643,12 +432,12 @@ class Redis:
             # Each has an error of his own: a shared one would gather the traces of all of them.
             raise StoreError(str(error)) from error.__cause__
 
-    def _opened(
-        self, opening: asyncio.Task[Connection], place: tuple[asyncio.AbstractEventLoop, Address]
-    ) -> None:
-        self._opening.pop(place, None)
-        if not opening.cancelled() and opening.exception() is None:
-            self._shared[place] = opening.result()
+    async def _connect_shared(self, place: _Place) -> Connection:
+        try:
+            connection = self._shared[place] = await self._connect(place[1], Connection)
+        finally:
+            del self._opening[place]
+        return connection
 
     async def _connect(self, address: Address, kind: type[_Kind]) -> _Kind:
         loop = asyncio.get_running_loop()
@@ -665,7 +454,7 @@ class Redis:
                 except BaseException:
                     connection.close()
                     raise
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             why = f"the store cannot be reached: {str(error) or 'it did not answer in time'}"
             self._note_failure(loop, address, why)
             raise StoreError(why) from error
@@ -694,9 +483,10 @@ class Redis:
             for connection in [one for one in list(self._all) if one.loop is loop]:
                 connection.close()
                 self._all.discard(connection)
-            for key in [key for key in list(self._shared) if key[0] is loop]:
-                del self._shared[key]
-                self._idle.pop(key, None)
+            kept: tuple[dict[Any, Any], ...] = (self._shared, self._idle, self._ready)
+            for connections in kept:
+                for key in [key for key in list(connections) if key[0] is loop]:
+                    del connections[key]
             # What was closed is gone after the next round of the loop.
             await asyncio.sleep(0)
 
@@ -707,7 +497,8 @@ class Redis:
     def _note_failure(self, loop: asyncio.AbstractEventLoop, address: Address, why: str) -> None:
         self._failed[address] = (loop.time(), why)
         # Another server of the cluster may have taken over its slots, and any but this one can say so.
-        self._is_unsure = bool(self._slots)
+        if self._slots:
+            self._doubt()
         if self._seeds[0] == address:
             self._seeds.rotate(-1)
 
@@ -747,8 +538,9 @@ class Redis:
                 said = str(reply).replace(target.password, "***") if target.password else str(reply)
                 raise StoreError(f"the store does not let weft in ({command[0]!s}): {said}")
         connection.client_id = replies[-4]
-        connection.run_id = _field(replies[-3], b"run_id")
-        if _field(replies[-2], b"cluster_enabled") == b"1":
+        server, cluster, replication = map(read_info, replies[-3:])
+        connection.run_id = server.get("run_id", "")
+        if cluster.get("cluster_enabled") == "1":
             (slots,) = await connection.run([("CLUSTER", "SLOTS")])
             if isinstance(slots, ReplyError):
                 raise StoreError(f"the store cannot be used now: {slots}")
@@ -756,7 +548,7 @@ class Redis:
             known = {server: None for _, _, server in self._slots}
             self._seeds = deque({address: None, **known, self._target.address: None})
         connection.address = address
-        is_replica = _field(replies[-1], b"slave_read_only") == b"1"
+        is_replica = replication.get("slave_read_only") == "1"
         # Meanwhile another may have heard that this server has more of them.
         while ours := self._not_greeted(connection):
             if is_replica:
@@ -764,10 +556,10 @@ class Redis:
                 raise StoreError(
                     "the store cannot be used now: READONLY it is a replica, and takes no writes"
                 )
-            await self._hello(connection, ours, connection.run_id)
+            await self._hello(connection, ours)
             connection.greeted |= {keys.partition for keys in ours}
 
-    async def _hello(self, connection: Connection, ours: Sequence[Keys], run_id: bytes) -> None:
+    async def _hello(self, connection: Connection, ours: Sequence[Keys]) -> None:
         """Have the state of partitions dropped that was written to another server than this.
 
         And that of another incarnation of the database, where this process has found it gone.
@@ -786,7 +578,7 @@ class Redis:
                 keys.unsettled,
                 keys.incarnation,
                 keys.lanes,
-                run_id,
+                connection.run_id,
                 keys.execution(""),
                 keys.lane_of(""),
                 *self.known_incarnation()[:4],
@@ -801,9 +593,7 @@ class Redis:
             self.began_at = max(self.began_at, int(began_at))
             if dropped:
                 self.wiped += 1
-                address = connection.address
-                assert address is not None
-                where = {"server": str(address), "partition": keys.partition}
+                where = {"server": str(connection.address), "partition": keys.partition}
                 log.warning("store.wiped", extra=where)
 
 
@@ -837,16 +627,7 @@ def _forgotten(replies: Sequence[Reply]) -> list[int]:
     ]
 
 
-def _loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _field(info: bytes, name: bytes) -> bytes:
-    for line in info.splitlines():
-        key, _, value = line.partition(b":")
-        if key == name:
-            return value.strip()
-    return b""
+def read_info(info: bytes) -> dict[str, str]:
+    """Return the fields of an answer to INFO."""
+    pairs = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return {name: value.strip() for name, colon, value in pairs if colon}

@@ -12,7 +12,7 @@ import msgspec
 
 from weft.core.time import MICROSECONDS
 from weft.errors import SettingsError
-from weft.redis.connection import ReplyError
+from weft.redis.connection import ReplyError, read_info
 
 if TYPE_CHECKING:
     from weft.redis.connection import Redis
@@ -40,9 +40,9 @@ class ServerSight(msgspec.Struct, frozen=True, kw_only=True):
 
 async def look_at_server(redis: Redis, *, partition: int = 0) -> ServerSight:
     """Ask the server that has a partition; raises StoreError where it cannot be reached."""
-    server = _fields(await redis.call("INFO", "server", partition=partition))
-    memory = _fields(await redis.call("INFO", "memory", partition=partition))
-    persistence = _fields(await redis.call("INFO", "persistence", partition=partition))
+    server = read_info(await redis.call("INFO", "server", partition=partition))
+    memory = read_info(await redis.call("INFO", "memory", partition=partition))
+    persistence = read_info(await redis.call("INFO", "persistence", partition=partition))
     seconds, microseconds = await redis.call("TIME", partition=partition)
     return ServerSight(
         version=server.get("redis_version", "0"),
@@ -109,8 +109,3 @@ async def check_server(redis: Redis) -> None:
                 f"{sight.policy}), and work would vanish with them; set it right with "
                 f"CONFIG SET maxmemory-policy {SAFE_POLICY}, and in its configuration"
             )
-
-
-def _fields(info: bytes) -> dict[str, str]:
-    pairs = (line.partition(":") for line in info.decode(errors="replace").splitlines())
-    return {name: value.strip() for name, colon, value in pairs if colon}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import hiredis
 
 from weft.errors import StoreError
-from weft.redis.connection import ANSWER_SECONDS, Connection
+from weft.redis.batch import ANSWER_SECONDS, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -66,7 +66,7 @@ class Listening(Connection):
             self._transport.write(hiredis.pack_command(command))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
-        if self._batches:
+        if self.owed:
             # It is being greeted, and not subscribed to anything yet.
             super().data_received(data)
             return

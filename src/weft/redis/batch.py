@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
         self._heard_at = self.loop.time()
         try:
             reader.feed(data)
-            while owed and (reply := reader.gets()) is not False:
+            while (owed or self.listens) and (reply := reader.gets()) is not False:
                 batch = owed[0]
                 batch.replies.append(reply)
                 if len(batch.replies) == batch.count:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import hiredis
 
 from weft.errors import StoreError
-from weft.redis.batch import ANSWER_SECONDS, Connection
+from weft.redis.batch import ANSWER_SECONDS, Connection, ReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from weft.redis.batch import Reply
     from weft.redis.connection import Redis
 
 log = logging.getLogger("weft.redis")
@@ -27,6 +28,20 @@ _PING_SECONDS = 15.0
 _PAUSE_SECONDS = 1.0
 
 
+class _RepliesAlone(hiredis.Reader):
+    """Reads replies; messages of channels, which come between them, are handed on."""
+
+    hear: Callable[[str, bytes], None]
+
+    def gets(self, *_: bool) -> Reply:
+        while True:
+            match reply := super().gets():
+                case [b"message", bytes() as channel, bytes() as message]:
+                    self.hear(channel.decode(errors="replace"), message)
+                case _:
+                    return reply
+
+
 class Listening(Connection):
     """A connection on which the server speaks by itself."""
 
@@ -34,71 +49,23 @@ class Listening(Connection):
 
     def __init__(self, answer_seconds: float = ANSWER_SECONDS) -> None:
         super().__init__(answer_seconds)
-        self.lost: asyncio.Future[None] = self.loop.create_future()
-        self.hear: Callable[[str, bytes], None] = lambda _channel, _message: None
-        # Channels whose answer is on its way.
-        self._asked: dict[str, asyncio.Future[None]] = {}
-        self._pong: asyncio.Future[None] | None = None
+        self._reader = self._messages = _RepliesAlone()
+        self.lost = asyncio.Event()
 
-    def subscribe(self, channels: Iterable[str]) -> list[asyncio.Future[None]]:
-        """Ask for channels; each future is done when its channel is heard."""
-        names = list(channels)
-        for name in names:
-            if name not in self._asked:
-                self._asked[name] = self.loop.create_future()
-        self._say("SUBSCRIBE", *names)
-        return [self._asked[name] for name in names]
+    async def subscribe(self, channels: Iterable[str], hear: Callable[[str, bytes], None]) -> None:
+        """Have ``hear`` called with what is published on channels; this returns when they are heard."""
+        self._messages.hear = hear
+        # One command for each: then each has one reply, as all commands have.
+        for reply in await self.run([("SUBSCRIBE", name) for name in channels]):
+            if isinstance(reply, ReplyError):
+                self._lose(f"the server does not let weft listen: {reply}")
 
     def unsubscribe(self, channels: Iterable[str]) -> None:
-        self._say("UNSUBSCRIBE", *channels)
-
-    async def ping(self) -> None:
-        """Make sure of the server; raises TimeoutError where it does not answer."""
-        self._pong = self.loop.create_future()
-        self._say("PING")
-        async with asyncio.timeout(self._answer_seconds):
-            await self._pong
-
-    def _say(self, *command: str) -> None:
-        if len(command) > 1 or command == ("PING",):
-            assert self._transport is not None
-            # Its type says that a command is one word long.
-            self._transport.write(hiredis.pack_command(command))  # type: ignore[arg-type]
-
-    def data_received(self, data: bytes) -> None:
-        if self.owed:
-            # It is being greeted, and not subscribed to anything yet.
-            super().data_received(data)
-            return
-        try:
-            self._reader.feed(data)
-            while (reply := self._reader.gets()) is not False:
-                self._take(reply)
-        except hiredis.ProtocolError as error:
-            self._lose(f"what answers is not Redis: {error}")
-
-    def _take(self, reply: object) -> None:
-        match reply:
-            case [b"message", bytes() as channel, bytes() as message]:
-                self.hear(channel.decode(errors="replace"), message)
-            case [b"subscribe", bytes() as channel, _]:
-                asked = self._asked.pop(channel.decode(errors="replace"), None)
-                if asked is not None and not asked.done():
-                    asked.set_result(None)
-            case [b"unsubscribe", _, _]:
-                pass
-            case [b"pong", _] | b"PONG":
-                if self._pong is not None and not self._pong.done():
-                    self._pong.set_result(None)
-            case _:
-                self._lose(f"the server does not let weft listen: {reply!r}")
+        self.send([("UNSUBSCRIBE", name) for name in channels])
 
     def _lose(self, why: str) -> None:
         super()._lose(why)
-        for asked in self._asked.values():
-            asked.cancel()
-        if not self.lost.done():
-            self.lost.set_result(None)
+        self.lost.set()
 
 
 class Channels:
@@ -141,7 +108,9 @@ class Channels:
         """Listen to channels: this returns when they are heard. Without a connection they are later."""
         self._names.update(dict.fromkeys(names))
         if self._connection is not None and self._connection.is_open:
-            await asyncio.wait(self._connection.subscribe(names))
+            # Lost meanwhile, it is made anew, with all of them.
+            with suppress(StoreError):
+                await self._connection.subscribe(names, self._hear)
 
     def remove(self, *names: str) -> None:
         for name in names:
@@ -166,15 +135,13 @@ class Channels:
 
     async def _stay(self, connection: Listening) -> None:
         """Listen on a connection until it is lost."""
-        connection.hear = self._hear
         if self._names:
-            await asyncio.wait(connection.subscribe(self._names))
+            await connection.subscribe(self._names, self._hear)
         await self._connected()
         self._is_new.set()
         while connection.is_open:
-            await asyncio.wait([connection.lost], timeout=_PING_SECONDS)
-            if connection.is_open:
-                try:
-                    await connection.ping()
-                except TimeoutError:
-                    connection.close()
+            try:
+                async with asyncio.timeout(_PING_SECONDS):
+                    await connection.lost.wait()
+            except TimeoutError:
+                await connection.run([("PING",)])

@@ -222,8 +222,8 @@ class Settings:
     )
     redis_url: str | None = _setting(
         None,
-        _url("redis", "rediss"),
-        "`redis://…` or `rediss://…`",
+        _url("redis", "rediss", "redis+sentinel", "rediss+sentinel"),
+        "`redis://…`, `rediss://…` with TLS, or `redis+sentinel://…` ([fleet](fleet.md#sentinels))",
         shown="unset: in-process queue and state",
         secret=True,
     )
@@ -398,6 +398,11 @@ def read_settings(
     if settings.worker_heartbeat_timeout_seconds <= settings.worker_heartbeat_interval_seconds:
         raise SettingsError(
             "WEFT_WORKER_HEARTBEAT_TIMEOUT needs to be longer than WEFT_WORKER_HEARTBEAT_INTERVAL"
+        )
+    if settings.transport == "celery" and "+sentinel://" in (settings.redis_url or ""):
+        raise SettingsError(
+            "WEFT_TRANSPORT is celery, and Celery keeps its results in the Redis of WEFT_REDIS_URL: "
+            "it cannot read a URL of Sentinels, so name the server itself (redis:// or rediss://)"
         )
     return settings, [warning for layer in layers[1:] for warning in layer.unknown()]
 

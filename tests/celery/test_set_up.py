@@ -30,6 +30,7 @@ SERVERS = {
     "WEFT_REDIS_URL": "redis://:hunter2@localhost:1",
     "WEFT_DATABASE_URL": "postgresql://:hunter2@localhost:1",
 }
+SENTINELS = {**SERVERS, "WEFT_REDIS_URL": "redis+sentinel://:hunter2@localhost:1/mymaster"}
 
 
 def ran(command: Sequence[str], folder: Path, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -51,6 +52,8 @@ def ran(command: Sequence[str], folder: Path, settings: dict[str, str]) -> subpr
         (["weft", "up", "--port", "0"], SERVERS, "set WEFT_CELERY_BROKER_URL too"),
         (["weft", "worker"], SERVERS, "celery -A weft.celery worker"),
         (["celery", "-A", "weft.celery", "worker"], SERVERS, "WEFT_CELERY_BROKER_URL is not set"),
+        (["weft", "up", "--port", "0"], SENTINELS, "it cannot read a URL of Sentinels"),
+        (["celery", "-A", "weft.celery", "worker"], SENTINELS, "it cannot read a URL of Sentinels"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_set(

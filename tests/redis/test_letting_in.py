@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import ssl
-import subprocess
 import traceback
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.redis.certificates import make_certificates, server_context
 from tests.redis.listener import listening, tls_in_front_of
 
 from weft.errors import StoreError
@@ -137,35 +135,15 @@ async def test_a_socket_of_the_file_system(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of a server at localhost and of a client, each of which vouches for itself, with keys."""
     folder = tmp_path_factory.mktemp("tls")
-    openssl = shutil.which("openssl")
-    assert openssl, "openssl makes the certificates of these tests"
-    for file, name in (("server", "localhost"), ("client", "weft"), ("stranger", "stranger")):
-        words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-        words += f" -subj /CN={name} -addext subjectAltName=DNS:{name}"
-        subprocess.run(
-            [openssl, *words.split(), "-keyout", folder / f"{file}.key", "-out", folder / f"{file}.pem"],
-            check=True,
-            capture_output=True,
-        )
+    make_certificates(folder)
     return folder
 
 
-@pytest.fixture
-def context(certificates: Path) -> ssl.SSLContext:
-    """What a server at localhost speaks."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-    return context
-
-
-async def test_over_tls_only_a_server_that_can_be_trusted(
-    redis_url: str, certificates: Path, context: ssl.SSLContext
-) -> None:
+async def test_over_tls_only_a_server_that_can_be_trusted(redis_url: str, certificates: Path) -> None:
     behind = read_url(redis_url).address
     authorities = f"ssl_ca_certs={certificates / 'server.pem'}"
-    async with tls_in_front_of(behind, context) as port:
+    async with tls_in_front_of(behind, server_context(certificates)) as port:
         redis = Redis(f"rediss://localhost:{port}/0?{authorities}")
         assert await redis.call("SET", "k", b"x" * 3_000_000) == b"OK"
         assert await redis.call("GET", "k") == b"x" * 3_000_000
@@ -190,10 +168,9 @@ async def test_over_tls_only_a_server_that_can_be_trusted(
 
 
 async def test_a_server_that_demands_a_certificate_is_shown_the_one_of_the_url(
-    redis_url: str, certificates: Path, context: ssl.SSLContext
+    redis_url: str, certificates: Path
 ) -> None:
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(certificates / "client.pem")
+    context = server_context(certificates, clients="client")
     async with tls_in_front_of(read_url(redis_url).address, context) as port:
         url = f"rediss://localhost:{port}/0?ssl_ca_certs={certificates / 'server.pem'}"
         redis = Redis(f"{url}&ssl_certfile={certificates}/client.pem&ssl_keyfile={certificates}/client.key")

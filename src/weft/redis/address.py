@@ -13,7 +13,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from weft.errors import StoreError
 
-_SCHEMES = ("redis", "rediss", "unix")
+SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
+_SCHEMES = ("redis", "rediss", "unix", *SENTINEL_SCHEMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,24 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{self.host}:{self.port}" if self.port else self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Those who know which server is the master now, and how they let a client in."""
+
+    addresses: tuple[Address, ...]
+    username: str | None
+    password: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a URL says: where the server is and how to be let in."""
+    """What a URL says: where the server is and how to be let in.
+
+    Where ``sentinels`` know where it is, its address is the name they have for it, without a port.
+    """
 
     address: Address
     username: str | None
@@ -35,34 +48,59 @@ class Target:
     database: int
     tls: ssl.SSLContext | None
     path: str | None = None
+    sentinels: Sentinels | None = None
 
 
 def read_url(url: str) -> Target:
-    """Read ``redis://user:password@host:port/database``, ``rediss://`` or ``unix:///path``.
+    """Read a URL of one of these forms.
 
-    Of the options that redis-py knows, ``db`` and those of ``_tls_of`` are read.
+    - ``redis://user:password@host:port/database``, and ``rediss://`` with TLS;
+    - ``redis+sentinel://user:password@host:port,host:port/master/database``, and ``rediss+sentinel://``: the
+      hosts are Sentinels, the user is one of the master's;
+    - ``unix:///path``.
+
+    Options of redis-py that are read: ``db``, and those of ``_tls_of``. Sentinels let in who has
+    ``sentinel_username`` and ``sentinel_password``.
     """
+    scheme, _, rest = url.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    account, at, hosts = authority.rpartition("@")
+    is_sentinel = scheme in SENTINEL_SCHEMES
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "127.0.0.1", parts.port or 6379
+        # Each with all the rest: as one, several hosts are no URL.
+        servers = [urlsplit(f"//{account}{at}{host}{rest[len(authority) :]}") for host in hosts.split(",")]
+        port = 26379 if is_sentinel else 6379
+        addresses = [Address(one.hostname or "127.0.0.1", one.port or port) for one in servers]
     except ValueError:
         raise _unreadable("its host or port cannot be read") from None
-    if parts.scheme not in _SCHEMES:
+    if scheme not in _SCHEMES:
         raise _unreadable(f"it begins with none of {', '.join(f'{one}://' for one in _SCHEMES)}")
+    if len(addresses) > 1 and not is_sentinel:
+        raise _unreadable("it names several hosts, and does not begin with redis+sentinel://")
+    parts = servers[0]
     options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    path = unquote(parts.path) if parts.scheme == "unix" else None
-    number = options.get("db") or ("" if path else parts.path.strip("/")) or "0"
+    path, service, number = None, "", parts.path.strip("/")
+    if scheme == "unix":
+        path, number = unquote(parts.path), ""
+        if not path:
+            raise _unreadable("it names no socket")
+    if is_sentinel:
+        service, _, number = number.partition("/")
+        if not service:
+            raise _unreadable("it does not name the master, as redis+sentinel://host:26379/mymaster does")
+    number = options.get("db") or number or "0"
     if not re.fullmatch("[0-9]{1,9}", number):
         raise _unreadable("what stands for the database is not a number")
-    if path == "":
-        raise _unreadable("it names no socket")
     return Target(
-        Address(host, port),
+        Address(unquote(service), 0) if is_sentinel else addresses[0],
         unquote(parts.username) if parts.username else None,
         unquote(parts.password) if parts.password else None,
         int(number),
-        _tls_of(options) if parts.scheme == "rediss" else None,
+        _tls_of(options) if scheme.startswith("rediss") else None,
         path,
+        Sentinels(tuple(addresses), options.get("sentinel_username"), options.get("sentinel_password"))
+        if is_sentinel
+        else None,
     )
 
 

@@ -37,6 +37,8 @@ CONNECT_SECONDS = 5.0
 PAUSE_SECONDS = 0.6
 # Connections for blocking reads that are kept for the next one.
 _IDLE_CONNECTIONS = 8
+# A Sentinel that does not say for so long where the master is: another one is asked.
+_SENTINEL_SECONDS = 1.0
 # A server that was asked to let go answers at once, or is away.
 _LET_GO_SECONDS = 1.0
 _HELLO = load_script("weft.redis", "hello")
@@ -83,6 +85,9 @@ class Redis:
         self._is_unsure = False
         # Whom to ask for the slots: the first; the others are asked in turn once it does not answer.
         self._seeds: deque[Address] = deque([self._target.address])
+        # Whom to ask where the master is, in the same way.
+        sentinels = self._target.sentinels
+        self._sentinels: deque[Address] = deque(sentinels.addresses if sentinels is not None else ())
         # How often a server's state was found to be another's and dropped.
         self.wiped = 0
         # The incarnation of the database that this process works on, and whether a server may not know it.
@@ -501,42 +506,67 @@ class Redis:
             self._doubt()
         if self._seeds[0] == address:
             self._seeds.rotate(-1)
+        # A Sentinel that was cut off from the others names a server that is no longer the master.
+        self._sentinels.rotate(-1)
 
     async def _reach(self, loop: asyncio.AbstractEventLoop, address: Address, kind: type[_Kind]) -> _Kind:
         target = self._target
-
-        def new_connection() -> _Kind:
-            return kind(self._answer_seconds)
-
         if target.path is not None:
-            _, connection = await loop.create_unix_connection(new_connection, target.path)
-        else:
-            _, connection = await loop.create_connection(
-                new_connection,
-                address.host,
-                address.port,
-                ssl=target.tls,
-                server_hostname=address.host if target.tls else None,
-            )
+            _, connection = await loop.create_unix_connection(lambda: kind(self._answer_seconds), target.path)
+            return connection
+        return await self._dial(loop, await self._master(loop) if self._sentinels else address, kind)
+
+    async def _dial(self, loop: asyncio.AbstractEventLoop, address: Address, kind: type[_Kind]) -> _Kind:
+        tls = self._target.tls
+        _, connection = await loop.create_connection(
+            lambda: kind(self._answer_seconds),
+            address.host,
+            address.port,
+            ssl=tls,
+            server_hostname=address.host if tls else None,
+        )
         return connection
+
+    async def _master(self, loop: asyncio.AbstractEventLoop) -> Address:
+        """Return where the master is, by the first Sentinel that says so; raises StoreError: none does.
+
+        A Sentinel may be wrong. What it names is greeted like any server, and a replica is refused then.
+        """
+        sentinels, service = self._target.sentinels, self._target.address.host
+        assert sentinels is not None
+        commands = [
+            *_auth(sentinels.username, sentinels.password),
+            ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service),
+        ]
+        failures = []
+        for _ in sentinels.addresses:
+            sentinel = self._sentinels[0]
+            try:
+                async with asyncio.timeout(_SENTINEL_SECONDS):
+                    connection = await self._dial(loop, sentinel, Connection)
+                    try:
+                        named = _accepted(commands, await connection.run(commands), sentinels.password)[-1]
+                    finally:
+                        connection.close()
+                if named is not None:
+                    return Address(named[0].decode(), int(named[1]))
+                failures.append(f"{sentinel} knows no such master")
+            except (OSError, StoreError) as error:
+                failures.append(f"{sentinel}: {str(error) or 'it did not answer in time'}")
+            self._sentinels.rotate(-1)
+        raise StoreError(
+            f"the store cannot be reached: no Sentinel says where {service} is ({'; '.join(failures)})"
+        )
 
     async def _greet(self, connection: Connection, address: Address) -> None:
         """Be let in, and find out whether this is the server whose state we know."""
         target = self._target
-        commands: list[Command] = []
-        if target.password is not None:
-            user = () if target.username is None else (target.username,)
-            commands.append(("AUTH", *user, target.password))
+        commands: list[Command] = _auth(target.username, target.password)
         if target.database:
             commands.append(("SELECT", target.database))
         commands += [("CLIENT", "SETNAME", self._name), ("CLIENT", "ID")]
         commands += [("INFO", "server"), ("INFO", "cluster"), ("INFO", "replication")]
-        replies = await connection.run(commands)
-        for command, reply in zip(commands, replies, strict=True):
-            if isinstance(reply, ReplyError):
-                # A server that does not know a command repeats what came with it.
-                said = str(reply).replace(target.password, "***") if target.password else str(reply)
-                raise StoreError(f"the store does not let weft in ({command[0]!s}): {said}")
+        replies = _accepted(commands, await connection.run(commands), target.password)
         connection.client_id = replies[-4]
         server, cluster, replication = map(read_info, replies[-3:])
         connection.run_id = server.get("run_id", "")
@@ -617,6 +647,22 @@ def _word(refusal: ReplyError) -> str:
         return "ASK"
     found = _IN_SCRIPT.match(text)
     return found[1] if found else text.partition(" ")[0]
+
+
+def _auth(username: str | None, password: str | None) -> list[Command]:
+    if password is None:
+        return []
+    return [("AUTH", password) if username is None else ("AUTH", username, password)]
+
+
+def _accepted(commands: Sequence[Command], replies: list[Reply], password: str | None) -> list[Reply]:
+    """Return the replies to what is said first; raises StoreError where the server refuses any of it."""
+    for command, reply in zip(commands, replies, strict=True):
+        if isinstance(reply, ReplyError):
+            # A server that does not know a command repeats what came with it.
+            said = str(reply).replace(password, "***") if password else str(reply)
+            raise StoreError(f"the store does not let weft in ({command[0]!s}): {said}")
+    return replies
 
 
 def _forgotten(replies: Sequence[Reply]) -> list[int]:

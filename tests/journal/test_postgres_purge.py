@@ -10,10 +10,11 @@ import pytest
 
 from weft.clock import VirtualClock
 from weft.core.ledger import Verdict
-from weft.journal import postgres_purge as purging
+from weft.journal import purge
 from weft.journal.contract import Claim, NewBatch
 from weft.journal.postgres import PostgresJournal
 from weft.journal.postgres_connection import connect
+from weft.journal.postgres_queries import run_transaction
 from weft.testing.recording import Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ async def test_a_purge_that_was_cut_short_is_finished_by_the_next(
 ) -> None:
     await make_history(journal)
     clock.advance(60)
-    assert (await purging.hide_some(direct, clock.now(), 100))[0] == 3
+    assert (await run_transaction(direct, purge.hide_some(clock.now(), 100)))[0] == 3
     assert await journal.executions() == []
     assert await journal.dead_letters() == []
     assert (await journal.census()).open_letters == 0

@@ -12,7 +12,7 @@ from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
 from weft.journal.pages import execution_listings, letter_listing
 from weft.journal.rows import LISTED_COLUMNS
-from weft.journal.sqlite_queries import joined_rows
+from weft.journal.sqlite_queries import translated
 from weft.journal.sqlite_schema import open_for_writing
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def steps(connection: sqlite3.Connection, listing: Listing) -> list[str]:
     """Say how SQLite goes about a statement, but for the joining of the page at its end."""
-    sql, values = joined_rows(listing)
+    sql, values = translated(listing)
     found = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     return [step for step in found if "subquery" not in step]
 

@@ -12,9 +12,10 @@ import pytest
 
 from weft.clock import VirtualClock
 from weft.core.ledger import Verdict
-from weft.journal import sqlite_purge as purging
+from weft.journal import purge
 from weft.journal.contract import Claim, NewBatch
 from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite_queries import run_query
 from weft.journal.sqlite_schema import open_for_writing
 from weft.testing.recording import Recording, assert_consistent, node, submission
 
@@ -88,7 +89,7 @@ async def test_a_purge_that_was_cut_short_is_finished_by_the_next(
     await journal.close()
     with closing(open_for_writing(tmp_path / "weft.db")) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        assert purging.hide_some(connection, clock.now(), 100)[0] == 3
+        assert run_query(connection, purge.hide_some(clock.now(), 100))[0] == 3
         connection.execute("COMMIT")
     await journal.open()
     assert await journal.executions() == []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from weft.journal import pages, queries
+from weft.journal import pages, purge, queries
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -23,22 +23,38 @@ from weft.journal.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from types import ModuleType
 
-    from weft.core.row import DeadLetter, ExecutionRow
+    from weft.core.plan import Plan
+    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.journal.plans import PlanCache
     from weft.journal.queries import Query
 
 T = TypeVar("T")
 
 
 class SqlCatalog:
-    async def _query(self, query: Callable[..., Query[T]], *args: Any, nothing: T) -> T:
+    # The questions that are put to this database in its own words.
+    _own: ModuleType
+    _event_table: str
+    _plans: PlanCache
+    _new_id: Callable[[], str]
+
+    async def _read(self, work: Callable[..., Any], *args: Any, nothing: T) -> T:
         """Read what is committed; ``nothing``: the answer to values that the database cannot hold."""
         raise NotImplementedError
+
+    async def _query(self, query: Callable[..., Query[T]], *args: Any, nothing: T) -> T:
+        return await self._read(self._own.run_query, query(*args), nothing=nothing)
 
     async def _transact(self, query: Callable[..., Query[T]], *args: Any) -> T:
         """Change something in a transaction."""
         raise NotImplementedError
+
+    async def _execute(self, query: Callable[..., Query[T]], *args: Any) -> T:
+        """Change something by one statement, which is a transaction by itself."""
+        return await self._transact(query, *args)
 
     async def _clock(self) -> int:
         """Return the time that the journal writes down."""
@@ -68,6 +84,21 @@ class SqlCatalog:
         query = replace(query, labels=labels)
         return await self._query(pages.executions, query, namespace, before, limit, nothing=[])
 
+    async def nodes(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        return await self._read(self._own.nodes_of, execution_id, names, nothing={})
+
+    async def events(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        nodes: Collection[str] | None = None,
+    ) -> Sequence[History]:
+        return await self._read(self._own.events, execution_id, after, limit, nodes, nothing=[])
+
     async def census(self) -> Census:
         return await self._query(queries.census, nothing=Census(executions={}, open_letters=0))
 
@@ -76,6 +107,11 @@ class SqlCatalog:
 
     async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
         return await self._query(queries.batch, batch_id, namespace, nothing=None)
+
+    async def batch_results(
+        self, batch_id: str, *, after: int = -1, limit: int = 50
+    ) -> Sequence[tuple[int, ExecutionRow]]:
+        return await self._read(self._own.batch_results, batch_id, after, limit, nothing=[])
 
     async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
         return await self._query(queries.dead_letter, letter_id, namespace, nothing=None)
@@ -91,7 +127,14 @@ class SqlCatalog:
         return await self._query(pages.dead_letters, query, namespace, before, limit, nothing=[])
 
     async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._transact(queries.drop_letter, letter_id, namespace)
+        return await self._execute(queries.drop_letter, letter_id, namespace)
+
+    async def put_version(
+        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> tuple[Version, bool]:
+        self._plans.put(plan)
+        now = await self._clock()
+        return await self._transact(queries.put_version, namespace, name, plan.digest, document, now)
 
     async def version(
         self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
@@ -120,7 +163,45 @@ class SqlCatalog:
         return await self._transact(queries.put_alias, namespace, name, alias, version)
 
     async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._transact(queries.delete_alias, namespace, name, alias)
+        return await self._execute(queries.delete_alias, namespace, name, alias)
 
     async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
         return await self._transact(queries.delete_workflow, namespace, name, await self._clock())
+
+    async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._query(queries.cached, list(keys), await self._clock(), nothing={})
+
+    async def put_blob(self, payload: bytes) -> str:
+        name = self._new_id()
+        await self._execute(queries.put_blob, name, payload, await self._clock())
+        return name
+
+    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._query(queries.blobs, list(names), nothing={})
+
+    async def purge(self, *, finished_before: int, limit: int) -> int:
+        purged = 0
+        while purged < limit:
+            hidden, digests = await self._transact(purge.hide_some, finished_before, limit - purged)
+            if not hidden:
+                # None is left. There may be definitions that no execution was the last to name.
+                digests = await self._query(queries.unnamed_definitions, nothing=[])
+            if digests:
+                await self._transact(purge.drop_definitions, digests)
+                for digest in digests:
+                    self._plans.drop(digest)
+            if not hidden:
+                break
+            purged += hidden
+        while await self._transact(purge.remove_some, self._event_table):
+            pass
+        await self._transact(purge.drop_batches, finished_before)
+        return purged
+
+    async def sweep_blobs(self, *, older_than: int) -> int:
+        while await self._execute(purge.drop_stale, await self._clock()):
+            pass
+        swept = 0
+        while some := await self._execute(purge.sweep_blobs, older_than):
+            swept += some
+        return swept

@@ -16,15 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.journal import postgres_purge as purging
 from weft.journal import postgres_queries as queries
 from weft.journal.catalog import SqlCatalog
-from weft.journal.contract import (
-    DEFAULT_NAMESPACE,
-    Claim,
-    NewBatch,
-    Submission,
-)
 from weft.journal.plans import PlanCache
 from weft.journal.postgres_clock import DatabaseClock
 from weft.journal.postgres_connection import Door, Pool
@@ -34,17 +27,17 @@ from weft.journal.postgres_rows import label
 from weft.journal.postgres_schema import migrate, missing, refuse
 from weft.journal.postgres_submit import Submit, Submitter
 from weft.journal.postgres_writer import Transaction, Writer
-from weft.journal.queries import ping, unnamed_definitions
+from weft.journal.queries import ping
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from weft.core.event import Event
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
-    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.core.row import ExecutionRow
     from weft.core.snapshot import Snapshot
-    from weft.journal.contract import Version
+    from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.postgres_incarnation import Watch
     from weft.journal.queries import Query
 
@@ -56,6 +49,9 @@ _MAX_GROUP = 512
 
 
 class PostgresJournal(SqlCatalog):
+    _own = queries
+    _event_table = "recorded_events"
+
     def __init__(
         self,
         url: str,
@@ -78,16 +74,15 @@ class PostgresJournal(SqlCatalog):
         commits were lost. ``now`` is for tests that have a time of their own.
         """
         self._url = url
-        self._now = now
         self._new_id = new_id
         self._exclusive = exclusive
         self._plans = PlanCache()
         door = Door(url, relaxed=relaxed, watch=watch)
         self._watch = watch
         self._pool = Pool(door, size=connections, wait_seconds=wait_seconds)
-        clock = DatabaseClock(now)
-        self._recorder = Recorder(clock=clock, new_id=new_id, bounds=bounds, plans=self._plans)
-        self._submitter = Submitter(clock=clock, recorder=self._recorder)
+        self._time = DatabaseClock(now)
+        self._recorder = Recorder(clock=self._time, new_id=new_id, bounds=bounds, plans=self._plans)
+        self._submitter = Submitter(clock=self._time, recorder=self._recorder)
         self._writer = Writer(door, max_size=_MAX_GROUP, exclusive=exclusive, forget=self._recorder.forget)
         self._seal_key: bytes | None = None
 
@@ -142,46 +137,6 @@ class PostgresJournal(SqlCatalog):
         snapshot: Snapshot | None = await self._writer.run(self._recorder.rebuild, (execution_id, seen_epoch))
         return snapshot
 
-    async def put_blob(self, payload: bytes) -> str:
-        name = self._new_id()
-        await self._change(queries.put_blob, name, payload, self._time())
-        return name
-
-    async def put_version(
-        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> tuple[Version, bool]:
-        self._plans.put(plan)
-        now = await self._clock()
-        return await self._change(queries.put_version, namespace, name, plan.digest, document, now)
-
-    async def purge(self, *, finished_before: int, limit: int) -> int:
-        purged = 0
-        while purged < limit:
-            hidden, digests = await self._change(purging.hide_some, finished_before, limit - purged)
-            if not hidden:
-                # None is left. There may be definitions that no execution was the last to name.
-                digests = await self._query(unnamed_definitions, nothing=[])
-            if digests:
-                await self._change(purging.drop_definitions, digests)
-                for digest in digests:
-                    self._plans.drop(digest)
-            if not hidden:
-                break
-            purged += hidden
-        while numbers := await self._change(purging.hidden):
-            while await self._change(purging.remove_some, numbers):
-                pass
-        await self._change(purging.drop_batches, finished_before)
-        return purged
-
-    async def sweep_blobs(self, *, older_than: int) -> int:
-        while await self._change(purging.drop_stale, self._time()):
-            pass
-        swept = 0
-        while some := await self._change(purging.sweep_blobs, older_than):
-            swept += some
-        return swept
-
     async def note_position(self) -> None:
         """Keep how far the log of the database has come, for the next comparison of incarnations."""
         if self._watch is not None:
@@ -193,7 +148,8 @@ class PostgresJournal(SqlCatalog):
 
     async def seal_key(self) -> bytes:
         if self._seal_key is None:
-            self._seal_key = await self._change(queries.seal_key, os.urandom(_SEAL_BYTES))
+            new = os.urandom(_SEAL_BYTES)
+            self._seal_key = await self._pool.change(lambda connection: queries.seal_key(connection, new))
         return self._seal_key
 
     # -- reading -----------------------------------------------------------------------------------
@@ -203,56 +159,24 @@ class PostgresJournal(SqlCatalog):
             lambda connection: self._recorder.find_plan(connection, digest), None
         )
 
-    async def nodes(
-        self, execution_id: str, *, names: Collection[str] | None = None
-    ) -> Mapping[str, NodeRow]:
-        return await self._read(queries.nodes_of, execution_id, names, nothing={})
-
-    async def events(
-        self,
-        execution_id: str,
-        *,
-        after: int = 0,
-        limit: int = 500,
-        nodes: Collection[str] | None = None,
-    ) -> Sequence[History]:
-        return await self._read(queries.events, execution_id, after, limit, nodes, nothing=[])
-
-    async def batch_results(
-        self, batch_id: str, *, after: int = -1, limit: int = 50
-    ) -> Sequence[tuple[int, ExecutionRow]]:
-        return await self._read(queries.batch_results, batch_id, after, limit, nothing=[])
-
-    async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
-        return await self._read(queries.cached, keys, self._time(), nothing={})
-
-    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        return await self._read(queries.blobs, names, nothing={})
-
     # ----------------------------------------------------------------------------------------------
-
-    async def _query(self, query: Callable[..., Query[T]], *args: Any, nothing: T) -> T:
-        return await self._pool.read(lambda connection: queries.run_query(connection, query(*args)), nothing)
 
     async def _transact(self, query: Callable[..., Query[T]], *args: Any) -> T:
         return await self._pool.change(lambda connection: queries.run_transaction(connection, query(*args)))
+
+    async def _execute(self, query: Callable[..., Query[T]], *args: Any) -> T:
+        return await self._pool.change(lambda connection: queries.run_query(connection, query(*args)))
 
     @staticmethod
     def _stored_label(text: str) -> bytes:
         return label(text)
 
     async def _clock(self) -> int:
-        return await self._read(queries.clock, nothing=0) if self._now is None else self._now()
+        now = self._time.time()
+        return self._time.hear(await self._read(queries.clock, nothing=0)) if now is None else now
 
-    def _time(self) -> int | None:
-        """Give the time where it is not the database's."""
-        return None if self._now is None else self._now()
-
-    async def _read(self, work: Callable[..., Awaitable[T]], *args: Any, nothing: T) -> T:
+    async def _read(self, work: Callable[..., Any], *args: Any, nothing: T) -> T:
         return await self._pool.read(lambda connection: work(connection, *args), nothing)
-
-    async def _change(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        return await self._pool.change(lambda connection: work(connection, *args))
 
 
 async def _touch(transaction: Transaction, requests: Sequence[None]) -> list[None]:

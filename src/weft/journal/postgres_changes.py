@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow
-    from weft.journal.contract import Claim, NewBatch
+    from weft.journal.contract import Claim
     from weft.journal.postgres_connection import Connection
     from weft.journal.rows import Values
 
@@ -349,22 +349,6 @@ async def lock_definitions(connection: Connection, digests: Iterable[str]) -> se
     return {digest for (digest,) in found}
 
 
-async def add_definitions(connection: Connection, documents: Mapping[str, bytes], now: int) -> None:
-    """Store definitions that were not there, and keep them too from being purged."""
-    missing = set(documents)
-    while missing:
-        new = sorted(missing)
-        await connection.execute(
-            "INSERT INTO definitions SELECT new.digest, new.document, $3 FROM unnest($1::text[], $2::bytea[])"
-            " AS new (digest, document) ON CONFLICT DO NOTHING",
-            new,
-            [documents[digest] for digest in new],
-            now,
-        )
-        # One that somebody else has stored in this moment may be purged in the next.
-        missing = documents.keys() - await lock_definitions(connection, new)
-
-
 async def take_claims(connection: Connection, claims: Sequence[Claim], now: int) -> set[int]:
     """Take keys, and give the places of those that were free. It waits for whoever is just taking one."""
     found = await connection.fetch(
@@ -395,17 +379,4 @@ async def drop_claim(connection: Connection, claim: Claim) -> None:
     """Give back a key that this transaction has taken."""
     await connection.execute(
         "DELETE FROM idempotency_keys WHERE namespace = $1 AND key = $2", claim.namespace, claim.key
-    )
-
-
-async def put_batch(connection: Connection, batch: NewBatch, total: int, now: int) -> None:
-    """Store a batch; one that is there already stays as it is."""
-    await connection.execute(
-        "INSERT INTO batches VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-        batch.id,
-        batch.namespace,
-        batch.workflow,
-        batch.version,
-        total,
-        now,
     )

@@ -7,15 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.journal import postgres_rows, rows
-from weft.journal.postgres_changes import add_definitions, lock_definitions
 from weft.journal.queries import Listing
-from weft.journal.queries import put_version as put_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from weft.core.row import ExecutionRow, History, NodeRow
-    from weft.journal.contract import Version
     from weft.journal.postgres_connection import Connection
     from weft.journal.queries import Query
 
@@ -101,6 +98,9 @@ def translated(statement: tuple[str, tuple[Any, ...]] | Listing) -> tuple[str, t
 @cache
 def _translated(sql: str) -> str:
     sql = re.sub(r" INDEXED BY \w+", "", sql).replace("CROSS JOIN", "JOIN")
+    # As text, both ways: the driver takes a tuple among the values of an array for another array.
+    sql = sql.replace("rowid IN ?", "ctid = ANY(?::text[]::tid[])").replace("rowid", "ctid::text")
+    sql = sql.replace(" IN ?", " = ANY(?)")
     first, *others = sql.split("?")
     return first + "".join(f"${number}{other}" for number, other in enumerate(others, 1))
 
@@ -249,39 +249,6 @@ async def batch_results(
         limit,
     )
     return [(values[-1], rows.read_execution(values)) for values in found]
-
-
-async def put_version(
-    connection: Connection, namespace: str, name: str, digest: str, document: bytes, now: int
-) -> tuple[Version, bool]:
-    async with connection.transaction():
-        if not await lock_definitions(connection, [digest]):
-            await add_definitions(connection, {digest: document}, now)
-        return await run_query(connection, put_version_of(namespace, name, digest, now))
-
-
-async def cached(connection: Connection, keys: Sequence[str], now: int | None) -> dict[str, bytes]:
-    found = await connection.fetch(
-        "SELECT key, coalesce(output, payload) FROM cache LEFT JOIN blobs ON name = blob"  # noqa: S608
-        f" WHERE key = ANY($1) AND good_until > coalesce($2, {postgres_rows.CLOCK})",
-        list(keys),
-        now,
-    )
-    return {key: output for key, output in found if output is not None}
-
-
-async def put_blob(connection: Connection, name: str, payload: bytes, now: int | None) -> None:
-    await connection.execute(
-        f"INSERT INTO blobs VALUES ($1, $2, coalesce($3, {postgres_rows.CLOCK}))",  # noqa: S608
-        name,
-        payload,
-        now,
-    )
-
-
-async def blobs(connection: Connection, names: Sequence[str]) -> dict[str, bytes]:
-    found = await connection.fetch("SELECT name, payload FROM blobs WHERE name = ANY($1)", list(names))
-    return dict(found)
 
 
 async def seal_key(connection: Connection, new: bytes) -> bytes:

@@ -27,6 +27,7 @@ from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
 from weft.journal import rows
 from weft.journal.postgres_connection import was_lost
+from weft.journal.queries import blobs as find_blobs
 from weft.journal.queries import document as find_document
 
 if TYPE_CHECKING:
@@ -427,7 +428,7 @@ class Recorder:
         ]
         names = [name for name in (*stored, *coming) if name is not None and name not in locked.blobs]
         if names:
-            locked.blobs.update(await queries.blobs(connection, names))
+            locked.blobs.update(await queries.run_query(connection, find_blobs(names)))
 
     # -- ledgers and plans -------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from weft.journal import postgres_rows as rows
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres_connection import was_lost
 from weft.journal.queries import claim as find_claim
+from weft.journal.queries import put_batch, put_definition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,16 +98,9 @@ class Submitter:
         documents = await self._missing_documents(connection, calls, refusals)
         await self._claim(connection, calls, refusals, now)
         done = [call for place, call in enumerate(calls) if place not in refusals]
-        await changes.add_definitions(
-            connection,
-            {
-                new.plan.digest: documents[new.plan.digest]
-                for call in done
-                for new in call.submissions
-                if new.plan.digest in documents
-            },
-            now,
-        )
+        digests = {new.plan.digest for call in done for new in call.submissions}
+        for digest in sorted(digests & documents.keys()):
+            await queries.run_query(connection, put_definition(digest, documents[digest], now))
         known: dict[str, LiveExecution] = {}
         if known_ids:
             plans = {new.id: new.plan for call in calls for new in call.submissions}
@@ -121,7 +115,7 @@ class Submitter:
                 continue
             answers.append([admit(new, ledger, call.batch) for new in call.submissions])
             if call.batch is not None:
-                await changes.put_batch(connection, call.batch, len(call.submissions), now)
+                await queries.run_query(connection, put_batch(call.batch, len(call.submissions), now))
                 places.update((new.id, index) for index, new in enumerate(call.submissions))
         numbers = await changes.add_executions(connection, ledger.changes, places)
         if len(numbers) < sum(change.is_new for change in ledger.changes.executions.values()):

@@ -2,8 +2,11 @@
 
 A query is a generator. It yields a statement with the values for each ``?``, and is sent the answer: the rows
 of a SELECT, or how many rows another statement has changed. The adapters run it; one that changes something
-is a transaction. The statements are SQLite's: PostgreSQL's adapter numbers the values, and leaves out which
-index to take.
+is a transaction.
+
+The statements are SQLite's but for two things: ``IN ?`` takes a list, and ``FOR … `` says what to lock where
+others write too. SQLite's adapter writes the first in its words and leaves out the second. PostgreSQL's
+numbers the values, leaves out which index to take, and knows a row by its ``ctid`` where SQLite has a rowid.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from weft.core.state import TERMINAL, ExecutionState
+from weft.errors import JournalError
 from weft.journal import rows
 from weft.journal.contract import LATEST, ActiveExecution, Batch, Census, Claim, Version, Workflow
 
 if TYPE_CHECKING:
     from weft.core.row import DeadLetter, ExecutionRow
+    from weft.journal.contract import NewBatch
 
 T = TypeVar("T")
 
@@ -88,6 +93,14 @@ def claim(key: str, namespace: str) -> Query[Claim | None]:
     return None
 
 
+def put_batch(batch: NewBatch, total: int, now: int) -> Query[None]:
+    """Store a batch; one that is there already stays as it is."""
+    yield (
+        "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (batch.id, batch.namespace, batch.workflow, batch.version, total, now),
+    )
+
+
 def batch(batch_id: str, namespace: str) -> Query[Batch | None]:
     """Read a batch, and count its executions by their states."""
     found = yield (
@@ -142,6 +155,16 @@ def document(digest: str) -> Query[bytes | None]:
     return found[0][0] if found else None
 
 
+def put_definition(digest: str, document: bytes, now: int) -> Query[None]:
+    """Store a definition that is not there yet, and keep it from being purged until the commit."""
+    # Asked first: a large document is not to be handed to the database anew for every execution. And asked
+    # again: one that somebody else has stored in this moment may be purged in the next.
+    while not (yield "SELECT 1 FROM definitions WHERE digest = ? FOR KEY SHARE", (digest,)):
+        if not document:
+            raise JournalError(f"the journal has no definition {digest}")
+        yield "INSERT INTO definitions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (digest, document, now)
+
+
 def unnamed_definitions() -> Query[list[str]]:
     """List some definitions that nothing needs: it looks at all there are."""
     found = yield (
@@ -155,6 +178,24 @@ def ping() -> Query[None]:
     yield "SELECT number FROM executions LIMIT 1", ()
 
 
+def cached(keys: list[str], now: int) -> Query[dict[str, bytes]]:
+    found = yield (
+        "SELECT key, coalesce(output, payload) FROM cache LEFT JOIN blobs ON name = blob"
+        " WHERE key IN ? AND good_until > ?",
+        (keys, now),
+    )
+    return {key: output for key, output in found if output is not None}
+
+
+def put_blob(name: str, payload: bytes, now: int) -> Query[None]:
+    yield "INSERT INTO blobs VALUES (?, ?, ?)", (name, payload, now)
+
+
+def blobs(names: list[str]) -> Query[dict[str, bytes]]:
+    found = yield "SELECT name, payload FROM blobs WHERE name IN ?", (names,)
+    return dict(found)
+
+
 # -- workflows ---------------------------------------------------------------------------------------
 #
 # A workflow that is deleted keeps its row alone, for the last number that was given: its versions and aliases
@@ -162,8 +203,11 @@ def ping() -> Query[None]:
 # other, by all processes.
 
 
-def put_version(namespace: str, name: str, digest: str, now: int) -> Query[tuple[Version, bool]]:
+def put_version(
+    namespace: str, name: str, digest: str, document: bytes, now: int
+) -> Query[tuple[Version, bool]]:
     """Make the definition of this digest the latest version; True where it is a new one."""
+    yield from put_definition(digest, document, now)
     yield (
         "INSERT INTO workflows (namespace, name, latest, last_version, created_at) VALUES (?, ?, 0, 0, ?)"
         " ON CONFLICT (namespace, name) DO UPDATE SET latest = workflows.latest",

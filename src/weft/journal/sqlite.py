@@ -24,32 +24,25 @@ from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
 from weft.errors import JournalError
 from weft.journal import sqlite_changes as changes
-from weft.journal import sqlite_purge as purging
 from weft.journal import sqlite_queries as queries
 from weft.journal.catalog import SqlCatalog
-from weft.journal.contract import (
-    DEFAULT_NAMESPACE,
-    Claim,
-    NewBatch,
-    Submission,
-)
 from weft.journal.data_folder import DataFolder
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.plans import PlanCache
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
-from weft.journal.queries import ping, put_version, unnamed_definitions
+from weft.journal.queries import ping, put_batch, put_definition
 from weft.journal.sqlite_schema import open_for_reading, open_for_writing
 from weft.journal.sqlite_threads import Reader, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from sqlite3 import Connection
 
     from weft.core.event import Event
-    from weft.core.row import ExecutionRow, History, NodeRow
-    from weft.journal.contract import Version
+    from weft.core.row import ExecutionRow
+    from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.queries import Query
 
 T = TypeVar("T")
@@ -64,6 +57,9 @@ _FEW_EVENTS = 4
 
 
 class SqliteJournal(SqlCatalog):
+    _own = queries
+    _event_table = "events"
+
     def __init__(
         self,
         path: Path,
@@ -129,44 +125,6 @@ class SqliteJournal(SqlCatalog):
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
         return await self._writer.run(self._rebuild, execution_id, seen_epoch)
 
-    async def put_blob(self, payload: bytes) -> str:
-        name = self._new_id()
-        await self._writer.run(changes.put_blob, name, payload, self._now())
-        return name
-
-    async def put_version(
-        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> tuple[Version, bool]:
-        self._plans.put(plan)
-        return await self._writer.run(self._put_version, namespace, name, plan.digest, document)
-
-    async def purge(self, *, finished_before: int, limit: int) -> int:
-        purged = 0
-        while purged < limit:
-            hidden, digests = await self._writer.run(purging.hide_some, finished_before, limit - purged)
-            if not hidden:
-                # None is left. There may be definitions that no execution was the last to name.
-                digests = await self._query(unnamed_definitions, nothing=[])
-            if digests:
-                await self._writer.run(purging.drop_definitions, digests)
-                for digest in digests:
-                    self._plans.drop(digest)
-            if not hidden:
-                break
-            purged += hidden
-        while await self._writer.run(purging.remove_some):
-            pass
-        await self._writer.run(purging.drop_batches, finished_before)
-        return purged
-
-    async def sweep_blobs(self, *, older_than: int) -> int:
-        while await self._writer.run(purging.drop_stale, self._now()):
-            pass
-        swept = 0
-        while some := await self._writer.run(purging.sweep_blobs, older_than):
-            swept += some
-        return swept
-
     async def check(self) -> None:
         await self._writer.run(changes.touch)
         await self._query(ping, nothing=None)
@@ -199,10 +157,11 @@ class SqliteJournal(SqlCatalog):
             change.live.number = number
         self._next_number += len(new)
         documents = {submission.plan.digest: submission.document for submission in submissions}
-        changes.put_definitions(connection, documents, now)
+        for digest, document in documents.items():
+            queries.run_query(connection, put_definition(digest, document, now))
         places: dict[str, int] = {}
         if batch is not None:
-            changes.put_batch(connection, batch, len(submissions), now)
+            queries.run_query(connection, put_batch(batch, len(submissions), now))
             places = {submission.id: place for place, submission in enumerate(submissions)}
         changes.put_executions(connection, new, places)
         self._write(connection, ledger.changes, now)
@@ -219,13 +178,6 @@ class SqliteJournal(SqlCatalog):
             changes.put_claim(connection, accepted_claim(claim, standings), now)
         self._write(connection, ledger.changes, now)
         return standings
-
-    def _put_version(
-        self, connection: Connection, namespace: str, name: str, digest: str, document: bytes
-    ) -> tuple[Version, bool]:
-        now = self._now()
-        changes.put_definitions(connection, {digest: document}, now)
-        return queries.run_query(connection, put_version(namespace, name, digest, now))
 
     def _rebuild(self, connection: Connection, execution_id: str, seen_epoch: int) -> Snapshot | None:
         now = self._now()
@@ -298,8 +250,9 @@ class SqliteJournal(SqlCatalog):
 
     # -- reading -----------------------------------------------------------------------------------
 
-    async def _query(self, query: Callable[..., Query[T]], *args: Any, nothing: T) -> T:
-        return await self._reader.run(queries.run_query, query(*args))
+    async def _read(self, work: Callable[..., Any], *args: Any, nothing: T) -> T:
+        found: T = await self._reader.run(work, *args)
+        return found
 
     async def _transact(self, query: Callable[..., Query[T]], *args: Any) -> T:
         return await self._writer.run(queries.run_query, query(*args))
@@ -309,29 +262,3 @@ class SqliteJournal(SqlCatalog):
 
     async def plan(self, digest: str) -> Plan | None:
         return self._plans.get(digest) or await self._reader.run(self._find_plan, digest)
-
-    async def nodes(
-        self, execution_id: str, *, names: Collection[str] | None = None
-    ) -> Mapping[str, NodeRow]:
-        return await self._reader.run(queries.nodes_of, execution_id, names)
-
-    async def events(
-        self,
-        execution_id: str,
-        *,
-        after: int = 0,
-        limit: int = 500,
-        nodes: Collection[str] | None = None,
-    ) -> Sequence[History]:
-        return await self._reader.run(queries.events, execution_id, after, limit, nodes)
-
-    async def batch_results(
-        self, batch_id: str, *, after: int = -1, limit: int = 50
-    ) -> Sequence[tuple[int, ExecutionRow]]:
-        return await self._reader.run(queries.batch_results, batch_id, after, limit)
-
-    async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
-        return await self._reader.run(queries.cached, keys, self._now())
-
-    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        return await self._reader.run(queries.blobs, names)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.ledger import is_first_completion
 from weft.core.time import micros
-from weft.errors import ClaimedError, JournalError, UnstorableError
+from weft.errors import ClaimedError, UnstorableError
 from weft.journal import queries
 from weft.journal import sqlite_rows as rows
 from weft.journal.sqlite_queries import run_query
@@ -17,17 +17,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from weft.core.ledger import Change, Changes
-    from weft.journal.contract import Claim, NewBatch
-
-
-def put_definitions(connection: Connection, documents: Mapping[str, bytes], now: int) -> None:
-    """Store what is not there yet, by its digest."""
-    for digest, document in documents.items():
-        # Asked first: a large document is not to be handed to SQLite anew for every execution.
-        if not connection.execute("SELECT 1 FROM definitions WHERE digest = ?", (digest,)).fetchone():
-            if not document:
-                raise JournalError(f"the journal has no definition {digest}")
-            connection.execute("INSERT INTO definitions VALUES (?, ?, ?)", (digest, document, now))
+    from weft.journal.contract import Claim
 
 
 def put_executions(
@@ -45,14 +35,6 @@ def put_executions(
                 labels += rows.label_values(number, execution)
         rows.INSERT_EXECUTIONS.run(connection, values)
         rows.INSERT_LABELS.run(connection, labels)
-
-
-def put_batch(connection: Connection, batch: NewBatch, total: int, now: int) -> None:
-    """Store a batch; one that is there already stays as it is."""
-    connection.execute(
-        "INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?)",
-        (batch.id, batch.namespace, batch.workflow, batch.version, total, now),
-    )
 
 
 def refuse_taken(connection: Connection, claim: Claim | None) -> None:
@@ -73,10 +55,6 @@ def put_claim(connection: Connection, claim: Claim | None, now: int) -> None:
 def touch(connection: Connection) -> None:
     """Change nothing, but so that it has to be written to the disk."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
-def put_blob(connection: Connection, name: str, payload: bytes, now: int) -> None:
-    connection.execute("INSERT INTO blobs VALUES (?, ?, ?)", (name, payload, now))
 
 
 def write(connection: Connection, changes: Changes, now: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.row import completion_event, digest_of
 from weft.errors import JournalError
 from weft.journal import sqlite_rows
-from weft.journal.queries import Listing
+from weft.journal.queries import Listing, blobs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -61,18 +63,30 @@ def run_query(connection: Connection, query: Query[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
-        if isinstance(statement, Listing):
-            answer = sqlite_rows.read_joined(connection.execute(*joined_rows(statement)).fetchone()[0])
-            continue
-        sql, values = statement
+        sql, values = translated(statement)
         done = connection.execute(sql, values)
-        answer = done.fetchall() if sql.startswith("SELECT") else done.rowcount
+        if isinstance(statement, Listing):
+            answer = sqlite_rows.read_joined(done.fetchone()[0])
+        else:
+            answer = done.fetchall() if sql.startswith("SELECT") else done.rowcount
 
 
-def joined_rows(listing: Listing) -> tuple[str, tuple[Any, ...]]:
-    """Return a statement that joins the rows of a listing to one, and its values."""
-    lines = f"SELECT json_array({listing.columns}) AS line {listing.behind}"
-    return f"SELECT CAST(group_concat(line, ',') AS BLOB) FROM ({lines})", listing.values  # noqa: S608
+def translated(statement: tuple[str, tuple[Any, ...]] | Listing) -> tuple[str, list[Any]]:
+    """Return a statement as SQLite understands it, and its values; rows of a listing are joined to one."""
+    if isinstance(statement, Listing):
+        lines = f"SELECT json_array({statement.columns}) AS line {statement.behind}"
+        sql, values = f"SELECT CAST(group_concat(line, ',') AS BLOB) FROM ({lines})", statement.values  # noqa: S608
+    else:
+        sql, values = statement
+    return _translated(sql), [
+        sqlite_rows.write_json(value) if type(value) is list else value for value in values
+    ]
+
+
+@cache
+def _translated(sql: str) -> str:
+    sql = re.sub(r" FOR (UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?", "", sql)
+    return sql.replace(" IN ?", " IN (SELECT value FROM json_each(?))")
 
 
 def next_number(connection: Connection) -> int:
@@ -176,23 +190,8 @@ def batch_results(
     return sorted(found, key=lambda result: result[0])
 
 
-def cached(connection: Connection, keys: Sequence[str], now: int) -> dict[str, bytes]:
-    sql = (
-        "SELECT ifnull(output, payload) FROM cache LEFT JOIN blobs ON name = blob"
-        " WHERE key = ? AND good_until > ?"
-    )
-    found = ((key, connection.execute(sql, (key, now)).fetchone()) for key in keys)
-    return {key: values[0] for key, values in found if values is not None}
-
-
-def blobs(connection: Connection, names: Sequence[str]) -> dict[str, bytes]:
-    sql = "SELECT payload FROM blobs WHERE name = ?"
-    found = ((name, connection.execute(sql, (name,)).fetchone()) for name in names)
-    return {name: values[0] for name, values in found if values is not None}
-
-
 def blob(connection: Connection, name: str) -> bytes:
-    payload = blobs(connection, [name]).get(name)
+    payload = run_query(connection, blobs([name])).get(name)
     if payload is None:
         raise JournalError(f"the journal has no blob {name}, though a row names it")
     return payload

@@ -26,16 +26,15 @@ _PAGE_ROWS = 2_000
 # Outputs that are digested by one statement: each may be large.
 _DIGESTS = 200
 
-# One row for each row of a node that is wanted, found or not. ``at_most``: it is wanted if no more nodes than
-# that are unsettled. Every execution is wanted at least once, if only with the name of no node.
+# One row for each row of a node that is wanted, found or not. Every execution is wanted at least once, if
+# only with the name of no node.
 _WANTED = f"""
     SELECT progress.execution, {rows.PROGRESS_COLUMNS},
         (SELECT {postgres_rows.CLOCK}), (SELECT pg_current_xact_id()::text),
-        CASE WHEN nodes.node_id IS NOT NULL THEN ROW({rows.NODE_COLUMNS}) END
+        wanted.node_id, CASE WHEN nodes.node_id IS NOT NULL THEN ROW({rows.NODE_COLUMNS}) END
     FROM {postgres_rows.WANTED.unnested(1, "wanted")}
     JOIN progress ON progress.execution = wanted.execution
     LEFT JOIN nodes ON nodes.execution = wanted.execution AND nodes.node_id = wanted.node_id
-        AND progress.unsettled <= wanted.at_most
 """  # noqa: S608
 _EVENTS = f"""
     SELECT {postgres_rows.EVENT_COLUMNS} FROM recorded_events
@@ -63,7 +62,8 @@ _EVENTS_OF_NODES = f"""
     WHERE seq > $2::bigint AND recorded_at IS NOT NULL
 """  # noqa: S608
 WANTED_CLOCK = 1 + len(rows.PROGRESS)
-WANTED_NODE = WANTED_CLOCK + 2
+WANTED_NAME = WANTED_CLOCK + 2
+WANTED_NODE = WANTED_CLOCK + 3
 
 
 async def run_query(connection: Connection, query: Query[T]) -> T:
@@ -110,7 +110,7 @@ def changed_rows(done: str) -> int:
     return int(done.split()[-1])
 
 
-async def wanted(connection: Connection, values: Sequence[tuple[int, str, int]]) -> Any:
+async def wanted(connection: Connection, values: Sequence[tuple[int, str]]) -> Any:
     """Read executions by their numbers, and some rows of theirs with them."""
     return await connection.fetch(_WANTED, *postgres_rows.WANTED.parameters(values)) if values else []
 

@@ -16,8 +16,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import NodeCompleted
-from weft.core.ledger import Ledger, LiveExecution, Standing, live_executions
-from weft.core.needs import further_rows, named_rows, overwritten_rows, settled_by
+from weft.core.ledger import Ledger, LiveExecution, NodeEvent, Standing, live_executions
 from weft.core.output import output_nodes
 from weft.core.payload import decode
 from weft.core.plan import Plan, compile_plan
@@ -47,11 +46,6 @@ MAX_BYTES = 64 * 1024 * 1024
 _MAX_NODES = 1_000
 # So often an execution is judged in memory before it is locked.
 _TRIES = 2
-# The rows that an execution's output is made from are read with the others where its end may be near, unless
-# they are more than these.
-_MAX_GUESSED = 16
-# A row that is wanted whatever is unsettled.
-_ALWAYS = 2**31 - 1
 # Plans of so many nodes and more are compiled in a thread, though that takes the same lock of Python's.
 _LARGE_DOCUMENT_BYTES = 64 * 1024
 
@@ -69,58 +63,101 @@ def _is_small(plan: Plan) -> bool:
     return len(plan.nodes) <= _MAX_NODES and not plan.has_at_most_once
 
 
-def _guessed(plan: Plan) -> Collection[str]:
-    """Name the rows to read in case an execution of the plan comes to its end."""
-    outputs = output_nodes(plan)
-    return outputs if len(outputs) <= _MAX_GUESSED else ()
+class Reads:
+    """What events are judged by: it was read, or is noted as missed when the ledger looks for it.
 
+    The ledger judges by what there is. If it missed something, that is read, and the ledger judges anew: so
+    a result among thousands of nodes is judged by one row, and a cancel by all of them.
+    """
 
-class _UnreadError(Exception):
-    """A blob is needed that was not read."""
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.has_missed = False
+        # Executions that were locked, with the rows that were read.
+        self.executions: dict[str, LiveExecution] = {}
+        self._rows: dict[str, Rows] = {}
+        # By execution and node, of outputs that were not read; None: it is to be read.
+        self._digests: dict[tuple[str, str], str | None] = {}
+        self._blobs: dict[str, bytes | None] = {}
 
+    def take(self, facts: LiveExecution, values: Any) -> None:
+        """Take a row of an answer: the execution as it is now, and perhaps a row of a node."""
+        own = self._rows.get(facts.row.id)
+        if own is None:
+            own = self.add(facts.number, rows.read_progress(facts.row, values, 1), facts.plan)
+        own.asked.add(values[queries.WANTED_NAME])
+        stored = values[queries.WANTED_NODE]
+        if stored is not None:
+            node = rows.read_node(stored)
+            own[node.node_id] = node
 
-def _not_read(_: str) -> bytes:
-    raise _UnreadError
+    def add(self, number: int, row: ExecutionRow, plan: Plan) -> Rows:
+        """Add an execution of which no row was read; return what its rows are added to."""
+        own = self._rows[row.id] = Rows(self)
+        self.executions[row.id] = LiveExecution(number, row, plan, own)
+        return own
+
+    def blob(self, name: str) -> bytes:
+        payload = self._blobs.setdefault(name, None)
+        if payload is None:
+            self.has_missed = True
+        return payload or b"null"
+
+    def digest(self, execution_id: str, node_id: str) -> str:
+        digest = self._digests.setdefault((execution_id, node_id), None)
+        if digest is None:
+            self.has_missed = True
+        return digest or ""
+
+    async def read_missed(self) -> None:
+        """Read what the ledger has missed; raises JournalError where there is no such blob."""
+        self.has_missed = False
+        for id_, own in self._rows.items():
+            live = self.executions[id_]
+            # Only what the execution's output is made from is read with outputs, which may be large.
+            outputs = own.missed & output_nodes(live.plan)
+            for names, states_only in ((outputs, False), (own.missed - outputs, True)):
+                if names:
+                    own.update(await self._read_rows(live, names, states_only=states_only))
+            own.asked |= own.missed
+            own.missed.clear()
+            missed = [name for (of, name), digest in self._digests.items() if of == id_ and digest is None]
+            for name, digest in (await self._read_digests(live, missed)).items():
+                self._digests[id_, name] = digest
+        blobs = [name for name, payload in self._blobs.items() if payload is None]
+        if blobs:
+            self._blobs |= await self._read_blobs(blobs)
+        for name in blobs:
+            if self._blobs[name] is None:
+                raise JournalError(f"the journal has no blob {name}, though a row names it")
+
+    async def _read_rows(
+        self, live: LiveExecution, names: Collection[str], *, states_only: bool
+    ) -> dict[str, NodeRow]:
+        return await queries.nodes(self._connection, live.number, names, states_only=states_only)
+
+    async def _read_digests(self, live: LiveExecution, names: Sequence[str]) -> dict[str, str]:
+        return await queries.output_digests(self._connection, live.number, names)
+
+    async def _read_blobs(self, names: list[str]) -> dict[str, bytes]:
+        return await queries.run_query(self._connection, find_blobs(names))
 
 
 class Rows(dict[str, "NodeRow"]):
-    """The rows of one locked execution that were read.
+    """The rows of one locked execution that were read. One that is looked for and was not read is noted."""
 
-    A row that is looked for and was not read is noted, and all is read and judged again.
-    """
-
-    def __init__(self) -> None:
-        # The nodes whose rows were read, as far as there are any.
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+        # The nodes whose rows were read, as far as there are any, and those to read before the next judgement
         self.asked: set[str] = set()
-        self.has_all = False
-        self.missed = False
-        # How many nodes the events of the execution settle, if they do not stop it.
-        self.settled = 0
+        self.missed: set[str] = set()
 
     def get(self, node_id: str, default: Any = None) -> Any:
         row = super().get(node_id, default)
-        if row is None and not self.has_all and node_id not in self.asked:
-            self.missed = True
+        if row is None and node_id not in self.asked:
+            self.missed.add(node_id)
+            self._reads.has_missed = True
         return row
-
-
-class Locked:
-    """Executions that this transaction has locked, and what it has read of them."""
-
-    def __init__(self) -> None:
-        self.executions: dict[str, LiveExecution] = {}
-        self.rows: dict[str, Rows] = {}
-        # Those that the output of an execution may be made from.
-        self.blobs: dict[str, bytes] = {}
-        # By execution and node: digests of outputs that were not read.
-        self.digests: dict[tuple[str, str], str] = {}
-        self.now = 0
-
-    def blob(self, name: str) -> bytes:
-        try:
-            return self.blobs[name]
-        except KeyError:
-            raise JournalError(f"the journal has no blob {name}, though a row names it") from None
 
 
 class Recorder:
@@ -155,11 +192,10 @@ class Recorder:
         """Record batches of events, one behind the other, and return the standings of each."""
         by_execution = _by_execution(event for batch in batches for event in batch)
         done = await self._record_known(transaction.connection, by_execution)
-        left = [event for id_, own in by_execution.items() if id_ not in done for event in own]
+        left = {id_: own for id_, own in by_execution.items() if id_ not in done}
         if left:
             transaction.has_written = bool(done)
-            for standing in await self.record_locked(transaction, left):
-                done.setdefault(standing.event.execution_id, []).append(standing)
+            done |= await self.record_locked(transaction, left)
         standings = {id_: iter(own) for id_, own in done.items()}
         return [[next(standings[event.execution_id]) for event in batch] for batch in batches]
 
@@ -233,12 +269,11 @@ class Recorder:
         """Judge by what is in memory, and write; return the standings of executions that were so still."""
         if not known:
             return {}
-        ledger = self._ledger(known.get, _not_read, await self._time_behind(connection, known.values()))
+        now = await self._time_behind(connection, known.values())
+        standings: dict[str, list[Standing]] = {}
         try:
-            standings = {id_: [ledger.record(event) for event in events[id_]] for id_ in known}
+            standings, ledger = await self._judge(events, known.get, Reads(connection), now)
             written = await changes.write_if_current(connection, ledger.changes)
-        except _UnreadError:
-            return {}
         except Exception as error:
             self._drop(known)
             if was_lost(error) or connection.is_closed():
@@ -296,25 +331,36 @@ class Recorder:
     async def record_locked(
         self,
         transaction: Transaction,
-        events: Sequence[Event],
+        events: Mapping[str, Sequence[Event]],
         *,
         first: Callable[[], Awaitable[None]] | None = None,
-    ) -> list[Standing]:
-        """Begin, and record events; ``first`` is done before anything is locked."""
-        by_execution = _by_execution(events)
+    ) -> dict[str, list[Standing]]:
+        """Begin, and record the events of executions; ``first`` is done before anything is locked."""
         connection = transaction.connection
-        locked = await self._lock(transaction, by_execution, first)
-        await self._read_further(connection, locked, by_execution)
-        while True:
-            ledger = self._ledger_of(locked)
-            standings = [ledger.record(event) for event in events]
-            missed = [id_ for id_, own in locked.rows.items() if own.missed]
-            if not missed:
-                break
-            for execution_id in missed:
-                await self._read_all(connection, locked, execution_id, by_execution[execution_id])
-        await changes.write(connection, ledger.changes, locked.now)
+        reads, now = await self._lock(transaction, events, first)
+        standings, ledger = await self._judge(events, reads.executions.get, reads, now)
+        await changes.write(connection, ledger.changes, now)
         return standings
+
+    async def _judge(
+        self,
+        events: Mapping[str, Sequence[Event]],
+        find: Callable[[str], LiveExecution | None],
+        reads: Reads,
+        now: int,
+    ) -> tuple[dict[str, list[Standing]], Ledger]:
+        """Judge events by what was read, and again as long as something has to be read for that."""
+        while True:
+            ledger = self._ledger(find, reads, now)
+            try:
+                standings = {id_: [ledger.record(event) for event in own] for id_, own in events.items()}
+            except Exception:
+                # No wonder, where a row that was not read is taken for that of a node that has not run.
+                if not reads.has_missed:
+                    raise
+            if not reads.has_missed:
+                return standings, ledger
+            await reads.read_missed()
 
     async def rebuild(
         self, transaction: Transaction, requests: Sequence[tuple[str, int]]
@@ -322,16 +368,15 @@ class Recorder:
         """Begin, raise the epoch of an execution, and read all its rows."""
         ((execution_id, seen_epoch),) = requests
         connection = transaction.connection
-        locked = await self._lock(transaction, {execution_id: ()})
-        live = locked.executions.get(execution_id)
+        reads, now = await self._lock(transaction, {execution_id: ()})
+        live = reads.executions.get(execution_id)
         if live is None or live.row.epoch != seen_epoch:
             return [None]
         live.rows.update(await queries.nodes(connection, live.number))
-        locked.rows[execution_id].has_all = True
-        ledger = self._ledger_of(locked)
+        ledger = self._ledger(reads.executions.get, reads, now)
         change = ledger.rebuild(execution_id, seen_epoch=seen_epoch)
         assert change is not None
-        await changes.write(connection, ledger.changes, locked.now)
+        await changes.write(connection, ledger.changes, now)
         return [Snapshot(change.row, change.plan, list(live.rows.values()))]
 
     async def _lock(
@@ -339,8 +384,8 @@ class Recorder:
         transaction: Transaction,
         events: Mapping[str, Sequence[Event]],
         first: Callable[[], Awaitable[None]] | None = None,
-    ) -> Locked:
-        """Begin, lock executions, and read them with the rows that the events name."""
+    ) -> tuple[Reads, int]:
+        """Begin, lock executions, and read them with the rows that the events name; return the time, too."""
         connection = transaction.connection
         while True:
             facts = await self._facts(connection, events)
@@ -351,19 +396,19 @@ class Recorder:
                 await transaction.begin()
                 await first()
                 await transaction.lock(numbers)
-            locked = Locked()
-            found = await queries.wanted(connection, _wanted(events, facts, locked))
+            reads, now = Reads(connection), 0
+            found = await queries.wanted(connection, _named(events, facts))
             by_number = {live.number: live for live in facts.values()}
             for values in found:
-                _take(locked, by_number[values[0]], values)
+                reads.take(by_number[values[0]], values)
             if found:
-                locked.now = self._clock.hear(found[0][queries.WANTED_CLOCK])
+                now = self._clock.hear(found[0][queries.WANTED_CLOCK])
                 transaction.number = found[0][queries.WANTED_CLOCK + 1]
             # What is in memory is not what these are when the transaction has committed.
             self._drop([id_ for id_, live in facts.items() if live.is_whole])
-            gone = facts.keys() - locked.executions.keys()
+            gone = facts.keys() - reads.executions.keys()
             if not gone:
-                return locked
+                return reads, now
             # Purged since it was in hand here; its id may be that of a new one.
             self._drop(gone)
             await connection.execute("ROLLBACK")
@@ -384,80 +429,25 @@ class Recorder:
             self._live.put(row.id, live)
         return facts
 
-    async def _read_further(
-        self, connection: Connection, locked: Locked, events: Mapping[str, Sequence[Event]]
-    ) -> None:
-        """Read what the events need besides the rows they name."""
-        for execution_id, live in locked.executions.items():
-            own, execution, plan = locked.rows[execution_id], live.row, live.plan
-            if own.settled == len(events[execution_id]) < execution.unsettled and all(
-                type(event) is NodeCompleted for event in events[execution_id]
-            ):
-                continue  # as most are: results of an execution that is not near its end
-            further = further_rows(events[execution_id], execution, plan, own)
-            missing = further.whole - own.asked
-            # If the end was foreseen, they were asked for with the first.
-            if missing and not (_guessed(plan) and execution.unsettled <= own.settled):
-                own.update(await queries.nodes(connection, live.number, missing))
-            own.asked |= missing
-            if further.every_state:
-                found = await queries.nodes(connection, live.number, states_only=True)
-                own.update({name: row for name, row in found.items() if name not in own})
-                own.has_all = True
-                names = overwritten_rows(events[execution_id], plan, own)
-                digests = await queries.output_digests(connection, live.number, names)
-                locked.digests.update(((execution_id, name), digest) for name, digest in digests.items())
-            if further.whole:
-                await self._read_blobs(connection, locked, own, further.whole, events[execution_id])
-
-    async def _read_all(
-        self, connection: Connection, locked: Locked, execution_id: str, events: Sequence[Event]
-    ) -> None:
-        live, own = locked.executions[execution_id], locked.rows[execution_id]
-        own.update(await queries.nodes(connection, live.number))
-        own.has_all, own.missed = True, False
-        await self._read_blobs(connection, locked, own, output_nodes(live.plan), events)
-
-    @staticmethod
-    async def _read_blobs(
-        connection: Connection, locked: Locked, own: Rows, outputs: Collection[str], events: Sequence[Event]
-    ) -> None:
-        stored = [own[name].blob for name in outputs if name in own]
-        coming = [
-            event.blob for event in events if isinstance(event, NodeCompleted) and event.node_id in outputs
-        ]
-        names = [name for name in (*stored, *coming) if name is not None and name not in locked.blobs]
-        if names:
-            locked.blobs.update(await queries.run_query(connection, find_blobs(names)))
-
     # -- ledgers and plans -------------------------------------------------------------------------
 
     def admission(self, known: Mapping[str, LiveExecution], now: int) -> Ledger:
         """Make a ledger that takes in new executions, beside those that are known."""
-        return self._ledger(known.get, _not_read, now)
-
-    def _ledger_of(self, locked: Locked) -> Ledger:
-        return self._ledger(
-            locked.executions.get,
-            locked.blob,
-            locked.now,
-            lambda execution_id, node_id: locked.digests[execution_id, node_id],
-        )
+        return self._ledger(known.get, Reads(None), now)
 
     def _ledger(
         self,
         find: Callable[[str], LiveExecution | None],
-        load_blob: Callable[[str], bytes],
+        reads: Reads,
         now: int,
-        load_digest: Callable[[str, str], str] | None = None,
     ) -> Ledger:
         return Ledger(
             find,
-            load_blob=load_blob,
+            load_blob=reads.blob,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,
-            load_digest=load_digest,
+            load_digest=reads.digest,
         )
 
     async def plan_of(self, connection: Connection, digest: str) -> Plan:
@@ -486,35 +476,12 @@ class Recorder:
         return compile_plan(decode(document), self._bounds)
 
 
-def _wanted(
-    events: Mapping[str, Sequence[Event]], facts: Mapping[str, LiveExecution], locked: Locked
-) -> list[tuple[int, str, int]]:
-    """List the rows to read with the executions, and note what they are read for."""
-    values: list[tuple[int, str, int]] = []
+def _named(
+    events: Mapping[str, Sequence[Event]], facts: Mapping[str, LiveExecution]
+) -> list[tuple[int, str]]:
+    """List the rows to read with the executions; each is read, if only with the name of no node."""
+    values: list[tuple[int, str]] = []
     for execution_id, live in facts.items():
-        number, plan = live.number, live.plan
-        own = locked.rows[execution_id] = Rows()
-        for event in events[execution_id]:
-            own.asked.update(named_rows(event, plan))
-        own.settled = settled = settled_by(events[execution_id])
-        if own.asked:
-            values += [(number, name, _ALWAYS) for name in own.asked]
-        else:
-            values.append((number, "", 0))
-        if settled:
-            values += [(number, name, settled) for name in _guessed(plan) if name not in own.asked]
+        names = {event.node_id for event in events[execution_id] if isinstance(event, NodeEvent)}
+        values += [(live.number, name) for name in names & live.plan.nodes.keys() or ("",)]
     return values
-
-
-def _take(locked: Locked, facts: LiveExecution, values: Any) -> None:
-    """Take a row of an answer: the execution as it is now, and perhaps a row of a node."""
-    execution_id = facts.row.id
-    own = locked.rows[execution_id]
-    if execution_id not in locked.executions:
-        row = rows.read_progress(facts.row, values, 1)
-        locked.executions[execution_id] = LiveExecution(facts.number, row, facts.plan, own)
-    stored = values[queries.WANTED_NODE]
-    if stored is not None:
-        node = rows.read_node(stored)
-        own[node.node_id] = node
-        own.asked.add(node.node_id)

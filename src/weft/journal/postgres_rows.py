@@ -133,7 +133,7 @@ PAGE_EVENTS = 128
 NODE = Columns(execution="bigint", **rows.PLAIN_NODE, page="integer", **rows.FURTHER_NODE)
 # What says whether an execution has changed: every commit about it raises one of the two.
 VERSION = Columns(execution="bigint", seq="integer", epoch="integer")
-WANTED = Columns(execution="bigint", node_id="text", at_most="integer")
+WANTED = Columns(execution="bigint", node_id="text")
 # A new execution with the part of its progress that differs between executions, and its first events.
 NEW_EXECUTION = Columns(
     **rows.EXECUTION,

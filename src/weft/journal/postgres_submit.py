@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.event import Event
-    from weft.core.ledger import Standing
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.postgres_clock import DatabaseClock
     from weft.journal.postgres_connection import Connection
@@ -168,7 +167,8 @@ class Submitter:
             if not await changes.take_claims(connection, [claim], now):
                 raise await _taken(connection, claim)
 
-        standings: list[Standing] = await self._recorder.record_locked(transaction, events, first=take)
+        id_ = events[0].execution_id
+        standings = (await self._recorder.record_locked(transaction, {id_: events}, first=take))[id_]
         if accepted_claim(claim, standings) is None:
             await changes.drop_claim(connection, claim)
         return [standings]

@@ -1,4 +1,4 @@
-"""The ledger looks at no other rows than those that were said to be needed, in every case of its contract."""
+"""The ledger judges by few rows as it does by all of them, in every case of its contract."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from tests.core.test_ledger_properties import Story
 from tests.core.workflows import workflows
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
-from weft.core.ledger import Ledger, LiveExecution
-from weft.core.needs import further_rows, named_rows, overwritten_rows
+from weft.core.ledger import LiveExecution, NodeEvent
 from weft.core.output import output_nodes
 from weft.core.row import digest_of
 from weft.core.state import ExecutionState
 from weft.journal.memory import MemoryJournal, accepted_claim
+from weft.journal.plans import PlanCache
+from weft.journal.postgres_clock import DatabaseClock
+from weft.journal.postgres_record import Reads, Recorder, _by_execution
 from weft.testing.journal_contract import JournalContract
 from weft.testing.recording import Recording, node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from weft.clock import VirtualClock
     from weft.core.event import Event
@@ -32,20 +34,27 @@ if TYPE_CHECKING:
     from weft.journal.contract import Claim, Journal
 
 
-class OnlyThese(dict[str, "NodeRow"]):
-    """Rows that are there to be looked at; any other must not be."""
+class MemoryReads(Reads):
+    """Reads what is missed from a journal in memory, and counts the rows."""
 
-    def __init__(self) -> None:
-        self.asked: set[str] = set()
-        self.has_all = False
+    def __init__(self, journal: FrugalJournal) -> None:
+        super().__init__(None)
+        self._journal = journal
+        self.given = 0
 
-    def ask(self, names: Collection[str], stored: Mapping[str, NodeRow]) -> None:
-        self.asked.update(names)
-        self.update({name: stored[name] for name in names if name in stored})
+    async def _read_rows(
+        self, live: LiveExecution, names: Collection[str], *, states_only: bool
+    ) -> dict[str, NodeRow]:
+        self.given += len(names)
+        stored = await self._journal.nodes(live.row.id, names=names)
+        return {name: replace(row, output=None) if states_only else row for name, row in stored.items()}
 
-    def get(self, node_id: str, default: Any = None) -> Any:
-        assert self.has_all or node_id in self.asked, f"{node_id} was not said to be needed"
-        return super().get(node_id, default)
+    async def _read_digests(self, live: LiveExecution, names: Sequence[str]) -> dict[str, str]:
+        stored = await self._journal.nodes(live.row.id, names=names)
+        return {name: digest for name, row in stored.items() if (digest := digest_of(row.output))}
+
+    async def _read_blobs(self, names: list[str]) -> dict[str, bytes]:
+        return dict(await self._journal.blobs(names))
 
 
 class FrugalJournal(MemoryJournal):
@@ -55,50 +64,28 @@ class FrugalJournal(MemoryJournal):
         super().__init__(**fields)
         # How many rows the last batch was given, of all executions.
         self.given = 0
-        # Execution and node: digests that the last batch was given instead of outputs.
-        self._digests: dict[tuple[str, str], str] = {}
+        self._recorder = Recorder(
+            clock=DatabaseClock(self._now), new_id=self._new_id, bounds=self._bounds, plans=PlanCache()
+        )
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
         self._refuse_taken(claim)
-        found = {}
-        self._digests.clear()
-        self.given = 0
-        for execution_id in {event.execution_id for event in events} & self._executions.keys():
-            row = self._executions[execution_id]
-            own = self._needed(
-                execution_id, [event for event in events if event.execution_id == execution_id]
-            )
-            self.given += len(own.asked | own.keys())
-            found[execution_id] = LiveExecution(0, row, self._plans[row.digest], own)
-        ledger = Ledger(
-            found.get,
-            load_blob=self._blobs.__getitem__,
-            new_id=self._new_id,
-            max_payload_bytes=self._bounds.max_payload_bytes,
-            now=self._now(),
-            load_digest=lambda execution_id, node_id: self._digests[execution_id, node_id],
-        )
-        standings = [ledger.record(event) for event in events]
-        self._commit(ledger.changes, accepted_claim(claim, standings))
-        return standings
-
-    def _needed(self, execution_id: str, events: Sequence[Event]) -> OnlyThese:
-        execution = self._executions[execution_id]
-        plan = self._plans[execution.digest]
-        stored = self._nodes.get(execution_id, {})
-        only = OnlyThese()
-        for event in events:
-            only.ask(named_rows(event, plan), stored)
-        further = further_rows(events, execution, plan, only)
-        only.ask(further.whole, stored)
-        if further.every_state:
-            only.has_all = True
-            only.update({name: replace(row, output=None) for name, row in stored.items() if name not in only})
-            for name in overwritten_rows(events, plan, only):
-                digest = digest_of(stored[name].output)
-                assert digest is not None
-                self._digests[execution_id, name] = digest
-        return only
+        reads = MemoryReads(self)
+        by_execution = _by_execution(events)
+        for execution_id, own in by_execution.items():
+            row = self._executions.get(execution_id)
+            if row is not None:
+                rows = reads.add(0, row, self._plans[row.digest])
+                names = {event.node_id for event in own if isinstance(event, NodeEvent)}
+                rows.asked |= names
+                rows.update(await self.nodes(execution_id, names=names))
+                reads.given += len(names)
+        judged, ledger = await self._recorder._judge(by_execution, reads.executions.get, reads, self._now())
+        self.given = reads.given
+        standings = {id_: iter(own) for id_, own in judged.items()}
+        in_order = [next(standings[event.execution_id]) for event in events]
+        self._commit(ledger.changes, accepted_claim(claim, in_order))
+        return in_order
 
 
 class TestFrugalJournal(JournalContract):

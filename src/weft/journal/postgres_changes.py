@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from weft.core.ledger import is_first_completion
 from weft.core.time import micros
 from weft.errors import UnstorableError
 from weft.journal import postgres_rows as rows
 from weft.journal.postgres_rows import CLOCK, Columns
+from weft.journal.rows import FIRST_COMPLETION, ExecutionChanges, encode_json, execution_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from weft.journal.postgres_connection import Connection
     from weft.journal.rows import Values
 
-# From so many rows on COPY is quicker, though it takes round trips of its own. And no statement is to take
-# longer than a moment.
-_COPIED_ROWS = 1_000
+# Of each piece: no statement is to take longer than a moment.
 MAX_ROWS = 5_000
 
 
@@ -39,20 +37,10 @@ class Piece:
         self.columns = columns
 
 
-def _insert(table: str, columns: Columns, conflict: str = "") -> Piece:
-    sql = f"INSERT INTO {table} ({columns.listed}) SELECT {columns.listed} FROM {{new}} {conflict}"  # noqa: S608
-    return Piece(sql, columns)
-
-
-def _insert_completed(*, page: str) -> Piece:
-    sql = f"""
-        INSERT INTO nodes (execution, node_id, attempt, ended, answered, state, generation, output,
-            output_bytes, worker, queued_at, started_at, finished_at, seq, recorded_at, page)
-        SELECT execution, node_id, 1, 1, 1, 'COMPLETED', 1, output, length(output), worker, queued_at,
-            started_at, finished_at, seq, recorded_at, {page}
-        FROM {{new}}
-    """  # noqa: S608
-    return Piece(sql, rows.COMPLETED_NODE)
+def _insert(table: str, columns: Columns, conflict: str = "", further: Mapping[str, str] = {}) -> Piece:
+    """``further``: other columns, with what stands for their values."""
+    names, values = (", ".join((columns.listed, *some)) for some in (further, further.values()))
+    return Piece(f"INSERT INTO {table} ({names}) SELECT {values} FROM {{new}} {conflict}", columns)  # noqa: S608
 
 
 def _update(table: str, columns: Columns) -> Piece:
@@ -60,16 +48,25 @@ def _update(table: str, columns: Columns) -> Piece:
     return Piece(f"UPDATE {table} SET {columns.set(1)} FROM {{new}} WHERE {table}.{key} = new.{key}", columns)  # noqa: S608
 
 
+# Few rows that are not plain completions stand for an event: of these the execution is looked for.
+_PAGE = f"""
+    CASE WHEN recorded_at IS NOT NULL
+        AND (SELECT total FROM executions WHERE number = new.execution) > {rows.PAGE_EVENTS}
+    THEN seq / {rows.PAGE_EVENTS} END
+"""  # noqa: S608
+_ADD_COMPLETED = _insert("nodes", rows.COMPLETED_NODE, further=FIRST_COMPLETION)
+_ADD_PAGED = _insert(
+    "nodes", rows.COMPLETED_NODE, further={**FIRST_COMPLETION, "page": f"seq / {rows.PAGE_EVENTS}"}
+)
+_ADD_NODES = _insert("nodes", rows.NODE, further={"page": _PAGE})
+_PUT_NODES = _insert(
+    "nodes",
+    rows.NODE,
+    f"ON CONFLICT (execution, node_id) DO UPDATE SET {rows.NODE.set(2, 'excluded')}, page = excluded.page",
+    {"page": _PAGE},
+)
 _PUT_COUNTERS = _update("progress", rows.COUNTERS)
 _PUT_PROGRESS = _update("progress", rows.PROGRESS)
-# What was read under the lock and is not there is simply added: most often a node that completed at its first
-# attempt.
-_ADD_COMPLETED = _insert_completed(page="NULL")
-_ADD_PAGED = _insert_completed(page=f"seq / {rows.PAGE_EVENTS}")
-_ADD_NODES = _insert("nodes", rows.NODE)
-_PUT_NODES = _insert(
-    "nodes", rows.NODE, f"ON CONFLICT (execution, node_id) DO UPDATE SET {rows.NODE.set(2, 'excluded')}"
-)
 _ADD_EVENTS = _insert("recorded_events", rows.EVENT)
 _ADD_LETTERS = _insert("dead_letters", rows.LETTER)
 # The first move of a letter counts: behind it the letter is open no more.
@@ -88,10 +85,17 @@ _MOVE_LETTERS = Piece(
 )
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
-# Numbered in front, so that the events of those that were added are found by a set of numbers: a join of the
-# two would be made in a loop, and take most of the time.
-_ADDED = f"""
-    added AS (
+# It keeps the definitions from being purged: nothing is added where one of them is not there. The executions
+# are numbered in front, so that the events of those that were added are found by a set of numbers: a join of
+# the two would be made in a loop, and take most of the time.
+_DEFINITIONS = f"${1 + rows.NEW_EXECUTION.width}::text[]"
+_SUBMIT = f"""
+    WITH kept AS MATERIALIZED (
+        SELECT digest FROM definitions WHERE digest = ANY({_DEFINITIONS}) ORDER BY digest FOR KEY SHARE
+    ), numbered AS MATERIALIZED (
+        SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}
+        WHERE (SELECT count(*) FROM kept) = cardinality({_DEFINITIONS})
+    ), added AS (
         INSERT INTO executions (number, {rows.EXECUTION.listed}) OVERRIDING SYSTEM VALUE
         SELECT number, {rows.EXECUTION.listed} FROM numbered
         ON CONFLICT (id) DO NOTHING
@@ -108,23 +112,6 @@ _ADDED = f"""
         FROM numbered, LATERAL (VALUES (1, created_body), (2, started_body)) AS told (seq, body)
         WHERE told.body IS NOT NULL AND (number IN (SELECT number FROM added)) IS TRUE
     )
-"""  # noqa: S608
-_SUBMIT = f"""
-    WITH numbered AS MATERIALIZED (
-        SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}
-    ), {_ADDED}
-    SELECT number, id FROM added
-"""  # noqa: S608
-# The same as a transaction of its own, which keeps the definitions from being purged: nothing is added where
-# one of them is not there.
-_DEFINITIONS = f"${1 + rows.NEW_EXECUTION.width}::text[]"
-_SUBMIT_ALONE = f"""
-    WITH kept AS MATERIALIZED (
-        SELECT digest FROM definitions WHERE digest = ANY({_DEFINITIONS}) ORDER BY digest FOR KEY SHARE
-    ), numbered AS MATERIALIZED (
-        SELECT nextval('executions_number_seq') AS number, new.* FROM {rows.NEW_EXECUTION.unnested(1)}
-        WHERE (SELECT count(*) FROM kept) = cardinality({_DEFINITIONS})
-    ), {_ADDED}
     SELECT {CLOCK}, array_agg(number), array_agg(id) FROM added
 """  # noqa: S608
 _LABEL = f"""
@@ -132,15 +119,6 @@ _LABEL = f"""
     SELECT new.namespace, new.key, new.value, new.created_at, new.id, number
     FROM {rows.LABEL.unnested(1)} JOIN executions ON executions.id = new.id
 """  # noqa: S608
-
-
-@cache
-def _statement(pieces: tuple[Piece, ...]) -> str:
-    parts, first = [], 1
-    for place, piece in enumerate(pieces):
-        parts.append(f"part_{place} AS ({piece.sql.format(new=piece.columns.unnested(first))})")
-        first += piece.columns.width
-    return f"WITH {', '.join(parts)} SELECT"
 
 
 _CURRENT = f"""
@@ -151,18 +129,23 @@ _CURRENT = f"""
         ORDER BY execution FOR UPDATE
     )
 """  # noqa: S608
+_CURRENT_ANSWER = f"{CLOCK}, ARRAY(SELECT execution FROM current)"  # noqa: S608
 # Not a join: of many rows with many executions it would be made in a loop.
 _IF_CURRENT = "(SELECT * FROM {new} WHERE (execution IN (SELECT execution FROM current)) IS TRUE) AS new"
 
 
 @cache
-def _guarded_statement(pieces: tuple[Piece, ...]) -> str:
-    parts, first = [_CURRENT], 1 + rows.VERSION.width
+def _statement(pieces: tuple[Piece, ...], *, if_current: bool = False) -> str:
+    """Return one statement of all pieces; ``if_current``: its first values are versions of executions."""
+    parts, first = ([_CURRENT], 1 + rows.VERSION.width) if if_current else ([], 1)
     for place, piece in enumerate(pieces):
-        new = _IF_CURRENT.format(new=piece.columns.unnested(first))
+        new = piece.columns.unnested(first)
+        if if_current:
+            new = _IF_CURRENT.format(new=new)
         parts.append(f"part_{place} AS ({piece.sql.format(new=new)})")
         first += piece.columns.width
-    return f"WITH {', '.join(parts)} SELECT {CLOCK}, ARRAY(SELECT execution FROM current)"  # noqa: S608
+    answer = _CURRENT_ANSWER if if_current else ""
+    return f"WITH {', '.join(parts)} SELECT {answer}"
 
 
 async def write_if_current(connection: Connection, changes: Changes) -> tuple[int, set[int]] | None:
@@ -184,17 +167,8 @@ async def write_if_current(connection: Connection, changes: Changes) -> tuple[in
             if new:
                 chosen.append(piece)
                 values += piece.columns.parameters(new)
-    clock, current = await connection.fetchrow(_guarded_statement(tuple(chosen)), *values)
+    clock, current = await connection.fetchrow(_statement(tuple(chosen), if_current=True), *values)
     return clock, set(current)
-
-
-async def run(connection: Connection, pieces: Mapping[Piece, Sequence[Values]]) -> None:
-    """Run all pieces that have rows as one statement."""
-    chosen = tuple(piece for piece, new in pieces.items() if new)
-    if chosen:
-        with storing():
-            values = [value for piece in chosen for value in piece.columns.parameters(pieces[piece])]
-        await connection.execute(_statement(chosen), *values)
 
 
 @contextmanager
@@ -213,53 +187,28 @@ async def write(connection: Connection, changes: Changes, now: int) -> None:
     # The last of a key counts, and a statement may not put a row twice.
     cache = {key: (key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache}
     pieces[_PUT_CACHE] = list(cache.values())
-    for piece, table in ((_ADD_EVENTS, "recorded_events"), (_ADD_NODES, "nodes")):
-        if len(pieces[piece]) >= _COPIED_ROWS:
-            await _copy(connection, table, piece.columns, pieces.pop(piece))
-    changed = pieces[_PUT_NODES]
-    while len(changed) > MAX_ROWS:
-        await run(connection, {_PUT_NODES: changed[:MAX_ROWS]})
-        del changed[:MAX_ROWS]
-    await run(connection, pieces)
+    while chosen := tuple(piece for piece, new in pieces.items() if new):
+        values: list[Any] = []
+        for piece in chosen:
+            # All moves of letters are in the first statement, which does not see the letters that are new.
+            some = len(pieces[piece]) if piece is _MOVE_LETTERS else MAX_ROWS
+            with storing():
+                values += piece.columns.parameters(pieces[piece][:some])
+            del pieces[piece][:some]
+        await connection.execute(_statement(chosen), *values)
 
 
 def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
     """Return the values of everything that is to be written, but for cached outputs."""
     executions = changes.executions
-    counted: list[Values] = []
-    moved: list[Values] = []
-    completed: list[Values] = []
-    paged: list[Values] = []
-    new: list[Values] = []
-    changed: list[Values] = []
-    for change in executions.values():
-        number, row, before = change.live.number, change.row, change.live.row
-        if (
-            row.state is not before.state
-            or row.generation != before.generation
-            or row.epoch != before.epoch
-            or row.halt != before.halt
-        ):
-            moved.append(rows.progress_values(number, row))
-        elif row.seq != before.seq:
-            # Within one state of one generation, events move the counters alone.
-            counted.append((number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at))
-        stored = change.live.rows
-        is_wide = row.total > rows.PAGE_EVENTS
-        for node_id, node in change.rows.items():
-            if node_id in stored:
-                changed.append(rows.node_values(number, node, is_wide=is_wide))
-            elif is_first_completion(node):
-                (paged if is_wide else completed).append(rows.completed_node_values(number, node))
-            else:
-                new.append(rows.node_values(number, node, is_wide=is_wide))
+    changed = ExecutionChanges(executions.values(), encode_json, wide=rows.PAGE_EVENTS)
     return {
-        _PUT_COUNTERS: counted,
-        _PUT_PROGRESS: moved,
-        _ADD_COMPLETED: completed,
-        _ADD_PAGED: paged,
-        _ADD_NODES: new,
-        _PUT_NODES: changed,
+        _PUT_COUNTERS: changed.counted,
+        _PUT_PROGRESS: changed.moved,
+        _ADD_COMPLETED: changed.completed,
+        _ADD_PAGED: changed.completed_in_wide,
+        _ADD_NODES: [rows.storable(values) for values in changed.added],
+        _PUT_NODES: [rows.storable(values) for values in changed.overwritten],
         _ADD_EVENTS: [
             rows.event_values(executions[event.execution].live.number, event)
             for event in (*changes.overwritten, *changes.events)
@@ -275,47 +224,29 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
     }
 
 
-async def _copy(connection: Connection, table: str, columns: Columns, new: Sequence[Values]) -> None:
-    for start in range(0, len(new), MAX_ROWS):
-        await connection.copy_records_to_table(
-            table, records=new[start : start + MAX_ROWS], columns=columns.names
-        )
-
-
 async def add_executions(
     connection: Connection, changes: Changes, places: Mapping[str, int]
-) -> dict[str, int]:
-    """Store new executions, with their first events, and give their numbers; ``places`` are those in a batch.
+) -> tuple[int, dict[str, int]]:
+    """Store new executions, with their first events, if their definitions are there.
 
-    One that was stored since it was looked for has no number in the answer.
+    Return the database's time and the numbers of those that were added: an execution that was stored since
+    it was looked for has none. ``places`` are those in a batch. Up to MAX_ROWS executions without labels
+    take one statement, which may be a transaction by itself.
     """
     values = _new_values(changes, places)
     with storing():
         labels = [values for row in _in_order(changes) for values in rows.label_values(row)]
-    numbers: dict[str, int] = {}
+    digests = sorted({change.row.digest for change in changes.executions.values() if change.is_new})
+    clock, added = 0, dict[str, int]()
     for start in range(0, len(values), MAX_ROWS):
-        some = values[start : start + MAX_ROWS]
         with storing():
-            parameters = rows.NEW_EXECUTION.parameters(some)
-        found = await connection.fetch(_SUBMIT, *parameters)
-        numbers.update((id_, number) for number, id_ in found)
-    if len(numbers) == len(values):
+            parameters = rows.NEW_EXECUTION.parameters(values[start : start + MAX_ROWS])
+        clock, numbers, ids = await connection.fetchrow(_SUBMIT, *parameters, digests)
+        added.update(zip(ids or (), numbers or (), strict=True))
+    if len(added) == len(values):
         for start in range(0, len(labels), MAX_ROWS):
             await connection.execute(_LABEL, *rows.LABEL.parameters(labels[start : start + MAX_ROWS]))
-    return numbers
-
-
-async def add_alone(connection: Connection, changes: Changes) -> tuple[int, dict[str, int]]:
-    """Store new executions without labels by a transaction of its own, if their definitions are there.
-
-    Give the database's time, and the numbers of those that were added.
-    """
-    values = _new_values(changes, {})
-    with storing():
-        parameters = rows.NEW_EXECUTION.parameters(values)
-    digests = sorted({change.row.digest for change in changes.executions.values()})
-    clock, numbers, ids = await connection.fetchrow(_SUBMIT_ALONE, *parameters, digests)
-    return clock, dict(zip(ids or (), numbers or (), strict=True))
+    return clock, added
 
 
 def _in_order(changes: Changes) -> list[ExecutionRow]:
@@ -329,7 +260,7 @@ def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:
         bodies = {(event.execution, event.seq): rows.event_values(0, event)[-1] for event in changes.events}
         return [
             (
-                *rows.execution_values(row, places.get(row.id)),
+                *execution_values(row, places.get(row.id), encode_json(row.labels)),
                 row.state,
                 row.seq,
                 row.started_at,

@@ -114,23 +114,13 @@ EXECUTION = Columns(**rows.EXECUTION)
 LABEL = Columns(id="text", namespace="text", key="bytea", value="bytea", created_at="bigint")
 COUNTERS = Columns(execution="bigint", **rows.COUNTERS)
 PROGRESS = Columns(execution="bigint", **rows.PROGRESS)
-# A node that completed at its first attempt: the statement knows the rest.
-COMPLETED_NODE = Columns(
-    execution="bigint",
-    node_id="text",
-    output="bytea",
-    worker="text",
-    queued_at="bigint",
-    started_at="bigint",
-    finished_at="bigint",
-    seq="integer",
-    recorded_at="bigint",
-)
 # In an execution with more nodes than this, a row that stands for an event also has the page of its seq, for
 # an index: over all rows, the index would cost every completion 1.2 µs and 17 bytes. In a smaller execution
 # the history is found by reading all rows.
 PAGE_EVENTS = 128
-NODE = Columns(execution="bigint", **rows.PLAIN_NODE, page="integer", **rows.FURTHER_NODE)
+COMPLETED_NODE = Columns(execution="bigint", **rows.COMPLETED_NODE)
+NODE = Columns(execution="bigint", **rows.PLAIN_NODE, **rows.FURTHER_NODE)
+_WORKER = NODE.names.index("worker")
 # What says whether an execution has changed: every commit about it raises one of the two.
 VERSION = Columns(execution="bigint", seq="integer", epoch="integer")
 WANTED = Columns(execution="bigint", node_id="text")
@@ -151,11 +141,6 @@ CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
 
 
-def execution_values(row: ExecutionRow, index: int | None) -> Values:
-    """``index``: its place in its batch."""
-    return rows.execution_values(row, index, encode_json(row.labels))
-
-
 def label_values(row: ExecutionRow) -> list[Values]:
     return [
         (row.id, row.namespace, label(key), label(value), row.created_at) for key, value in row.labels.items()
@@ -166,53 +151,9 @@ def label(text: str) -> bytes:
     return text.encode()
 
 
-def progress_values(number: int, row: ExecutionRow) -> Values:
-    return rows.progress_values(number, row, encode_json)
-
-
-def completed_node_values(number: int, row: NodeRow) -> Values:
-    return (
-        number,
-        row.node_id,
-        row.output,
-        row.worker,
-        row.queued_at,
-        row.started_at,
-        row.finished_at,
-        row.seq,
-        row.recorded_at,
-    )
-
-
-def node_values(number: int, row: NodeRow, *, is_wide: bool) -> Values:
-    """Return the values of a row; ``is_wide``: its execution has more nodes than a page has events."""
-    return (
-        number,
-        row.node_id,
-        row.attempt,
-        row.ended,
-        row.answered,
-        None if row.state is None else row.state.value,
-        row.generation,
-        row.output,
-        row.blob,
-        row.output_bytes,
-        _text(row.worker),
-        row.queued_at,
-        row.started_at,
-        row.finished_at,
-        row.seq,
-        row.recorded_at,
-        row.seq // PAGE_EVENTS if is_wide and row.recorded_at is not None else None,
-        None if row.reason is None else str(row.reason),
-        row.cause,
-        None if row.error is None else encode_json(row.error),
-        row.failures,
-        row.losses,
-        row.retry_at,
-        row.issued,
-        row.cached,
-    )
+def storable(node: Values) -> Values:
+    """Return the values of NODE with a worker's name that can be stored: it comes from outside."""
+    return (*node[:_WORKER], _text(node[_WORKER]), *node[_WORKER + 1 :])
 
 
 # What an event says beside its columns, as an array: a third of the object as JSON.
@@ -255,7 +196,7 @@ def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
 
 
 def _text(text: str | None) -> str | None:
-    """Leave out what no text column takes. The names of workers come from outside."""
+    """Leave out what no text column takes."""
     if text is None or text.isprintable():
         return text
     return "".join(letter for letter in text if letter >= " ")

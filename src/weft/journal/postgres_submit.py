@@ -75,7 +75,7 @@ class Submitter:
         answers = [[admit(new, ledger) for new in call.submissions] for call in calls]
         new = ledger.changes
         try:
-            clock, numbers = await changes.add_alone(transaction.connection, new)
+            clock, numbers = await changes.add_executions(transaction.connection, new, {})
         except Exception as error:
             if was_lost(error) or transaction.connection.is_closed():
                 raise OutcomeUnknownError(f"the answer was lost: {error!r}") from error
@@ -116,7 +116,7 @@ class Submitter:
             if call.batch is not None:
                 await queries.run_query(connection, put_batch(call.batch, len(call.submissions), now))
                 places.update((new.id, index) for index, new in enumerate(call.submissions))
-        numbers = await changes.add_executions(connection, ledger.changes, places)
+        _, numbers = await changes.add_executions(connection, ledger.changes, places)
         if len(numbers) < sum(change.is_new for change in ledger.changes.executions.values()):
             return None
         self._recorder.remember(ledger.changes, numbers)

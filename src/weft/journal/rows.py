@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.ledger import is_first_completion
 from weft.core.row import DeadLetter, ExecutionRow, Halt, NodeRow
 from weft.core.state import ExecutionState, NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from weft.core.ledger import Change
 
 Values: TypeAlias = tuple[Any, ...]
 
@@ -61,7 +64,20 @@ PROGRESS = {
 }
 # What events change of it within one state of one generation.
 COUNTERS = {name: PROGRESS[name] for name in ("unsettled", "failed", "skipped", "seq", "updated_at")}
-# What a completion at the first attempt gives a node, and the columns that keep their defaults then.
+# What a completion at the first attempt gives a node: a statement that adds one knows the rest.
+COMPLETED_NODE = {
+    "node_id": "text",
+    "output": "bytea",
+    "output_bytes": "bigint",
+    "worker": "text",
+    "queued_at": "bigint",
+    "started_at": "bigint",
+    "finished_at": "bigint",
+    "seq": "integer",
+    "recorded_at": "bigint",
+}
+FIRST_COMPLETION = {"attempt": "1", "ended": "1", "answered": "1", "state": "'COMPLETED'", "generation": "1"}
+# The columns that such a node has values in, and those that keep their defaults then.
 PLAIN_NODE = {
     "node_id": "text",
     "attempt": "integer",
@@ -158,6 +174,96 @@ def progress_values(number: int, row: ExecutionRow, encode: Callable[[Any], byte
         row.output,
         None if row.halt is None else encode(row.halt),
     )
+
+
+def completed_node_values(number: int, row: NodeRow) -> Values:
+    """Return the values of COMPLETED_NODE, behind the execution's number."""
+    return (
+        number,
+        row.node_id,
+        row.output,
+        row.output_bytes,
+        row.worker,
+        row.queued_at,
+        row.started_at,
+        row.finished_at,
+        row.seq,
+        row.recorded_at,
+    )
+
+
+def node_values(number: int, row: NodeRow, encode: Callable[[Any], bytes | str]) -> Values:
+    """Return the values of PLAIN_NODE and FURTHER_NODE, behind the execution's number."""
+    return (
+        number,
+        row.node_id,
+        row.attempt,
+        row.ended,
+        row.answered,
+        None if row.state is None else row.state.value,
+        row.generation,
+        row.output,
+        row.blob,
+        row.output_bytes,
+        row.worker,
+        row.queued_at,
+        row.started_at,
+        row.finished_at,
+        row.seq,
+        row.recorded_at,
+        None if row.reason is None else str(row.reason),
+        row.cause,
+        None if row.error is None else encode(row.error),
+        row.failures,
+        row.losses,
+        row.retry_at,
+        row.issued,
+        row.cached,
+    )
+
+
+class ExecutionChanges:
+    """The values that a transaction writes of executions and their nodes, by how they are written."""
+
+    def __init__(
+        self, changed: Iterable[Change], encode: Callable[[Any], bytes | str], *, wide: int = 2**63
+    ) -> None:
+        """``encode`` writes JSON as the database holds it; ``wide``: more nodes than this are many.
+
+        New executions are not in it: whoever adds them writes all that there is of them.
+        """
+        self.moved: list[Values] = []
+        self.counted: list[Values] = []
+        self.completed: list[Values] = []
+        # The same, of executions with many nodes.
+        self.completed_in_wide: list[Values] = []
+        self.added: list[Values] = []
+        self.overwritten: list[Values] = []
+        for change in changed:
+            number, row, before = change.live.number, change.row, change.live.row
+            if change.is_new:
+                pass
+            elif (
+                row.state is not before.state
+                or row.generation != before.generation
+                or row.epoch != before.epoch
+                or row.halt != before.halt
+            ):
+                self.moved.append(progress_values(number, row, encode))
+            elif row.seq != before.seq:
+                # Within one state of one generation, events move the counters alone.
+                self.counted.append((number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at))
+            stored = change.live.rows
+            completed = self.completed_in_wide if row.total > wide else self.completed
+            for node_id, node in change.rows.items():
+                if node_id in stored:
+                    self.overwritten.append(node_values(number, node, encode))
+                elif is_first_completion(node):
+                    # What was read and is not there is simply added: most often a node that completed at
+                    # its first attempt.
+                    completed.append(completed_node_values(number, node))
+                else:
+                    self.added.append(node_values(number, node, encode))
 
 
 def letter_values(number: int, namespace: str, letter: DeadLetter, error: bytes | str) -> Values:

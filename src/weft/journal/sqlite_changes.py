@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.ledger import is_first_completion
 from weft.core.time import micros
 from weft.errors import ClaimedError, UnstorableError
 from weft.journal import queries
 from weft.journal import sqlite_rows as rows
+from weft.journal.rows import ExecutionChanges, execution_values
 from weft.journal.sqlite_queries import run_query
 from weft.journal.sqlite_schema import APPLICATION_ID
 
@@ -30,7 +30,9 @@ def put_executions(
         values, labels = [], []
         for change in new:
             number, execution = change.live.number, change.row
-            values.append(rows.execution_values(number, execution, places.get(execution.id)))
+            stored_labels = rows.write_json(execution.labels)
+            index = places.get(execution.id)
+            values.append((number, *execution_values(execution, index, stored_labels)))
             if execution.labels:
                 labels += rows.label_values(number, execution)
         rows.INSERT_EXECUTIONS.run(connection, values)
@@ -61,7 +63,22 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
     """Write what the ledger gathered; where a value cannot be stored, the caller rolls back the rest."""
     with _STORING:
         executions = changes.executions
-        _write_executions(connection, executions.values())
+        changed = ExecutionChanges(executions.values(), rows.write_json)
+        new = [
+            rows.new_progress_values(change.live.number, change.row)
+            for change in executions.values()
+            if change.is_new
+        ]
+        for statement, values in (
+            (rows.INSERT_PROGRESS, new),
+            (rows.UPDATE_PROGRESS, changed.moved),
+            (rows.UPDATE_COUNTERS, changed.counted),
+            (rows.INSERT_COMPLETED_NODES, changed.completed),
+            (rows.INSERT_NODES, changed.added),
+            (rows.REPLACE_NODES, changed.overwritten),
+        ):
+            if values:
+                statement.run(connection, values)
         if changes.events or changes.overwritten:
             events = [
                 rows.event_values(executions[event.execution].live.number, event)
@@ -89,44 +106,6 @@ class _Storing:
 
 
 _STORING = _Storing()
-
-
-def _write_executions(connection: Connection, changed: Iterable[Change]) -> None:
-    """Write the rows of executions, and of their nodes."""
-    new, moved, counted = [], [], []
-    completed_nodes, new_nodes, changed_nodes = [], [], []
-    for change in changed:
-        number, row, before = change.live.number, change.row, change.live.row
-        if change.is_new:
-            new.append(rows.new_progress_values(number, row))
-        elif (
-            row.state is not before.state
-            or row.generation != before.generation
-            or row.epoch != before.epoch
-            or row.halt != before.halt
-        ):
-            moved.append(rows.progress_values(number, row))
-        elif row.seq != before.seq:
-            # Within one state of one generation, events move the counters alone.
-            counted.append((number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at))
-        stored = change.live.rows
-        for node_id, node in change.rows.items():
-            if node_id in stored:
-                changed_nodes.append(rows.node_values(number, node))
-            elif is_first_completion(node):
-                completed_nodes.append(rows.completed_node_values(number, node))
-            else:
-                new_nodes.append(rows.node_values(number, node))
-    for statement, values in (
-        (rows.INSERT_PROGRESS, new),
-        (rows.UPDATE_PROGRESS, moved),
-        (rows.UPDATE_COUNTERS, counted),
-        (rows.INSERT_COMPLETED_NODES, completed_nodes),
-        (rows.INSERT_NODES, new_nodes),
-        (rows.REPLACE_NODES, changed_nodes),
-    ):
-        if values:
-            statement.run(connection, values)
 
 
 def _write_letters(connection: Connection, changes: Changes) -> None:

@@ -4,8 +4,8 @@ A ``RowsStatement`` writes many rows in one step of SQLite, for which Python's g
 ``executemany`` releases it for every row, and while the event loop is busy each row then waits a whole switch
 interval (5 ms) to get it back: 70 rows a second were measured, instead of 6,000.
 
-Only exact types are bound. For a member of an enum, or a bool, the sqlite3 module searches for an adapter,
-which adds about a microsecond to each value.
+Of what every node has, only exact types are bound. For a member of an enum, or a bool, the sqlite3 module
+searches for an adapter, which adds about a microsecond to each value.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.row import ExecutionRow, History, NodeRow
+from weft.core.row import ExecutionRow, History
 from weft.journal import rows
 from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from weft.core.row import DeadLetter
+    from weft.core.row import DeadLetter, NodeRow
 
 # A row has at most 24 values, and SQLite takes 32,766 in one statement.
 _MAX_ROWS = 256
@@ -56,11 +56,14 @@ class RowsStatement:
                 start += size
 
 
-def _insert(table: str, columns: Collection[str], verb: str = "INSERT OR FAIL") -> RowsStatement:
+def _insert(
+    table: str, columns: Collection[str], verb: str = "INSERT OR FAIL", fixed: Mapping[str, str] = {}
+) -> RowsStatement:
+    """``fixed``: other columns, with values that are the same for all rows."""
     # OR FAIL leaves the rows before a refused one in place: whoever runs these rolls back what failed.
     # Without it SQLite itself prepares to undo half a statement, and copies every page it touches.
-    sql = f"{verb} INTO {table} ({', '.join(columns)}) VALUES {{rows}}"
-    return RowsStatement(sql, width=len(columns))
+    sql = f"{verb} INTO {table} ({', '.join((*columns, *fixed))}) VALUES {{rows}}"
+    return RowsStatement(sql, row=",".join(("?",) * len(columns) + tuple(fixed.values())))
 
 
 def _update_progress(columns: Collection[str]) -> RowsStatement:
@@ -87,11 +90,7 @@ INSERT_PROGRESS = RowsStatement(
 UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
 UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
 # Of a node that completed at its first attempt: fewer values to bind, and the other columns keep defaults.
-INSERT_COMPLETED_NODES = RowsStatement(
-    "INSERT OR FAIL INTO nodes (execution, node_id, attempt, ended, answered, state, generation, output,"
-    " output_bytes, worker, queued_at, started_at, finished_at, seq, recorded_at) VALUES {rows}",
-    row="?,?,1,1,1,'COMPLETED',1,?,?,?,?,?,?,?,?",
-)
+INSERT_COMPLETED_NODES = _insert("nodes", ("execution", *rows.COMPLETED_NODE), fixed=rows.FIRST_COMPLETION)
 INSERT_NODES = _insert("nodes", _NODE)
 REPLACE_NODES = _insert("nodes", _NODE, "REPLACE")
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
@@ -112,11 +111,6 @@ _OUTPUT = list(rows.PLAIN_NODE).index("output")
 NODE_COLUMNS = rows.NODE_COLUMNS.replace("nodes.output,", f"{_JOINED_OUTPUT},") + f", {_IS_LARGE}"
 
 
-def execution_values(number: int, row: ExecutionRow, index: int | None) -> Values:
-    """``index``: its place in its batch."""
-    return number, *rows.execution_values(row, index, write_json(row.labels))
-
-
 def label_values(number: int, row: ExecutionRow) -> list[Values]:
     return [(row.namespace, key, value, row.created_at, row.id, number) for key, value in row.labels.items()]
 
@@ -133,55 +127,6 @@ def new_progress_values(number: int, row: ExecutionRow) -> Values:
         row.started_at,
         row.deadline_at,
         row.updated_at,
-    )
-
-
-def progress_values(number: int, row: ExecutionRow) -> Values:
-    return rows.progress_values(number, row, write_json)
-
-
-def completed_node_values(number: int, row: NodeRow) -> Values:
-    """Return the values of a node that completed at its first attempt."""
-    return (
-        number,
-        row.node_id,
-        row.output,
-        row.output_bytes,
-        row.worker,
-        row.queued_at,
-        row.started_at,
-        row.finished_at,
-        row.seq,
-        row.recorded_at,
-    )
-
-
-def node_values(number: int, row: NodeRow) -> Values:
-    return (
-        number,
-        row.node_id,
-        row.attempt,
-        row.ended,
-        row.answered,
-        None if row.state is None else row.state.value,
-        row.generation,
-        row.output,
-        row.blob,
-        row.output_bytes,
-        row.worker,
-        row.queued_at,
-        row.started_at,
-        row.finished_at,
-        row.seq,
-        row.recorded_at,
-        None if row.reason is None else str(row.reason),
-        row.cause,
-        None if row.error is None else write_json(row.error),
-        row.failures,
-        row.losses,
-        row.retry_at,
-        row.issued,
-        int(row.cached),
     )
 
 

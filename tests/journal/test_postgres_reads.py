@@ -16,9 +16,9 @@ from weft.core.ledger import LiveExecution, NodeEvent
 from weft.core.output import output_nodes
 from weft.core.row import digest_of
 from weft.core.state import ExecutionState
+from weft.journal.catalog import PlanCache
 from weft.journal.memory import MemoryJournal, accepted_claim
-from weft.journal.plans import PlanCache
-from weft.journal.postgres_clock import DatabaseClock
+from weft.journal.postgres_connection import DatabaseClock
 from weft.journal.postgres_record import Reads, Recorder, _by_execution
 from weft.testing.journal_contract import JournalContract
 from weft.testing.recording import Recording, node

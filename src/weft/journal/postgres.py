@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.journal import postgres_queries as queries
-from weft.journal.catalog import SqlCatalog
-from weft.journal.plans import PlanCache
-from weft.journal.postgres_clock import DatabaseClock
-from weft.journal.postgres_connection import Door, Pool
+from weft.journal.catalog import PlanCache, SqlCatalog
+from weft.journal.postgres_connection import DatabaseClock, Door, Pool
 from weft.journal.postgres_incarnation import read_position
 from weft.journal.postgres_record import Recorder
 from weft.journal.postgres_rows import label

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import asyncpg
 
+from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, OutcomeUnknownError, UnstorableError, WeftError
 
 if TYPE_CHECKING:
@@ -130,6 +131,34 @@ def is_conflict(error: BaseException) -> bool:
 
 def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+class DatabaseClock:
+    """The database's clock, by which all processes of a fleet write their times.
+
+    Asked, or known from what it said last.
+    """
+
+    def __init__(self, given: Callable[[], int] | None) -> None:
+        """``given``: a time that counts instead, for tests that have one of their own."""
+        self._given = given
+        # How far it is ahead of the loop's; None: it was not asked yet.
+        self._ahead: int | None = None
+
+    def hear(self, said: int) -> int:
+        """Note the time that the database has just said; give the time that counts."""
+        self._ahead = said - _loop_time()
+        return said if self._given is None else self._given()
+
+    def time(self) -> int | None:
+        """Give the time without asking; None: it was never asked."""
+        if self._given is not None:
+            return self._given()
+        return None if self._ahead is None else _loop_time() + self._ahead
+
+
+def _loop_time() -> int:
+    return int(asyncio.get_running_loop().time() * MICROSECONDS)
 
 
 class Door:

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow, NodeRow
-    from weft.journal.plans import PlanCache
-    from weft.journal.postgres_clock import DatabaseClock
-    from weft.journal.postgres_connection import Connection
+    from weft.journal.catalog import PlanCache
+    from weft.journal.postgres_connection import Connection, DatabaseClock
     from weft.journal.postgres_writer import Transaction
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.journal.contract import Claim, NewBatch, Submission
-    from weft.journal.postgres_clock import DatabaseClock
-    from weft.journal.postgres_connection import Connection
+    from weft.journal.postgres_connection import Connection, DatabaseClock
     from weft.journal.postgres_record import Recorder
     from weft.journal.postgres_writer import Transaction
 

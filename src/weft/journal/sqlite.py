@@ -25,10 +25,9 @@ from weft.core.state import TERMINAL
 from weft.errors import JournalError
 from weft.journal import sqlite_changes as changes
 from weft.journal import sqlite_queries as queries
-from weft.journal.catalog import SqlCatalog
+from weft.journal.catalog import PlanCache, SqlCatalog
 from weft.journal.data_folder import DataFolder
 from weft.journal.memory import accepted_claim, admit
-from weft.journal.plans import PlanCache
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
 from weft.journal.queries import ping, put_batch, put_definition

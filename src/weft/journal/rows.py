@@ -6,6 +6,7 @@ bytes in PostgreSQL and text in SQLite; both are read alike.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -36,14 +37,14 @@ EXECUTION = {
     "workflow": "text",
     "version": "integer",
     "digest": "text",
-    "labels": "bytea",
     "priority": "text",
     "batch": "text",
-    "batch_index": "integer",
     "partition": "integer",
     "total": "integer",
     "created_at": "bigint",
     "input": "bytea",
+    "labels": "bytea",
+    "batch_index": "integer",
 }
 PROGRESS = {
     "state": "text",
@@ -136,44 +137,25 @@ _LETTER = tuple(LETTER)[3:]
 LETTER_COLUMNS = "dead_letters.id, executions.id, " + ", ".join(f"dead_letters.{name}" for name in _LETTER)
 
 
+_facts_of = attrgetter(*list(EXECUTION)[:-2])
+_progress_of = attrgetter(*PROGRESS)
+_node_of = attrgetter(*PLAIN_NODE, *FURTHER_NODE)
+_letter_of = attrgetter(*_LETTER)
+_PLACE = {name: place for place, name in enumerate((*PLAIN_NODE, *FURTHER_NODE), 1)}
+
+
 def execution_values(row: ExecutionRow, index: int | None, labels: bytes | str) -> Values:
     """Return the values of EXECUTION; ``index``: its place in its batch."""
-    return (
-        row.id,
-        row.namespace,
-        row.workflow,
-        row.version,
-        row.digest,
-        labels,
-        row.priority,
-        row.batch,
-        index,
-        row.partition,
-        row.total,
-        row.created_at,
-        row.input,
-    )
+    return *_facts_of(row), labels, index
 
 
 def progress_values(number: int, row: ExecutionRow, encode: Callable[[Any], bytes | str]) -> Values:
-    return (
-        number,
-        row.state.value,
-        row.generation,
-        row.epoch,
-        row.unsettled,
-        row.failed,
-        row.skipped,
-        row.cancelled,
-        row.seq,
-        None if row.error is None else encode(row.error),
-        row.started_at,
-        row.finished_at,
-        row.deadline_at,
-        row.updated_at,
-        row.output,
-        None if row.halt is None else encode(row.halt),
-    )
+    """Return the values of PROGRESS, behind the execution's number."""
+    state, *values = _progress_of(row)
+    error, halt = values[7], values[13]
+    values[7] = None if error is None else encode(error)
+    values[13] = None if halt is None else encode(halt)
+    return number, state.value, *values
 
 
 def completed_node_values(number: int, row: NodeRow) -> Values:
@@ -194,32 +176,12 @@ def completed_node_values(number: int, row: NodeRow) -> Values:
 
 def node_values(number: int, row: NodeRow, encode: Callable[[Any], bytes | str]) -> Values:
     """Return the values of PLAIN_NODE and FURTHER_NODE, behind the execution's number."""
-    return (
-        number,
-        row.node_id,
-        row.attempt,
-        row.ended,
-        row.answered,
-        None if row.state is None else row.state.value,
-        row.generation,
-        row.output,
-        row.blob,
-        row.output_bytes,
-        row.worker,
-        row.queued_at,
-        row.started_at,
-        row.finished_at,
-        row.seq,
-        row.recorded_at,
-        None if row.reason is None else str(row.reason),
-        row.cause,
-        None if row.error is None else encode(row.error),
-        row.failures,
-        row.losses,
-        row.retry_at,
-        row.issued,
-        row.cached,
-    )
+    values = [number, *_node_of(row)]
+    for name, write in (("state", str), ("reason", str), ("error", encode)):
+        place = _PLACE[name]
+        if values[place] is not None:
+            values[place] = write(values[place])
+    return tuple(values)
 
 
 class ExecutionChanges:
@@ -267,20 +229,10 @@ class ExecutionChanges:
 
 
 def letter_values(number: int, namespace: str, letter: DeadLetter, error: bytes | str) -> Values:
-    return (
-        letter.id,
-        number,
-        namespace,
-        letter.workflow,
-        letter.node_id,
-        letter.generation,
-        letter.attempt,
-        letter.handler,
-        letter.queue,
-        error,
-        letter.state,
-        letter.created_at,
-    )
+    """Return the values of LETTER."""
+    workflow, node_id, generation, attempt, handler, queue, _, *behind = _letter_of(letter)
+    about = (workflow, node_id, generation, attempt, handler, queue)
+    return letter.id, number, namespace, *about, error, *behind
 
 
 # Executions and nodes are read by the places of their columns, which takes half as long as by their names.
@@ -294,13 +246,13 @@ def read_facts(values: Any) -> ExecutionRow:
         workflow=values[3],
         version=values[4],
         digest=values[5],
-        labels=decode_json(values[6]),
-        priority=values[7],
-        batch=values[8],
-        partition=values[9],
-        total=values[10],
-        created_at=values[11],
-        input=values[12] or b"",
+        priority=values[6],
+        batch=values[7],
+        partition=values[8],
+        total=values[9],
+        created_at=values[10],
+        input=values[11] or b"",
+        labels=decode_json(values[12]),
         state=ExecutionState.PENDING,
         generation=0,
         epoch=0,

@@ -6,18 +6,16 @@ were open before move on, and those that are new keep the state they were given.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from weft.core.time import micros
-from weft.errors import UnstorableError
 from weft.journal import postgres_rows as rows
 from weft.journal.postgres_rows import CLOCK, Columns
-from weft.journal.rows import FIRST_COMPLETION, ExecutionChanges, encode_json, execution_values
+from weft.journal.rows import FIRST_COMPLETION, STORING, ExecutionChanges, encode_json, execution_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow
@@ -153,7 +151,7 @@ async def write_if_current(connection: Connection, changes: Changes) -> tuple[in
 
     Return the database's time, and the numbers of these executions; None: it is too much for one statement.
     """
-    with storing():
+    with STORING:
         versions = []
         for change in changes.executions.values():
             before = change.live.row
@@ -171,18 +169,9 @@ async def write_if_current(connection: Connection, changes: Changes) -> tuple[in
     return clock, set(current)
 
 
-@contextmanager
-def storing() -> Iterator[None]:
-    """Say of a value that it cannot be stored: half of a surrogate pair, for one."""
-    try:
-        yield
-    except (OverflowError, TypeError, ValueError) as error:
-        raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
-
-
 async def write(connection: Connection, changes: Changes, now: int) -> None:
     """Write the changes of executions that are locked."""
-    with storing():
+    with STORING:
         pieces = _pieces(changes)
     # The last of a key counts, and a statement may not put a row twice.
     cache = {key: (key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache}
@@ -192,7 +181,7 @@ async def write(connection: Connection, changes: Changes, now: int) -> None:
         for piece in chosen:
             # All moves of letters are in the first statement, which does not see the letters that are new.
             some = len(pieces[piece]) if piece is _MOVE_LETTERS else MAX_ROWS
-            with storing():
+            with STORING:
                 values += piece.columns.parameters(pieces[piece][:some])
             del pieces[piece][:some]
         await connection.execute(_statement(chosen), *values)
@@ -202,26 +191,30 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
     """Return the values of everything that is to be written, but for cached outputs."""
     executions = changes.executions
     changed = ExecutionChanges(executions.values(), encode_json, wide=rows.PAGE_EVENTS)
-    return {
+    pieces: dict[Piece, list[Values]] = {
         _PUT_COUNTERS: changed.counted,
         _PUT_PROGRESS: changed.moved,
         _ADD_COMPLETED: changed.completed,
         _ADD_PAGED: changed.completed_in_wide,
-        _ADD_NODES: [rows.storable(values) for values in changed.added],
-        _PUT_NODES: [rows.storable(values) for values in changed.overwritten],
-        _ADD_EVENTS: [
+        _ADD_NODES: [*map(rows.storable, changed.added)],
+        _PUT_NODES: [*map(rows.storable, changed.overwritten)],
+    }
+    if changes.events or changes.overwritten:
+        pieces[_ADD_EVENTS] = [
             rows.event_values(executions[event.execution].live.number, event)
             for event in (*changes.overwritten, *changes.events)
-        ],
-        _ADD_LETTERS: [
+        ]
+    if changes.letters:
+        pieces[_ADD_LETTERS] = [
             rows.letter_values(change.live.number, change.row.namespace, letter)
             for letter in changes.letters
             if (change := executions[letter.execution_id])
-        ],
-        _MOVE_LETTERS: [
+        ]
+    if changes.letter_states:
+        pieces[_MOVE_LETTERS] = [
             (executions[id_].live.number, node_id, state) for id_, node_id, state in changes.letter_states
-        ],
-    }
+        ]
+    return pieces
 
 
 async def add_executions(
@@ -234,12 +227,12 @@ async def add_executions(
     take one statement, which may be a transaction by itself.
     """
     values = _new_values(changes, places)
-    with storing():
+    with STORING:
         labels = [values for row in _in_order(changes) for values in rows.label_values(row)]
     digests = sorted({change.row.digest for change in changes.executions.values() if change.is_new})
     clock, added = 0, dict[str, int]()
     for start in range(0, len(values), MAX_ROWS):
-        with storing():
+        with STORING:
             parameters = rows.NEW_EXECUTION.parameters(values[start : start + MAX_ROWS])
         clock, numbers, ids = await connection.fetchrow(_SUBMIT, *parameters, digests)
         added.update(zip(ids or (), numbers or (), strict=True))
@@ -256,7 +249,7 @@ def _in_order(changes: Changes) -> list[ExecutionRow]:
 
 
 def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:
-    with storing():
+    with STORING:
         bodies = {(event.execution, event.seq): rows.event_values(0, event)[-1] for event in changes.events}
         return [
             (

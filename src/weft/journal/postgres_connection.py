@@ -147,18 +147,16 @@ class DatabaseClock:
 
     def hear(self, said: int) -> int:
         """Note the time that the database has just said; give the time that counts."""
-        self._ahead = said - _loop_time()
+        self._ahead = said - int(asyncio.get_running_loop().time() * MICROSECONDS)
         return said if self._given is None else self._given()
 
     def time(self) -> int | None:
         """Give the time without asking; None: it was never asked."""
         if self._given is not None:
             return self._given()
-        return None if self._ahead is None else _loop_time() + self._ahead
-
-
-def _loop_time() -> int:
-    return int(asyncio.get_running_loop().time() * MICROSECONDS)
+        if self._ahead is None:
+            return None
+        return self._ahead + int(asyncio.get_running_loop().time() * MICROSECONDS)
 
 
 class Door:
@@ -169,15 +167,11 @@ class Door:
         self._url = url
         self._relaxed = relaxed
         self._watch = watch
+        # The incarnation of the database that connections lead to; None if nobody watches.
+        self.incarnation: str | None = None
         self._one_at_a_time = asyncio.Lock()
         self._failed: JournalError | None = None
         self._closed_until = 0.0
-
-    @property
-    def incarnation(self) -> str | None:
-        """The incarnation of the database that connections lead to; None if nobody watches."""
-        current = None if self._watch is None else self._watch.current
-        return None if current is None else current.id
 
     async def connect(self) -> Connection:
         """Open a connection; raises JournalError."""
@@ -200,6 +194,8 @@ class Door:
             return
         try:
             await self._watch.check(connection)
+            if self._watch.current is not None:
+                self.incarnation = self._watch.current.id
         except BaseException as error:
             connection.terminate()
             raise explained(error) from error

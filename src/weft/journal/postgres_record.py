@@ -13,6 +13,7 @@ behind the locks: within one statement with them, it would see the tables as the
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import NodeCompleted
@@ -189,13 +190,13 @@ class Recorder:
         self, transaction: Transaction, batches: Sequence[Sequence[Event]]
     ) -> list[list[Standing]]:
         """Record batches of events, one behind the other, and return the standings of each."""
-        by_execution = _by_execution(event for batch in batches for event in batch)
+        by_execution = _by_execution(chain.from_iterable(batches))
         done = await self._record_known(transaction.connection, by_execution)
-        left = {id_: own for id_, own in by_execution.items() if id_ not in done}
-        if left:
+        if len(done) < len(by_execution):
             transaction.has_written = bool(done)
+            left = {id_: own for id_, own in by_execution.items() if id_ not in done}
             done |= await self.record_locked(transaction, left)
-        standings = {id_: iter(own) for id_, own in done.items()}
+        standings = dict(zip(done, map(iter, done.values()), strict=True))
         return [[next(standings[event.execution_id]) for event in batch] for batch in batches]
 
     # -- in memory ---------------------------------------------------------------------------------
@@ -224,7 +225,9 @@ class Recorder:
             if type(event) is NodeCompleted and event.cache_key is not None:
                 return False
         live = self._live.get(execution_id)
-        return "\0" not in execution_id if live is None else _is_small(live.plan)
+        if live is None:
+            return "\0" not in execution_id
+        return live.is_whole or _is_small(live.plan)
 
     async def _known(self, connection: Connection, execution_ids: Iterable[str]) -> dict[str, LiveExecution]:
         """Return executions with every row; what is not in memory is read without a lock."""
@@ -352,7 +355,9 @@ class Recorder:
         while True:
             ledger = self._ledger(find, reads, now)
             try:
-                standings = {id_: [ledger.record(event) for event in own] for id_, own in events.items()}
+                standings = {}
+                for execution_id, own in events.items():
+                    standings[execution_id] = [*map(ledger.record, own)]
             except Exception:
                 # No wonder, where a row that was not read is taken for that of a node that has not run.
                 if not reads.has_missed:

@@ -76,19 +76,18 @@ class Columns:
         """Give the parameters for rows, of which there is at least one."""
         parameters: list[Any] = []
         for type_, column in zip(self.types, zip(*rows, strict=True), strict=True):
-            if type_ == "bytea":
-                parameters += _joined(column)
-            elif type_ == "text":
+            if type_ == "text":
                 parameters.append(_texts(column))
-            else:
-                # As _numbers does, in line: most columns are numbers, and the call costs more than the rest.
-                parameters.append("{" + repr([*column])[1:-1].replace("None", "NULL") + "}")
+                continue
+            numbers = [column]
+            if type_ == "bytea":
+                joined, *numbers = _joined(column)
+                parameters.append(joined)
+            for each in numbers:
+                # What Python writes of a list is what PostgreSQL reads of an array. Most columns are numbers:
+                # a comprehension would cost more than the rest.
+                parameters.append("{" + repr([*each])[1:-1].replace("None", "NULL") + "}")  # noqa: PERF401
         return parameters
-
-
-def _numbers(column: Sequence[int | None]) -> str:
-    # What Python writes of a list is what PostgreSQL reads of an array.
-    return f"{{{repr([*column])[1:-1].replace('None', 'NULL')}}}"
 
 
 def _texts(column: Sequence[str | None]) -> str:
@@ -101,13 +100,16 @@ def _texts(column: Sequence[str | None]) -> str:
     return joined
 
 
-def _joined(column: Sequence[bytes | None]) -> tuple[bytes, str, str]:
-    sizes = [None if value is None else len(value) for value in column]
-    places, at = [], 1
-    for size in sizes:
+def _joined(column: Sequence[bytes | None]) -> tuple[Any, ...]:
+    """Return all bytes one behind the other, where each begins, and its size."""
+    places: list[int] = []
+    sizes: list[int | None] = []
+    at = 1
+    for value in column:
         places.append(at)
-        at += size or 0
-    return b"".join([value for value in column if value]), _numbers(places), _numbers(sizes)
+        sizes.append(None if value is None else len(value))
+        at += len(value or b"")
+    return b"".join(filter(None, column)), places, sizes
 
 
 EXECUTION = Columns(**rows.EXECUTION)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -99,6 +100,9 @@ class _Call(msgspec.Struct, eq=False):
     future: asyncio.Future[Any]
 
 
+_request_of = attrgetter("request")
+
+
 class Writer:
     def __init__(self, door: Door, *, max_size: int, exclusive: bool, forget: Callable[[], None]) -> None:
         """``max_size``: how much the calls of one transaction may have together.
@@ -173,7 +177,7 @@ class Writer:
 
     async def _do(self, calls: Sequence[_Call]) -> None:
         try:
-            requests = [call.request for call in calls]
+            requests = [*map(_request_of, calls)]
             answers = await self._transact(calls[0].work, requests, calls[0].incarnation)
         except UnstorableError as error:
             if len(calls) == 1:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from weft.core.ledger import is_first_completion
 from weft.core.row import DeadLetter, ExecutionRow, Halt, NodeRow
 from weft.core.state import ExecutionState, NodeState
+from weft.errors import UnstorableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -142,6 +143,20 @@ _progress_of = attrgetter(*PROGRESS)
 _node_of = attrgetter(*PLAIN_NODE, *FURTHER_NODE)
 _letter_of = attrgetter(*_LETTER)
 _PLACE = {name: place for place, name in enumerate((*PLAIN_NODE, *FURTHER_NODE), 1)}
+
+
+class _Storing:
+    """Raises UnstorableError for a value that cannot be stored: over 64 bits, half a surrogate pair."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (OverflowError, TypeError, ValueError)):
+            raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
+
+
+STORING = _Storing()
 
 
 def execution_values(row: ExecutionRow, index: int | None, labels: bytes | str) -> Values:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.core.time import micros
-from weft.errors import ClaimedError, UnstorableError
+from weft.errors import ClaimedError
 from weft.journal import queries
 from weft.journal import sqlite_rows as rows
-from weft.journal.rows import ExecutionChanges, execution_values
+from weft.journal.rows import STORING, ExecutionChanges, execution_values
 from weft.journal.sqlite_queries import run_query
 from weft.journal.sqlite_schema import APPLICATION_ID
 
@@ -26,7 +26,7 @@ def put_executions(
     places: Mapping[str, int],
 ) -> None:
     """Store what never changes of new executions; ``places`` are those in their batch."""
-    with _STORING:
+    with STORING:
         values, labels = [], []
         for change in new:
             number, execution = change.live.number, change.row
@@ -61,7 +61,7 @@ def touch(connection: Connection) -> None:
 
 def write(connection: Connection, changes: Changes, now: int) -> None:
     """Write what the ledger gathered; where a value cannot be stored, the caller rolls back the rest."""
-    with _STORING:
+    with STORING:
         executions = changes.executions
         changed = ExecutionChanges(executions.values(), rows.write_json)
         new = [
@@ -92,20 +92,6 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
                 connection,
                 [(key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache],
             )
-
-
-class _Storing:
-    """Raises UnstorableError for a value that SQLite does not take: over 64 bits, half a surrogate pair."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (OverflowError, TypeError, ValueError)):
-            raise UnstorableError(f"nothing was written: a value cannot be stored: {error}") from error
-
-
-_STORING = _Storing()
 
 
 def _write_letters(connection: Connection, changes: Changes) -> None:

@@ -43,10 +43,10 @@ class MemoryReads(Reads):
         self.given = 0
 
     async def _read_rows(
-        self, live: LiveExecution, names: Collection[str], *, states_only: bool
+        self, live: LiveExecution, names: Collection[str] | None, *, states_only: bool
     ) -> dict[str, NodeRow]:
-        self.given += len(names)
         stored = await self._journal.nodes(live.row.id, names=names)
+        self.given += len(stored if names is None else names)
         return {name: replace(row, output=None) if states_only else row for name, row in stored.items()}
 
     async def _read_digests(self, live: LiveExecution, names: Sequence[str]) -> dict[str, str]:

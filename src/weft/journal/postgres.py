@@ -171,7 +171,7 @@ class PostgresJournal(SqlCatalog):
 
     async def _clock(self) -> int:
         now = self._time.time()
-        return self._time.hear(await self._read(queries.clock, nothing=0)) if now is None else now
+        return await self._pool.read(self._time.ask, 0) if now is None else now
 
     async def _read(self, work: Callable[..., Any], *args: Any, nothing: T) -> T:
         return await self._pool.read(lambda connection: work(connection, *args), nothing)

@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 SCHEMA = "weft"
 
+# The database's clock, in microseconds. In a statement behind the lock it is the time of the commit's turn.
+CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
 _CONNECT_SECONDS = 3.0
 _CALL_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
@@ -149,6 +152,10 @@ class DatabaseClock:
         """Note the time that the database has just said; give the time that counts."""
         self._ahead = said - int(asyncio.get_running_loop().time() * MICROSECONDS)
         return said if self._given is None else self._given()
+
+    async def ask(self, connection: Connection) -> int:
+        """Ask the database; return the time that counts."""
+        return self.hear(await connection.fetchval(f"SELECT {CLOCK}"))
 
     def time(self) -> int | None:
         """Give the time without asking; None: it was never asked."""

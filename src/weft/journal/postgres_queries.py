@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.journal import postgres_rows, rows
+from weft.journal.postgres_connection import CLOCK
 from weft.journal.queries import Listing
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _DIGESTS = 200
 # only with the name of no node.
 _WANTED = f"""
     SELECT progress.execution, {rows.PROGRESS_COLUMNS},
-        (SELECT {postgres_rows.CLOCK}), (SELECT pg_current_xact_id()::text),
+        (SELECT {CLOCK}), (SELECT pg_current_xact_id()::text),
         wanted.node_id, CASE WHEN nodes.node_id IS NOT NULL THEN ROW({rows.NODE_COLUMNS}) END
     FROM {postgres_rows.WANTED.unnested(1, "wanted")}
     JOIN progress ON progress.execution = wanted.execution
@@ -113,18 +114,6 @@ def changed_rows(done: str) -> int:
 async def wanted(connection: Connection, values: Sequence[tuple[int, str]]) -> Any:
     """Read executions by their numbers, and some rows of theirs with them."""
     return await connection.fetch(_WANTED, *postgres_rows.WANTED.parameters(values)) if values else []
-
-
-async def clock(connection: Connection) -> int:
-    """Ask for the database's time."""
-    now: int = await connection.fetchval(f"SELECT {postgres_rows.CLOCK}")
-    return now
-
-
-async def facts(connection: Connection, ids: Collection[str]) -> list[tuple[int, ExecutionRow]]:
-    """Read what never changes of executions, with their numbers."""
-    found = await connection.fetch(f"SELECT {rows.FACTS} FROM executions WHERE id = ANY($1)", list(ids))  # noqa: S608
-    return [(values[0], rows.read_facts(values)) for values in found]
 
 
 async def executions(connection: Connection, ids: Collection[str]) -> list[tuple[int, ExecutionRow]]:

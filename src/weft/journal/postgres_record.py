@@ -16,7 +16,7 @@ import asyncio
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import NodeCompleted
+from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
 from weft.core.ledger import Ledger, LiveExecution, NodeEvent, Standing, live_executions
 from weft.core.output import output_nodes
 from weft.core.payload import decode
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 * 1024 * 1024
 # Of more nodes than this the rows are read as they are needed: of a wide execution that is a small part.
 _MAX_NODES = 1_000
+# More rows than this are not looked for by their names: all that the execution has are read.
+_MAX_NAMES = 1_000
 # So often an execution is judged in memory before it is locked.
 _TRIES = 2
 # Plans of so many nodes and more are compiled in a thread, though that takes the same lock of Python's.
@@ -97,11 +99,17 @@ class Reads:
         self.executions[row.id] = LiveExecution(number, row, plan, own)
         return own
 
+    async def read_all(self, execution_id: str) -> None:
+        """Read the rows of a locked execution that were not read yet."""
+        own = self._rows[execution_id]
+        own.missed.update(self.executions[execution_id].plan.nodes.keys() - own.asked)
+        await self.read_missed()
+
     def blob(self, name: str) -> bytes:
         payload = self._blobs.setdefault(name, None)
         if payload is None:
             self.has_missed = True
-        return payload or b"null"
+        return b"null" if payload is None else payload
 
     def digest(self, execution_id: str, node_id: str) -> str:
         digest = self._digests.setdefault((execution_id, node_id), None)
@@ -118,7 +126,9 @@ class Reads:
             outputs = own.missed & output_nodes(live.plan)
             for names, states_only in ((outputs, False), (own.missed - outputs, True)):
                 if names:
-                    own.update(await self._read_rows(live, names, states_only=states_only))
+                    some = names if len(names) <= _MAX_NAMES else None
+                    found = await self._read_rows(live, some, states_only=states_only)
+                    own.update({name: row for name, row in found.items() if name in names})
             own.asked |= own.missed
             own.missed.clear()
             missed = [name for (of, name), digest in self._digests.items() if of == id_ and digest is None]
@@ -132,7 +142,7 @@ class Reads:
                 raise JournalError(f"the journal has no blob {name}, though a row names it")
 
     async def _read_rows(
-        self, live: LiveExecution, names: Collection[str], *, states_only: bool
+        self, live: LiveExecution, names: Collection[str] | None, *, states_only: bool
     ) -> dict[str, NodeRow]:
         return await queries.nodes(self._connection, live.number, names, states_only=states_only)
 
@@ -148,7 +158,7 @@ class Rows(dict[str, "NodeRow"]):
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
-        # The nodes whose rows were read, as far as there are any, and those to read before the next judgement
+        # The nodes whose rows were read, as far as there are any, and those whose rows are to be read.
         self.asked: set[str] = set()
         self.missed: set[str] = set()
 
@@ -317,9 +327,7 @@ class Recorder:
 
     async def _time_behind(self, connection: Connection, known: Iterable[LiveExecution]) -> int:
         """Return the database's time, as far as it is known, and none that is before what is recorded."""
-        now = self._clock.time()
-        if now is None:
-            now = self._clock.hear(await queries.clock(connection))
+        now = self._clock.time() or await self._clock.ask(connection)
         for live in known:
             now = max(now, live.row.updated_at)
         return now
@@ -340,6 +348,11 @@ class Recorder:
         """Begin, and record the events of executions; ``first`` is done before anything is locked."""
         connection = transaction.connection
         reads, now = await self._lock(transaction, events, first)
+        for execution_id, live in reads.executions.items():
+            controls = RetryRequested if live.row.is_terminal else CancelRequested | RetryRequested
+            if any(isinstance(event, controls) for event in events[execution_id]):
+                # It looks at every node: judged without their rows, the events would be judged twice.
+                await reads.read_all(execution_id)
         standings, ledger = await self._judge(events, reads.executions.get, reads, now)
         await changes.write(connection, ledger.changes, now)
         return standings
@@ -427,7 +440,7 @@ class Recorder:
                 facts[execution_id] = live
             elif "\0" not in execution_id:
                 missing.append(execution_id)
-        for number, row in await queries.facts(connection, missing) if missing else ():
+        for number, row in await queries.executions(connection, missing) if missing else ():
             live = LiveExecution(number, row, await self.plan_of(connection, row.digest), {})
             facts[row.id] = live
             self._live.put(row.id, live)

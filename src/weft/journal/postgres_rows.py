@@ -6,7 +6,7 @@ text column takes no U+0000.
 
 from __future__ import annotations
 
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.row import DeadLetter, ExecutionRow
-
-# The database's clock, in microseconds. In a statement behind the lock it is the time of the commit's turn.
-CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
@@ -151,6 +148,9 @@ def label_values(row: ExecutionRow) -> list[Values]:
 
 def label(text: str) -> bytes:
     return text.encode()
+
+
+stands_for_event = itemgetter(NODE.names.index("recorded_at"))
 
 
 def storable(node: Values) -> Values:

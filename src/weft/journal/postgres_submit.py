@@ -14,9 +14,8 @@ from weft.core.ledger import LiveExecution
 from weft.errors import ClaimedError, JournalError, OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries
-from weft.journal import postgres_rows as rows
 from weft.journal.memory import accepted_claim, admit
-from weft.journal.postgres_connection import was_lost
+from weft.journal.postgres_connection import CLOCK, was_lost
 from weft.journal.queries import claim as find_claim
 from weft.journal.queries import put_batch, put_definition
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from weft.journal.postgres_writer import Transaction
 
 _LOOK = f"""
-    SELECT {rows.CLOCK}, pg_current_xact_id()::text,
+    SELECT {CLOCK}, pg_current_xact_id()::text,
         ARRAY(SELECT id FROM executions WHERE id = ANY($1))
 """  # noqa: S608
 
@@ -162,7 +161,7 @@ class Submitter:
         connection = transaction.connection
 
         async def take() -> None:
-            now = self._clock.hear(await queries.clock(connection))
+            now = await self._clock.ask(connection)
             if not await changes.take_claims(connection, [claim], now):
                 raise await _taken(connection, claim)
 

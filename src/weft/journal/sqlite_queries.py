@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# SQLite joins rows to one: with a row each, every one of them would wait for Python's lock.
-_NODES = (
-    "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
-    f" (SELECT json_array({sqlite_rows.NODE_COLUMNS}) AS line FROM nodes"
-    " WHERE execution = ? AND node_id > ?{} ORDER BY node_id LIMIT ?)"
-)
-_ALL_NODES = _NODES.format("")
-_NAMED_NODES = _NODES.format(" AND node_id IN (SELECT value FROM json_each(?))")
 # So many are joined: it bounds what is in memory twice.
 _JOINED_NODES = 2000
 _JOINED_EVENTS = (
@@ -35,20 +27,15 @@ _JOINED_EVENTS = (
     " (SELECT body FROM events WHERE execution = ? AND seq > ? AND seq <= ?{} ORDER BY seq LIMIT ?)"
 )
 _EVENTS = _JOINED_EVENTS.format("")
-_EVENTS_OF_NODES = _JOINED_EVENTS.format(
-    " AND json_extract(CAST(body AS TEXT), '$.node') IN (SELECT value FROM json_each(?))"
+_EVENTS_OF_NODES = _JOINED_EVENTS.format(" AND json_extract(CAST(body AS TEXT), '$.node') IN ?")
+# The rows of nodes that stand for an event. Few rows by their ids: SQLite would rather walk all that have a
+# number.
+_COMPLETED = (
+    "FROM nodes INDEXED BY {} WHERE execution = ? AND seq > ? AND seq <= ?{}"
+    " AND recorded_at IS NOT NULL ORDER BY seq LIMIT ?"
 )
-# The rows of nodes that stand for an event.
-_JOINED_COMPLETED = (
-    "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
-    f" (SELECT json_array({sqlite_rows.NODE_COLUMNS}) AS line FROM nodes{{}}"
-    " WHERE execution = ? AND seq > ? AND seq <= ?{} AND recorded_at IS NOT NULL ORDER BY seq LIMIT ?)"
-)
-_COMPLETED = _JOINED_COMPLETED.format(" INDEXED BY nodes_recorded", "")
-# Few rows by their ids: SQLite would rather walk all that have a number.
-_COMPLETED_NODES = _JOINED_COMPLETED.format(
-    " INDEXED BY sqlite_autoindex_nodes_1", " AND node_id IN (SELECT value FROM json_each(?))"
-)
+_ALL_COMPLETED = _COMPLETED.format("nodes_recorded", "")
+_COMPLETED_NODES = _COMPLETED.format("sqlite_autoindex_nodes_1", " AND node_id IN ?")
 # No event has a larger number.
 _LAST_NUMBER = 2**63 - 1
 _NUMBERED = ("executions", "purging")
@@ -98,40 +85,34 @@ def next_number(connection: Connection) -> int:
 
 def known(connection: Connection, execution_ids: Sequence[str]) -> set[str]:
     """Return those of the ids that the journal has an execution of."""
-    found = connection.execute(
-        "SELECT id FROM executions WHERE id IN (SELECT value FROM json_each(?))",
-        (sqlite_rows.write_json(execution_ids),),
-    )
-    return {id_ for (id_,) in found.fetchall()}
+    sql = "SELECT id FROM executions WHERE id IN ?"
+    return {id_ for (id_,) in connection.execute(*translated((sql, (list(execution_ids),))))}
 
 
 def nodes(connection: Connection, number: int, names: Iterable[str] | None = None) -> dict[str, NodeRow]:
     """Read the rows of an execution's nodes: of those named, or of all."""
     found: dict[str, NodeRow] = {}
-    sql = _ALL_NODES if names is None else _NAMED_NODES
-    named = [] if names is None else [sqlite_rows.write_json(list(names))]
+    chosen, named = ("", ()) if names is None else (" AND node_id IN ?", (list(names),))
+    behind = f"FROM nodes WHERE execution = ? AND node_id > ?{chosen} ORDER BY node_id LIMIT ?"
     last = ""
     while True:
-        (joined,) = connection.execute(sql, (number, last, *named, _JOINED_NODES)).fetchone()
-        page = _read_nodes(connection, number, joined)
+        page = run_query(connection, _nodes(behind, (number, last, *named, _JOINED_NODES)))
         found.update((row.node_id, row) for row in page)
         if len(page) < _JOINED_NODES:
             return found
         last = max(row.node_id for row in page)
 
 
-def _read_nodes(connection: Connection, number: int, joined: bytes | None) -> list[NodeRow]:
-    """Read rows of nodes that SQLite has joined; large outputs are read one by one."""
-    return [
-        sqlite_rows.read_node(values, _output(connection, number, values[0]) if values[-1] else None)
-        for values in sqlite_rows.read_joined(joined)
-    ]
-
-
-def _output(connection: Connection, number: int, node_id: str) -> bytes | None:
-    sql = "SELECT output FROM nodes WHERE execution = ? AND node_id = ?"
-    output: bytes | None = connection.execute(sql, (number, node_id)).fetchone()[0]
-    return output
+def _nodes(behind: str, values: tuple[Any, ...]) -> Query[list[NodeRow]]:
+    """Read rows of nodes of the execution that is the first value; large outputs are read one by one."""
+    found = []
+    for node in (yield Listing(sqlite_rows.NODE_COLUMNS, behind, values)):
+        output = None
+        if node[-1]:
+            sql = "SELECT output FROM nodes WHERE execution = ? AND node_id = ?"
+            ((output,),) = yield sql, (values[0], node[0])
+        found.append(sqlite_rows.read_node(node, output))
+    return found
 
 
 def nodes_of(connection: Connection, execution_id: str, names: Iterable[str] | None) -> dict[str, NodeRow]:
@@ -149,20 +130,19 @@ def events(
     """Read a page of the history: event rows, and the rows of nodes that stand for an event."""
     # Numbers have no gaps: without a choice of nodes, these are the page.
     place: list[Any] = [after, after + limit if nodes is None else _LAST_NUMBER]
-    chosen, completed = _EVENTS, _COMPLETED
+    chosen, completed = _EVENTS, _ALL_COMPLETED
     if nodes is not None:
         chosen, completed = _EVENTS_OF_NODES, _COMPLETED_NODES
-        place.append(sqlite_rows.write_json(list(nodes)))
+        place.append(list(nodes))
     connection.execute("BEGIN")  # all of it as of one commit
     try:
         found = connection.execute("SELECT number FROM executions WHERE id = ?", (execution_id,)).fetchone()
         if found is None:
             return []
         arguments = (*found, *place, limit)
-        (joined,) = connection.execute(chosen, arguments).fetchone()
+        (joined,) = connection.execute(*translated((chosen, arguments))).fetchone()
         history = sqlite_rows.read_events(joined)
-        (joined,) = connection.execute(completed, arguments).fetchone()
-        for row in _read_nodes(connection, found[0], joined):
+        for row in run_query(connection, _nodes(completed, arguments)):
             history.append(completion_event(execution_id, row, digest_of(row.output)))
     finally:
         connection.execute("ROLLBACK")
@@ -173,19 +153,21 @@ def events(
 def batch_results(
     connection: Connection, batch_id: str, after: int, limit: int
 ) -> list[tuple[int, ExecutionRow]]:
-    (joined,) = connection.execute(
-        "SELECT CAST(group_concat(line, ',') AS BLOB) FROM"  # noqa: S608
-        f" (SELECT json_array({sqlite_rows.RESULT_COLUMNS}) AS line FROM executions"
-        " JOIN progress ON execution = number"
-        " WHERE batch = ? AND batch_index > ? ORDER BY batch_index LIMIT ?)",
+    return run_query(connection, _batch_results(batch_id, after, limit))
+
+
+def _batch_results(batch_id: str, after: int, limit: int) -> Query[list[tuple[int, ExecutionRow]]]:
+    joined = yield Listing(
+        sqlite_rows.RESULT_COLUMNS,
+        "FROM executions JOIN progress ON execution = number"
+        " WHERE batch = ? AND batch_index > ? ORDER BY batch_index LIMIT ?",
         (batch_id, after, limit),
-    ).fetchone()
+    )
     found = []
-    for *values, index, is_large in sqlite_rows.read_joined(joined):
+    for *values, index, is_large in joined:
         output = None
         if is_large:
-            sql = "SELECT output FROM progress WHERE execution = ?"
-            (output,) = connection.execute(sql, values[:1]).fetchone()
+            ((output,),) = yield "SELECT output FROM progress WHERE execution = ?", (values[0],)
         found.append((index, sqlite_rows.read_result(values, output)))
     return sorted(found, key=lambda result: result[0])
 

@@ -284,7 +284,7 @@ class TestLooking:
         await play.store(echo("a"))
         execution_id = await play.start()
         await play.ended(execution_id)
-        monkeypatch.delattr(type(play.server.engine.ports.journal), "nodes")
+        monkeypatch.setattr(type(play.server.engine.ports.journal), "nodes", None)
         assert (await play.show(execution_id, "?nodes=none"))["counts"]["COMPLETED"] == 1
         assert (await play.get("/v1/executions")).json["items"][0]["counts"]["COMPLETED"] == 1
 

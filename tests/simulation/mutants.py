@@ -547,7 +547,7 @@ MUTANTS = (
         "late = [ticket for ticket, until in self.released.items() if until <= now]",
         "late: list[Ticket] = []",
         "sweeper_crash",
-        60,
+        150,
         "a node that was let go from its line, and whose sweeper died, waits for ever",
     ),
     # -- control -----------------------------------------------------------------------------------

@@ -180,9 +180,15 @@ class Model:
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
         return await self._each("queue", tasks, lambda one: str(one[0].execution_id))
 
-    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+    async def line(
+        self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
+    ) -> Answer:
         return await self.of(execution_id).line(
-            execution_id, generation=generation, node_id=node_id, attempt=attempt
+            execution_id,
+            generation=generation,
+            node_id=node_id,
+            attempt=attempt,
+            was_queued=was_queued,
         )
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:

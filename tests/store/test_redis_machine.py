@@ -683,11 +683,11 @@ class StoreMachine(RuleBasedStateMachine):
         await self.both("report", [replace(self.result(row, node), **one)])
         await self.drain()
 
-    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS)
+    @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS, was_queued=st.booleans())
     @told
-    async def line(self, x: int, n: int, generation: int, attempt: int) -> None:
+    async def line(self, x: int, n: int, generation: int, attempt: int, was_queued: bool) -> None:
         (one,) = await self.attempts(x, [n], generation, attempt, "free queued")
-        await self.both("line", one.pop("execution_id"), **one)
+        await self.both("line", one.pop("execution_id"), **one, was_queued=was_queued)
 
     @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS, queues=st.booleans())
     @told

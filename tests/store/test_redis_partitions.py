@@ -76,7 +76,7 @@ async def test_what_is_not_where_its_id_draws_it_is_found_by_every_move(
     stranger()
     assert await queue(walk, free) is Answer.YES
     line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-    assert await stranger().line("x1", **line) is Answer.YES
+    assert await stranger().line("x1", **line, was_queued=True) is Answer.YES
     assert await stranger().release("x1", **line) is Answer.YES
     stranger()
     (free,) = await free_nodes(walk)

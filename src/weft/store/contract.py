@@ -231,8 +231,16 @@ class StateStore(Protocol):
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
         """Move each (task, epoch) from free to queued; if the transport is joint, send it in the same go."""
 
-    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
-        """Move a free node, or a queued one that found no token, to the line of its tag: without a place."""
+    async def line(
+        self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
+    ) -> Answer:
+        """Move a free node to the line of its tag, without a slot.
+
+        ``was_queued``: move a queued node, which found no token.
+
+        Refused for a free node for which a token is reserved, or that is queued: between the decision that it
+        waits in line and this call, the line has released it. Lined again it would be in no line.
+        """
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
         """Move a lined node back to free, with a token reserved for it."""

@@ -514,12 +514,14 @@ class MemoryStore:
             self._leases[task.execution_id, node_id] = node
         return _YES
 
-    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+    async def line(
+        self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
+    ) -> Answer:
         found = self._find(execution_id, generation, node_id, attempt)
         if isinstance(found, Answer):
             return found
         execution, node = found
-        if node.phase not in (FREE, QUEUED):
+        if node.phase is not (QUEUED if was_queued else FREE) or (node.released and not was_queued):
             return Answer.REFUSED
         self._leave_phase(execution, node_id, node)
         now = self._now()

@@ -732,9 +732,34 @@ class StoreContract:
         await installed(walk)
         (free,) = await free_nodes(walk)
         await queue(walk, free)
-        assert await walk.store.line("x1", generation=1, node_id="a", attempt=1) is Answer.YES
+        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.line("x1", **line, was_queued=True) is Answer.YES
         assert await phases(walk) == {"a": "lined"}
         assert await start(walk, "a") is Answer.REFUSED
+
+    async def test_a_node_that_the_line_has_released_is_not_lined_again(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        """Whoever lines it decided so before the release: it would be in no line, and wait for ever."""
+        walk = new_walk("a")
+        await installed(walk)
+        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.release("x1", **line) is Answer.YES
+        assert await walk.store.line("x1", **line) is Answer.REFUSED
+        (free,) = await free_nodes(walk)
+        assert free.released
+        await queue(walk, free)
+        assert await walk.store.line("x1", **line) is Answer.REFUSED
+        assert await start(walk, "a") is Answer.YES
+
+    async def test_a_free_node_is_not_lined_in_the_place_of_a_queued_one(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk("a")
+        await installed(walk)
+        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.line("x1", **line, was_queued=True) is Answer.REFUSED
+        assert [one.node_id for one in await free_nodes(walk)] == ["a"]
 
     async def test_without_a_place_a_reserved_token_is_given_up(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a", "b", max_concurrency=1)
@@ -1161,7 +1186,7 @@ class StoreContract:
         await walk.hand_out(b)
         assert await in_flight(walk) == (1, 1)
         line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        await walk.store.line("x1", **line)
+        await walk.store.line("x1", **line, was_queued=True)
         assert await in_flight(walk) == (1, 1)
         await walk.store.release("x1", **line)
         assert await in_flight(walk) == (0, 1)

@@ -418,7 +418,11 @@ async def _has_token(task: Task, ports: Ports) -> bool:
         return True
     await ports.limits.join(task.resource_tag, ticket)
     await ports.store.line(
-        task.execution_id, generation=task.generation, node_id=task.node_id, attempt=task.attempt
+        task.execution_id,
+        generation=task.generation,
+        node_id=task.node_id,
+        attempt=task.attempt,
+        was_queued=True,
     )
     # Its place is free for another node of its execution.
     await ports.transport.publish([Wake(task.execution_id, task.generation, task.digest)])

@@ -364,9 +364,11 @@ class RedisStore(Inspector, Sweep):
             chosen = await self._moved(unknown, [task.execution_id for task, _ in tasks]) if unknown else ()
         return answers
 
-    async def line(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
+    async def line(
+        self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
+    ) -> Answer:
         moves = [(execution_id, generation, _NODE + node_id, str(attempt))]
-        return ANSWERS[(await self._move(_LINE, moves, self._reported))[0]]
+        return ANSWERS[(await self._move(_LINE, moves, self._reported, int(was_queued)))[0]]
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
         moves = [(execution_id, generation, _NODE + node_id, str(attempt))]

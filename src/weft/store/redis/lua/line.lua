@@ -1,9 +1,12 @@
 -- Move free nodes, or queued ones that found no token, to the line of their tag. (guard, execution, moves)
--- ARGV: for how long, in microseconds, before they are free again; as in moves.  Reply: an answer for each node.
+-- A free node with a reserved token is refused: the line has released it, and would not do so again.
+-- ARGV: for how long, in microseconds, before they are free again; 1: queued nodes, 0: free ones; as in moves.
+-- Reply: an answer for each node.
 local lined_until = string.format(WHOLE, now + number())
+local was_queued = number() == 1
 
 return answers(function(name, record, phase, attempt, kept)
-  if phase ~= FREE and phase ~= QUEUED then
+  if phase ~= (was_queued and QUEUED or FREE) or (not was_queued and find(kept, RELEASED, 1, true)) then
     return REFUSED
   end
   leave(name, record)

@@ -18,13 +18,13 @@ from weft.api.problem import CODES
 from weft.api.reference import rest_page
 from weft.cli.reference import commands_page
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.compiler import EXECUTION_FIELDS, TESTS
 from weft.core.definition import Delivery, FailurePolicy, TriggerRule
 from weft.core.document import read_yaml
 from weft.core.fields import DEFINITION_FIELDS, NODE_FIELDS
-from weft.core.filters import FILTERS
 from weft.core.state import Reason
 from weft.core.validation import check
+from weft.expressions.compiler import EXECUTION_FIELDS, TESTS
+from weft.expressions.filters import FILTERS
 from weft.handlers.registry import Registry
 from weft.testing.simulation import invariants
 from weft.testing.simulation.profiles import PROFILES

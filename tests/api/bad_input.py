@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.core.test_expression import ESCAPES
+from tests.expressions.test_expression import ESCAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

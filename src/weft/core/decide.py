@@ -17,10 +17,10 @@ from weft.errors import EvaluationError, PayloadError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.expression import Scope
     from weft.core.payload import Json
-    from weft.core.template import SecretSlot
     from weft.core.view import Decode, FreeNode, ValueOf
+    from weft.expressions.expression import Scope
+    from weft.expressions.template import SecretSlot
 
 
 # By names of this module: Python 3.11 takes ten times as long to find a member by its enum.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.core.expression import NodeValue, Scope
 from weft.core.payload import decode, encode
 from weft.core.row import shown_error
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
+from weft.expressions.expression import NodeValue, Scope
 
 if TYPE_CHECKING:
     from weft.core.plan import Plan

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.collector import collector_paused
 from weft.core.definition import Definition, Delivery, Node, TriggerRule, digest, read_definition
-from weft.core.expression import Expression, compile_expression
 from weft.core.graph import Graph
 from weft.core.payload import encode
 from weft.core.schema import Schema, compile_schema
-from weft.core.template import Template, compile_template, parent_outputs
 from weft.errors import DefinitionError, ExpressionError, Problem
+from weft.expressions.expression import Expression, compile_expression
+from weft.expressions.template import Template, compile_template, parent_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from weft.core.template import SecretSlot  # noqa: TC001 - the decoder reads the annotations
+from weft.expressions.template import SecretSlot  # noqa: TC001 - the decoder reads the annotations
 
 # Higher starts first.
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.compiler import EXECUTION_FIELDS
-from weft.core.expression import NodeValue, Scope
 from weft.core.row import ExecutionRow, NodeRow
 from weft.core.time import rfc3339
+from weft.expressions.compiler import EXECUTION_FIELDS
+from weft.expressions.expression import NodeValue, Scope
 
 if TYPE_CHECKING:
     from weft.core.definition import Node

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from weft.core.explain import Position, explain
-from weft.core.expression import Scope
 from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
@@ -18,6 +17,7 @@ from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow, shown_erro
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError
+from weft.expressions.expression import Scope
 from weft.limits.contract import Ticket
 from weft.orchestrator.summary import Show, execution_fields, time_of
 from weft.store.contract import WorkerState

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.expression import NodeValue
 from weft.core.lru import Lru
 from weft.core.payload import decode
 from weft.core.row import shown_error
 from weft.core.state import NodeState
 from weft.errors import JournalError
+from weft.expressions.expression import NodeValue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import structs
 
 from weft.clock import RealClock
-from weft.core.expression import Scope
 from weft.core.output import output_of
 from weft.core.payload import Json, canonical, decode, encode
 from weft.core.state import ExecutionState, NodeState
 from weft.core.validation import check
 from weft.embedded import Engine, new_id
 from weft.errors import ClaimedError, DefinitionError, EvaluationError, InputError, NotAllowedError
+from weft.expressions.expression import Scope
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.outcome import described
 from weft.handlers.registry import Registry
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from weft.core.budget import Budget
-    from weft.core.expression import Expression
     from weft.core.graph import Graph
     from weft.core.ledger import Standing
     from weft.core.plan import Plan
     from weft.core.validation import Checked
+    from weft.expressions.budget import Budget
+    from weft.expressions.expression import Expression
     from weft.journal.sqlite import SqliteJournal
     from weft.sdk.limiter import TokenBucketRateLimiter
     from weft.settings import Settings

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from weft.core.payload import decode, encode
 from weft.core.task import Result
-from weft.core.template import with_secrets
 from weft.errors import HandlerError, JournalError, UnstorableError
+from weft.expressions.template import with_secrets
 from weft.handlers.contract import HandlerKind, NativeContext, deadline_after
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
 from weft.handlers.secrets import hidden, lookup

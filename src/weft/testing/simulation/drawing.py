@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.definition import TriggerRule, read_definition
-from weft.core.expression import Expression, compile_expression
 from weft.core.plan import Plan, assemble
-from weft.core.template import Template, compile_template
+from weft.expressions.expression import Expression, compile_expression
+from weft.expressions.template import Template, compile_template
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from weft.core import operators
-from weft.core.operators import kind
-from weft.core.undefined import Undefined
 from weft.errors import EvaluationError
+from weft.expressions import operators
+from weft.expressions.operators import kind
+from weft.expressions.undefined import Undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from weft.core.budget import Budget
-    from weft.core.expression import Scope
+    from weft.expressions.budget import Budget
+    from weft.expressions.expression import Scope
 
     Run: TypeAlias = Callable[[Scope, Budget], Any]
     Step: TypeAlias = Callable[[Any, Scope, Budget], Any]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from weft.core.budget import MAX_STEPS
-from weft.core.compiler import EXECUTION_FIELDS, TESTS
-from weft.core.expression import Expression, NodeValue, Scope, compile_expression
-from weft.core.filters import FILTERS
 from weft.core.state import NodeState
 from weft.errors import EvaluationError, ExpressionError
+from weft.expressions.budget import MAX_STEPS
+from weft.expressions.compiler import EXECUTION_FIELDS, TESTS
+from weft.expressions.expression import Expression, NodeValue, Scope, compile_expression
+from weft.expressions.filters import FILTERS
 
 SCOPE = Scope(
     {

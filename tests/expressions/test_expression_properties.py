@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from jinja2 import Environment
 from jinja2.exceptions import TemplateSyntaxError
 
-from weft.core.budget import MAX_INTEGER_BITS, MAX_TEXT
-from weft.core.compiler import Compiler
-from weft.core.expression import Expression, NodeValue, Scope, compile_expression
-from weft.core.filters import FILTERS
-from weft.core.syntax import parse, plain_path
-from weft.core.template import Template, _split, compile_template, with_secrets
 from weft.errors import EvaluationError, ExpressionError
+from weft.expressions.budget import MAX_INTEGER_BITS, MAX_TEXT
+from weft.expressions.compiler import Compiler
+from weft.expressions.expression import Expression, NodeValue, Scope, compile_expression
+from weft.expressions.filters import FILTERS
+from weft.expressions.syntax import parse, plain_path
+from weft.expressions.template import Template, _split, compile_template, with_secrets
 
 JINJA = Environment(keep_trailing_newline=True)
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.budget import Budget
-from weft.core.compiler import Compiler
-from weft.core.syntax import parse, plain_path
-from weft.core.undefined import Undefined
 from weft.errors import ExpressionError
+from weft.expressions.budget import Budget
+from weft.expressions.compiler import Compiler
+from weft.expressions.syntax import parse, plain_path
+from weft.expressions.undefined import Undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from weft.core.path import Run
     from weft.core.payload import Json
+    from weft.expressions.path import Run
 
 # Only short sources are worth keeping, and they bound what the cache can hold.
 _CACHED_EXPRESSIONS = 8_192

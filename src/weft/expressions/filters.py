@@ -17,15 +17,15 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from weft.core.operators import checked, is_number, is_whole, kind, spend_search, text
-from weft.core.undefined import Undefined
 from weft.errors import EvaluationError
+from weft.expressions.operators import checked, is_number, is_whole, kind, spend_search, text
+from weft.expressions.undefined import Undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from weft.core.budget import Budget
     from weft.core.payload import Json
+    from weft.expressions.budget import Budget
 
     Delayed: TypeAlias = Callable[[], Json]
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import nodes
 
-from weft.core import operators
-from weft.core.budget import MAX_INTEGER_BITS, Budget
-from weft.core.filters import FILTERS, Filter
-from weft.core.operators import kind
-from weft.core.path import (
+from weft.errors import EvaluationError, ExpressionError
+from weft.expressions import operators
+from weft.expressions.budget import MAX_INTEGER_BITS, Budget
+from weft.expressions.filters import FILTERS, Filter
+from weft.expressions.operators import kind
+from weft.expressions.path import (
     NodeFact,
     NodeOutput,
     ShortOutput,
@@ -31,15 +32,14 @@ from weft.core.path import (
     walk,
     whole_execution,
 )
-from weft.core.undefined import Undefined
-from weft.errors import EvaluationError, ExpressionError
+from weft.expressions.undefined import Undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from weft.core.expression import Scope
-    from weft.core.path import Run, Step
-    from weft.core.syntax import PlainPath
+    from weft.expressions.expression import Scope
+    from weft.expressions.path import Run, Step
+    from weft.expressions.syntax import PlainPath
 
 MAX_DEPTH = 64
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from weft.core.expression import NodeValue, Scope
-from weft.core.template import Filled, Secret, SecretSlot, Template, compile_template, with_secrets
 from weft.errors import EvaluationError, Problem
+from weft.expressions.expression import NodeValue, Scope
+from weft.expressions.template import Filled, Secret, SecretSlot, Template, compile_template, with_secrets
 
 KIB = 1024
 SCOPE = Scope(

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
-from weft.core.path import key_text
 from weft.errors import ExpressionError
+from weft.expressions.path import key_text
 
 MAX_SOURCE_BYTES = 64 * 1024
 MAX_TOKENS = 4_000

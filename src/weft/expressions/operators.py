@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from weft.core.budget import MAX_INTEGER_BITS, Budget
 from weft.errors import EvaluationError
+from weft.expressions.budget import MAX_INTEGER_BITS, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from weft.core import operators
-from weft.core.budget import MAX_STEPS, Budget
-from weft.core.expression import NO_NAMES, Expression, Scope, compile_expression
 from weft.core.payload import pointer
-from weft.core.undefined import Undefined, UndefinedError
 from weft.errors import EvaluationError, ExpressionError, Problem
+from weft.expressions import operators
+from weft.expressions.budget import MAX_STEPS, Budget
+from weft.expressions.expression import NO_NAMES, Expression, Scope, compile_expression
+from weft.expressions.undefined import Undefined, UndefinedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -25,7 +25,7 @@ from bench import graphs
 from bench.figure import Figure, at_most
 from bench.run import run_loop
 from weft.core.payload import encode
-from weft.core.plan import compile_plan
+from weft.definition.plan import compile_plan
 from weft.embedded import Engine
 from weft.fleet import Fleet
 from weft.handlers.registry import Registry

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import uvloop
 
 from weft.core.state import ExecutionState
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tests.tracecheck import check
 
 from weft.cli.trace import of_answers
-from weft.core.plan import compile_plan
+from weft.definition.plan import compile_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,11 +18,11 @@ from weft.api.problem import CODES
 from weft.api.reference import rest_page
 from weft.cli.reference import commands_page
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.definition import Delivery, FailurePolicy, TriggerRule
-from weft.core.document import read_yaml
-from weft.core.fields import DEFINITION_FIELDS, NODE_FIELDS
 from weft.core.state import Reason
-from weft.core.validation import check
+from weft.definition.document import read_yaml
+from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS
+from weft.definition.model import Delivery, FailurePolicy, TriggerRule
+from weft.definition.validation import check
 from weft.expressions.compiler import EXECUTION_FIELDS, TESTS
 from weft.expressions.filters import FILTERS
 from weft.handlers.registry import Registry

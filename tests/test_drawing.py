@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.core.graph import Graph
 from weft.core.state import NodeState
+from weft.definition.graph import Graph
 from weft.drawing.layout import lay_out
 from weft.drawing.lifecycle import lifecycle_page
 from weft.drawing.mermaid import draw_mermaid

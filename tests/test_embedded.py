@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from weft.core.plan import Plan, compile_plan
 from weft.core.state import ExecutionState
+from weft.definition.plan import Plan, compile_plan
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from weft.clock import Clock
     from weft.core.ledger import Standing
     from weft.core.payload import Json
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
+    from weft.definition.plan import Plan
     from weft.handlers.registry import Registry
     from weft.journal.contract import Journal
     from weft.limits.contract import Limits

@@ -428,7 +428,7 @@ class _Layer:
         return [self._warning(name, known) for name in self.given if name not in known]
 
     def _warning(self, name: str, known: set[str]) -> str:
-        from weft.core.suggestion import Suggester
+        from weft.definition.suggestion import Suggester
 
         near = Suggester().nearest(name, known)
         hint = f"; did you mean {self.label(near).rpartition(': ')[2]}?" if near else ""

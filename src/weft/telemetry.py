@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from weft.core.definition import Node
     from weft.core.ledger import Standing
     from weft.core.row import History, NodeRow
+    from weft.definition.model import Node
 
 log = logging.getLogger("weft.loop")
 

@@ -17,7 +17,7 @@ from weft.core.event import NodeCompleted
 from weft.core.ledger import Standing, Verdict
 from weft.core.row import NodeRow
 from weft.core.state import NodeState
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.handlers.contract import Handler, HandlerKind
 from weft.handlers.registry import Registry
 from weft.telemetry import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tests.api.conftest import Serve
 
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -19,7 +19,7 @@ from tests.operation.serving import serving
 from weft.api.answer import cursor_of
 from weft.api.app import create_app
 from weft.api.service import Service
-from weft.core.definition import NAME_PATTERN
+from weft.definition.model import NAME_PATTERN
 from weft.errors import JournalError
 from weft.logs import JsonFormatter
 from weft.settings import Settings

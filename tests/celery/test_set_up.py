@@ -16,7 +16,7 @@ from celery.concurrency.prefork import TaskPool as Prefork
 from weft.celery import _configuration as configuration
 from weft.celery import process, queues, run_attempt
 from weft.celery.process import WorkerProcess
-from weft.core.definition import MAX_TIMEOUT_SECONDS
+from weft.definition.model import MAX_TIMEOUT_SECONDS
 from weft.errors import SettingsError
 from weft.settings import Settings
 from weft.transport.celery import limits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from weft.core.plan import compile_plan
+from weft.definition.plan import compile_plan
 from weft.store.memory import MemoryStore
 from weft.testing.store_ahead_contract import AheadContract
 from weft.testing.store_contract import StoreBench, StoreContract

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from weft.clock import VirtualClock
     from weft.core.payload import Json
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.core.task import Task
+    from weft.definition.plan import Plan
     from weft.store.contract import StateStore
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.core.consequence import skips_behind_failure, skips_behind_skip
-from weft.core.definition import TriggerRule
 from weft.core.event import Skip
-from weft.core.plan import compile_plan
 from weft.core.readiness import SKIPPED_BY_FAILURE
+from weft.definition.model import TriggerRule
+from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 
 def ids(skips: tuple[Skip, ...]) -> list[str]:

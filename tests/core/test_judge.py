@@ -8,8 +8,8 @@ import pytest
 
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed, Skip
 from weft.core.judge import judge, judge_loss
-from weft.core.plan import compile_plan
 from weft.core.task import Result
+from weft.definition.plan import compile_plan
 from weft.testing.walk import an_error, node, workflow
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.workflows import verdict, workflows
 
-from weft.core.definition import TriggerRule
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
 from weft.core.generation import plan_retry
 from weft.core.ledger import Verdict
@@ -20,6 +19,7 @@ from weft.core.row import History, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import EXECUTION_MOVES, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS
+from weft.definition.model import TriggerRule
 from weft.store.contract import Answer
 from weft.store.memory import MemoryStore
 from weft.testing.walk import Walk

@@ -14,9 +14,9 @@ from tests.core.outcomes import (
     skipped_by_skip,
 )
 
-from weft.core.definition import TriggerRule
 from weft.core.event import Skip
 from weft.core.readiness import READY, WAIT, has_failed, readiness
+from weft.definition.model import TriggerRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,10 @@ from tests.core.outcomes import (
     skipped_by_skip,
 )
 
-from weft.core.definition import TriggerRule
 from weft.core.event import Skip
 from weft.core.readiness import EARLY, READY, WAIT, Readiness, has_failed, readiness
 from weft.core.state import NodeState, Reason
+from weft.definition.model import TriggerRule
 
 if TYPE_CHECKING:
     from random import Random

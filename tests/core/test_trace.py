@@ -20,7 +20,7 @@ from weft.testing.walk import WORKER, Walk, node, workflow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 RETRY = {"base_delay_seconds": 2, "jitter": 0.5}
 

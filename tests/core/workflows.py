@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from weft.core.definition import TriggerRule
 from weft.core.readiness import EARLY
+from weft.definition.model import TriggerRule
 from weft.testing.walk import node, workflow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from weft.core.payload import Json
-    from weft.core.plan import Plan
     from weft.core.row import NodeRow
+    from weft.definition.plan import Plan
 
 CONDITIONS = [None, None, None, "1 == 1", "1 == 2", "input.missing > 1"]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.scenarios import SCENARIOS
 from tests.operation.serving import PATIENCE_SECONDS, ROOT, Api, Server, serving
 
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.sdk.run import execute

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from weft.clock import RealClock
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.handlers.contract import NativeContext
 from weft.handlers.outbound import Outbound

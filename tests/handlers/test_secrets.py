@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from tests.handlers.outside import run_node
 
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.handlers.contract import BadConfig
 from weft.handlers.registry import Registry
 from weft.handlers.secrets import HIDDEN, MAX_SECRET_BYTES, Mask, hidden, lookup

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.operation.serving import PATIENCE_SECONDS
 
-from weft.core.plan import compile_plan
+from weft.definition.plan import compile_plan
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.orchestrator import upkeep

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState
+from weft.definition.plan import compile_plan
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.orchestrator import advance

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState, NodeState
 from weft.core.task import Result, Wake
+from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
 from weft.orchestrator.collect import collect, next_batch
 from weft.orchestrator.service import Orchestrator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.clock import VirtualClock
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
     from weft.ports import Ports
     from weft.transport.contract import MessageDelivery
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from weft.core.event import ExecutionStarted
-from weft.core.plan import compile_plan
 from weft.core.task import Result
+from weft.definition.plan import compile_plan
 from weft.errors import JournalError
 from weft.journal.contract import Submission
 from weft.orchestrator.advance import record

@@ -14,8 +14,8 @@ from weft.core.event import (
     RetryRequested,
 )
 from weft.core.ledger import Verdict
-from weft.core.plan import compile_plan
 from weft.core.task import Wake
+from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
 from weft.orchestrator.control import pause
 from weft.orchestrator.recover import rebuild, recover

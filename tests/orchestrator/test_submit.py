@@ -9,8 +9,8 @@ import pytest
 
 from weft.core.bounds import Bounds
 from weft.core.payload import encode
-from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState
+from weft.definition.plan import compile_plan
 from weft.embedded import Engine, new_id
 from weft.errors import ClaimedError, InputError, NotFoundError, StoreError
 from weft.handlers.registry import Registry

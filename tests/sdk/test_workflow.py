@@ -11,7 +11,7 @@ from typing import Any, assert_type
 import pytest
 
 from weft import DefinitionError, Workflow
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.handlers.registry import Registry
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from weft.core.definition import TriggerRule
-from weft.core.plan import compile_plan
-from weft.core.validation import check
+from weft.definition.model import TriggerRule
+from weft.definition.plan import compile_plan
+from weft.definition.validation import check
 from weft.testing.simulation.drawing import draw_definition, plan_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from weft.core.payload import Json
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
+    from weft.definition.plan import Plan
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from weft.core.definition import TriggerRule
+from weft.definition.model import TriggerRule
 from weft.testing.walk import node, workflow
 
 MOST_NODES = 6

@@ -51,11 +51,11 @@ from weft.core.event import (
 )
 from weft.core.judge import judge
 from weft.core.ledger import Verdict
-from weft.core.plan import compile_plan
 from weft.core.row import NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Result, Task
+from weft.definition.plan import compile_plan
 from weft.errors import StoreError
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal
@@ -68,9 +68,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
     from weft.core.payload import Json
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.core.view import FreeNode
+    from weft.definition.plan import Plan
     from weft.redis.script import Script
     from weft.testing.redis_server import RedisServer
 

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.sdk.loading import load

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.tracecheck import DrawnNode, check
 from tests.walks.replay import Replay, plain, registry
 
-from weft.core.validation import check as check_definition
+from weft.definition.validation import check as check_definition
 from weft.embedded import Engine
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.core.task import Result
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.errors import NonRetryable, StoreError
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind

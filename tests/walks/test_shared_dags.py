@@ -10,7 +10,7 @@ from tests.tracecheck import DrawnNode, check, merkle, seen_outputs
 from tests.walks.replay import FILES, Replay, read, registry, structural, with_rules
 
 from weft.cli.trace import read_journal
-from weft.core.validation import check as check_definition
+from weft.definition.validation import check as check_definition
 from weft.embedded import Engine
 from weft.settings import Settings
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tests.journal.test_sqlite import file_size_limit
 
 from weft.core.payload import encode
-from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState
+from weft.definition.plan import compile_plan
 from weft.embedded import Engine, new_id
 from weft.fleet import Fleet
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.clock import RealClock
-from weft.core.plan import compile_plan
+from weft.definition.plan import compile_plan
 from weft.handlers.outcome import Completed
 from weft.handlers.registry import Registry
 from weft.journal.contract import Submission

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.clock import RealClock, ServerClock
-from weft.core.plan import compile_plan
 from weft.core.state import ExecutionState
 from weft.core.time import MICROSECONDS, micros
+from weft.definition.plan import compile_plan
 from weft.handlers.registry import Registry
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal

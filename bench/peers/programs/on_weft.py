@@ -18,7 +18,7 @@ import uvloop
 from bench import graphs
 from bench.peers.programs.contract import Reporter, folder, measure
 from weft.core.state import ExecutionState
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from weft.api.admission import place_of
 from weft.api.problem import ProblemError, fault_of, invalid_request
 from weft.api.service import service_of
-from weft.core.document import read_json, read_yaml
+from weft.definition.document import read_json, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable

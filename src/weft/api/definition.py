@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.validation import Checked, check
+from weft.definition.validation import Checked, check
 from weft.errors import StoreError
 from weft.store.contract import WorkerState
 

@@ -16,9 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from weft import errors
-from weft.core.fields import kind, unknown_field
 from weft.core.payload import pointer
-from weft.core.suggestion import Suggester
+from weft.definition.fields import kind, unknown_field
+from weft.definition.suggestion import Suggester
 from weft.errors import Problem
 
 if TYPE_CHECKING:

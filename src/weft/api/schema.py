@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, WithJsonSchema
 
 from weft.api.problem import CODES, MEDIA_TYPE
-from weft.core.definition import ID_PATTERN, LANE_PATTERN, MAX_RETRIES, MAX_TIMEOUT_SECONDS, NAME_PATTERN
+from weft.definition.model import ID_PATTERN, LANE_PATTERN, MAX_RETRIES, MAX_TIMEOUT_SECONDS, NAME_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,9 +29,9 @@ from weft.api.schema import (
 )
 from weft.api.schema import Request as QueryModel
 from weft.api.service import service_of
-from weft.core.definition import NAME_PATTERN
 from weft.core.payload import encode
 from weft.core.time import rfc3339
+from weft.definition.model import NAME_PATTERN
 from weft.errors import DefinitionError, NotFoundError, Problem
 from weft.journal.contract import LATEST
 

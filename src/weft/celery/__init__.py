@@ -15,7 +15,7 @@ from weft.celery.attempt import run_attempt
 from weft.celery.batch import BATCHES, aggregate, batch, execute
 from weft.celery.process import read_fleet_settings
 from weft.cli.local import load_registry
-from weft.core.definition import MAX_TIMEOUT_SECONDS
+from weft.definition.model import MAX_TIMEOUT_SECONDS
 from weft.errors import SettingsError
 from weft.settings import read_settings
 from weft.transport.celery import celery_queue

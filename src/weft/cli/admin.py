@@ -223,8 +223,8 @@ def bench(*, as_json: AsJson = False) -> int:
 
 
 async def _measure(settings: Settings, folder: Path) -> float:
-    from weft.core.plan import compile_plan
     from weft.core.time import MICROSECONDS
+    from weft.definition.plan import compile_plan
     from weft.embedded import Engine
     from weft.handlers.registry import Registry
 

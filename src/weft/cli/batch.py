@@ -22,8 +22,8 @@ from weft.cli.remote import Key, Name, Priority, Version, ask_workflow, version_
 from weft.cli.server import on_server
 from weft.cli.table import elapsed_seconds, why
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.document import read_json
 from weft.core.state import ExecutionState, NodeState
+from weft.definition.document import read_json
 from weft.errors import ApiError, DocumentError
 from weft.sdk import calls
 from weft.sdk.loading import read_bytes

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from weft.core.suggestion import Suggester
+from weft.definition.suggestion import Suggester
 from weft.errors import ApiError, NotFoundError, WeftError
 from weft.sdk import calls
 

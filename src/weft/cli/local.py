@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.cli.follow import Followed
-    from weft.core.plan import Plan
-    from weft.core.validation import Checked
+    from weft.definition.plan import Plan
+    from weft.definition.validation import Checked
     from weft.handlers.registry import Registry
     from weft.sdk.loading import Loaded
     from weft.settings import Settings
@@ -165,7 +165,7 @@ def load_registry(settings: Settings) -> Registry:
 
 
 def _check(file: str, registry: Registry, settings: Settings, *, named: bool) -> tuple[Loaded, Checked]:
-    from weft.core.validation import check
+    from weft.definition.validation import check
     from weft.sdk.loading import load
 
     bounds = settings.bounds()
@@ -174,7 +174,7 @@ def _check(file: str, registry: Registry, settings: Settings, *, named: bool) ->
 
 
 def _check_input(plan: Plan, value: dict[str, Any]) -> None:
-    from weft.core.validation import check_input
+    from weft.definition.validation import check_input
 
     problems = check_input(plan, value)
     if problems:

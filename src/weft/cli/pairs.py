@@ -36,7 +36,7 @@ def read_input(
     pairs: Sequence[str], file: str | None, bounds: Bounds, *, stdin_taken: bool = False
 ) -> dict[str, Any]:
     """Put the execution's input together: the file's, with each key=value laid over it."""
-    from weft.core.document import read_json
+    from weft.definition.document import read_json
     from weft.sdk.loading import STDIN, read_value
 
     value: dict[str, Any] = {}

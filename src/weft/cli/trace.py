@@ -9,12 +9,12 @@ import msgspec
 
 from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import encode
-from weft.core.plan import compile_plan
 from weft.core.row import History
 from weft.core.state import SETTLED, NodeState
 from weft.core.time import parse_rfc3339
 from weft.core.trace import check
 from weft.core.trace_state import Letter, Stored, StoredNode, Violation, stored_rows
+from weft.definition.plan import compile_plan
 from weft.errors import ApiError, DataFolderError, DocumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from weft.cli.server import Server
     from weft.core.payload import Json
-    from weft.core.plan import Plan
     from weft.core.row import DeadLetter
+    from weft.definition.plan import Plan
     from weft.journal.contract import Journal
 
 # An execution that goes on while it is read is read again, so often; then its history alone is checked.

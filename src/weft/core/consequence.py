@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.core.definition import TriggerRule
 from weft.core.event import Skip
 from weft.core.readiness import SKIPPED_BY_FAILURE
 from weft.core.state import Reason
+from weft.definition.model import TriggerRule
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 # Names the nodes of an execution's generation that are known to be settled: where a cascade of skips ends.
 SettledNodes: TypeAlias = Callable[[str, int], Container[str]]

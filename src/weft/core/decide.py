@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.consequence import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
-from weft.core.definition import TriggerRule
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
 from weft.core.readiness import READY, readiness
 from weft.core.state import NodeState, Reason
+from weft.definition.model import TriggerRule
 from weft.errors import EvaluationError, PayloadError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import msgspec
 from weft.core.state import ExecutionState
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
+    from weft.definition.plan import Plan
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.core.definition import TriggerRule
 from weft.core.row import NodeRow
 from weft.core.state import NodeState, Reason
+from weft.definition.model import TriggerRule
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 Rows = Mapping[str, NodeRow]
 

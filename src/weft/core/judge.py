@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.consequence import SettledNodes, no_nodes, skips_behind_failure
-from weft.core.definition import Delivery
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed
 from weft.core.retry import delay_seconds
+from weft.definition.model import Delivery
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
     from weft.core.task import Result
+    from weft.definition.plan import Plan
 
 
 def judge(

@@ -23,7 +23,6 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.consequence import skips_behind_failure
-from weft.core.definition import FailurePolicy, TriggerRule
 from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
@@ -59,10 +58,11 @@ from weft.core.state import (
     Reason,
 )
 from weft.core.time import micros
+from weft.definition.model import FailurePolicy, TriggerRule
 from weft.errors import EvaluationError, PayloadError
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 
 class Verdict(StrEnum):

@@ -12,8 +12,8 @@ from weft.core.view import ExecutionFacts
 from weft.expressions.expression import NodeValue, Scope
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
+    from weft.definition.plan import Plan
 
 # Outputs over a bound lie in the journal as blobs: how to read one.
 LoadBlob = Callable[[str], bytes]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from weft.core.definition import TriggerRule
 from weft.core.event import Skip
 from weft.core.state import NodeState, Reason
+from weft.definition.model import TriggerRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

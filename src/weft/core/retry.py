@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.core.definition import RetryPolicy
+    from weft.definition.model import RetryPolicy
 
 
 def delay_seconds(

@@ -11,8 +11,8 @@ from weft.core.state import ExecutionState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
+    from weft.definition.plan import Plan
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):

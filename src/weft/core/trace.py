@@ -33,17 +33,17 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from weft.core.definition import Delivery, FailurePolicy, TriggerRule
 from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS, rfc3339
 from weft.core.trace_state import Letter, ReplayedNode, Stored, Violation
+from weft.definition.model import Delivery, FailurePolicy, TriggerRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from weft.core.definition import Node
-    from weft.core.plan import Plan
     from weft.core.row import History
+    from weft.definition.model import Node
+    from weft.definition.plan import Plan
 
 _READY, _WAIT = "ready", "wait"
 _EARLY = {TriggerRule.ONE_SUCCESS: NodeState.COMPLETED, TriggerRule.ONE_FAILED: NodeState.FAILED}

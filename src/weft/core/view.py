@@ -13,8 +13,8 @@ from weft.expressions.compiler import EXECUTION_FIELDS
 from weft.expressions.expression import NodeValue, Scope
 
 if TYPE_CHECKING:
-    from weft.core.definition import Node
-    from weft.core.plan import Plan
+    from weft.definition.model import Node
+    from weft.definition.plan import Plan
 
 # Payloads are decoded where they are needed and at most once: the caller knows what it has decoded.
 Decode = Callable[[bytes], Any]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.graph import Graph
+    from weft.definition.graph import Graph
 
 ORDER_SWEEPS = 6
 HEIGHT_SWEEPS = 6

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weft.core.graph import Graph
+    from weft.definition.graph import Graph
 
 
 def draw_mermaid(graph: Graph, labels: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from weft.drawing.layout import lay_out
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from weft.core.graph import Graph
+    from weft.definition.graph import Graph
     from weft.drawing.layout import Layout
 
 MARGIN = 24

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from weft.core.graph import Graph
+    from weft.definition.graph import Graph
 
 WIDE_LAYER = 12  # a layer of more nodes than this is folded
 SMALL_GROUP = 3  # within a wide layer, so many nodes of one handler are still listed

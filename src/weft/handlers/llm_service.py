@@ -18,7 +18,7 @@ from weft.handlers.outcome import cut
 from weft.handlers.secrets import hidden
 
 if TYPE_CHECKING:
-    from weft.core.schema import Schema
+    from weft.definition.schema import Schema
     from weft.handlers.outbound import Outbound
     from weft.handlers.response import Received
 
@@ -91,7 +91,7 @@ def _schema(config: Json) -> Schema | None:
 
 @lru_cache(maxsize=_KEPT_SCHEMAS)
 def _compiled(text: bytes) -> Schema:
-    from weft.core.schema import compile_schema
+    from weft.definition.schema import compile_schema
 
     found = compile_schema(decode(text))
     if isinstance(found, list):
@@ -162,7 +162,7 @@ def _read(received: Received) -> dict[str, Any]:
 
 def _fitting(text: str | None, schema: Schema) -> Json:
     """Give the value that the text is, or raise BadResponse where it is none that fits the schema."""
-    from weft.core.schema import schema_problems
+    from weft.definition.schema import schema_problems
 
     try:
         value = msgspec.json.decode((text or "").encode())

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import ModuleType
 
-    from weft.core.plan import Plan
     from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.definition.plan import Plan
     from weft.journal.queries import Query
 
 T = TypeVar("T")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.event import Event
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 
 class _Shelf:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.ledger import Standing
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.core.snapshot import Snapshot
+    from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.postgres_incarnation import Watch
     from weft.journal.queries import Query

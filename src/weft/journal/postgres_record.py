@@ -20,8 +20,8 @@ from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
 from weft.core.ledger import Ledger, LiveExecution, NodeEvent, Standing, live_executions
 from weft.core.output import output_nodes
 from weft.core.payload import decode
-from weft.core.plan import Plan, compile_plan
 from weft.core.snapshot import Snapshot
+from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError, OutcomeUnknownError
 from weft.journal import postgres_changes as changes
 from weft.journal import postgres_queries as queries

@@ -19,9 +19,9 @@ from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.event import RetryRequested
 from weft.core.ledger import Changes, Ledger, LiveExecution, NodeEvent, Standing, live_executions
 from weft.core.payload import decode
-from weft.core.plan import Plan, compile_plan
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
+from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError
 from weft.journal import sqlite_changes as changes
 from weft.journal import sqlite_queries as queries

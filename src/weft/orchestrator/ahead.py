@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.plan import EARLY_RULES
 from weft.core.state import ExecutionState
+from weft.definition.plan import EARLY_RULES
 from weft.orchestrator.dispatch import plain_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weft.core.ledger import Standing
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.core.task import Task
+    from weft.definition.plan import Plan
     from weft.orchestrator.service import Orchestrator
 
 # Of a wider execution, places are scarce: there, who became free first goes first.

@@ -16,9 +16,9 @@ from weft.orchestrator.inhand import with_running
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.plan import Plan
     from weft.core.seal import Seal
     from weft.core.task import Result
+    from weft.definition.plan import Plan
     from weft.orchestrator.service import Orchestrator
     from weft.transport.contract import MessageDelivery
 

@@ -24,7 +24,7 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
     from weft.journal.contract import Claim
     from weft.ports import Ports
 

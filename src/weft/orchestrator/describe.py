@@ -25,9 +25,9 @@ from weft.store.contract import WorkerState
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from weft.core.definition import Node
     from weft.core.payload import Json
-    from weft.core.plan import Plan
+    from weft.definition.model import Node
+    from weft.definition.plan import Plan
     from weft.ports import Ports
     from weft.store.contract import NodeSight, Sight, WorkerSight
 

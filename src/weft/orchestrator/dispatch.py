@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from weft.core.decide import decide
 from weft.core.decision import DispatchNode, FailNode, SkipNode
-from weft.core.definition import Delivery
 from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, NodeFailed, NodeSkipped
 from weft.core.ledger import Verdict
 from weft.core.snapshot import Settlement
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import FreeNode
+from weft.definition.model import Delivery
 from weft.feed.contract import node_queued
 from weft.limits.contract import Ticket
 from weft.orchestrator.inhand import with_running
@@ -24,9 +24,9 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.definition import Node
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
+    from weft.definition.model import Node
+    from weft.definition.plan import Plan
     from weft.orchestrator.payloads import Payloads
     from weft.orchestrator.service import Orchestrator
     from weft.ports import Ports

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.core.definition import FailurePolicy
 from weft.core.event import Event, NodeFailed, NodeSkipped, Running
+from weft.definition.model import FailurePolicy
 from weft.errors import StoreError
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
     from weft.ports import Ports
 
 

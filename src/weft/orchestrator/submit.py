@@ -16,7 +16,7 @@ from weft.core.payload import decode, encode, find_fault, pointer
 from weft.core.row import History
 from weft.core.snapshot import Snapshot
 from weft.core.task import Wake
-from weft.core.validation import check_input
+from weft.definition.validation import check_input
 from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem, StoreError
 from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, Submission
 from weft.orchestrator.dispatch import plain_task, send
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from weft.core.bounds import Bounds
     from weft.core.payload import Json
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.core.task import Task
+    from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch
     from weft.ports import Ports
 

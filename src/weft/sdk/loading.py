@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.document import read_json, read_yaml
+from weft.definition.document import read_json, read_yaml
 from weft.errors import DocumentError
 from weft.handlers import usercode
 from weft.handlers.usercode import UserCode

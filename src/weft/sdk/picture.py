@@ -6,7 +6,7 @@ from base64 import b64encode
 from html import escape
 from typing import TYPE_CHECKING
 
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.drawing.svg import draw_svg
 from weft.errors import DefinitionError
 from weft.handlers.registry import default_registry
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from weft.core.payload import Json
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
 
 # Nobody sees anything in a larger picture, and it would take seconds to draw.
 MAX_DRAWN_NODES = 500

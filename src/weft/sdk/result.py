@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from weft.core.output import LoadBlob
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
     from weft.ports import Ports
 
 

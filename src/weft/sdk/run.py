@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.errors import DefinitionError, NotAllowedError, SettingsError
 from weft.handlers import usercode
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from weft.core.payload import Json
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
     from weft.handlers.registry import Registry
 
 Runnable: TypeAlias = Workflow | Mapping[str, Any] | str | os.PathLike[str]

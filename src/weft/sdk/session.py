@@ -25,7 +25,7 @@ from weft.clock import RealClock
 from weft.core.output import output_of
 from weft.core.payload import Json, canonical, decode, encode
 from weft.core.state import ExecutionState, NodeState
-from weft.core.validation import check
+from weft.definition.validation import check
 from weft.embedded import Engine, new_id
 from weft.errors import ClaimedError, DefinitionError, EvaluationError, InputError, NotAllowedError
 from weft.expressions.expression import Scope
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from weft.core.graph import Graph
     from weft.core.ledger import Standing
-    from weft.core.plan import Plan
-    from weft.core.validation import Checked
+    from weft.definition.graph import Graph
+    from weft.definition.plan import Plan
+    from weft.definition.validation import Checked
     from weft.expressions.budget import Budget
     from weft.expressions.expression import Expression
     from weft.journal.sqlite import SqliteJournal

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.core.suggestion import Suggester
+from weft.definition.suggestion import Suggester
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, overload
 
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.definition import ID_PATTERN
 from weft.core.payload import Json, decode, encode, find_fault, pointer
-from weft.core.suggestion import Suggester
+from weft.definition.model import ID_PATTERN
+from weft.definition.suggestion import Suggester
 from weft.errors import DefinitionError, PayloadError, Problem
 from weft.sdk import signature
 

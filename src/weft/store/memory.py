@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.definition import TriggerRule
 from weft.core.event import Running
 from weft.core.state import TERMINAL, ExecutionState, NodeState
 from weft.core.time import micros
 from weft.core.view import FreeNode
+from weft.definition.model import TriggerRule
 from weft.store.contract import (
     FIRST_INSTALL_SECONDS,
     RENEWALS_PER_LEASE,
@@ -38,10 +38,10 @@ from weft.store.contract import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
+    from weft.definition.plan import Plan
 
 WAITING, FREE, LINED, QUEUED = "waiting", "free", "lined", "queued"
 RUNNING, LIMBO, TIMER = "running", "limbo", "timer"

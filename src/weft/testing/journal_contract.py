@@ -25,12 +25,12 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from weft.clock import VirtualClock
-from weft.core.definition import Delivery
 from weft.core.event import NodeCompleted, RetryRequested, Running
 from weft.core.ledger import Verdict
 from weft.core.row import Halt
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS, micros
+from weft.definition.model import Delivery
 from weft.journal.contract import LetterQuery
 from weft.testing.journal_history_contract import HistoryContract
 from weft.testing.journal_lists_contract import BatchesContract, ClaimsContract, ListsContract

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.core.payload import Json, decode
-from weft.core.suggestion import Suggester
+from weft.definition.suggestion import Suggester
 from weft.handlers.contract import PYTHON, Invocation, is_coroutine_function
 from weft.sdk.signature import place
 from weft.worker.call import Call
@@ -18,9 +18,9 @@ from weft.worker.run import Runner
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from weft.core.definition import Node
-    from weft.core.plan import Plan
     from weft.core.task import Task
+    from weft.definition.model import Node
+    from weft.definition.plan import Plan
     from weft.handlers.contract import HandlerContext
     from weft.handlers.outcome import Outcome
 

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from weft.core.suggestion import Suggester
+from weft.definition.suggestion import Suggester
 from weft.embedded import Engine
 from weft.errors import SettingsError
 from weft.handlers.outbound import Outbound

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.core.definition import TriggerRule
 from weft.core.envelope import pack
 from weft.core.state import NodeState
+from weft.definition.model import TriggerRule
 from weft.store.redis.layout import (
     CONSTANTS,
     PIECE_BITS,
@@ -27,10 +27,10 @@ from weft.store.redis.partitions import MOST_BYTES, MOST_FIELDS, MOST_TASKS, Scr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement
     from weft.core.task import Task
+    from weft.definition.plan import Plan
     from weft.redis.keys import Keys
     from weft.store.redis.partitions import Argument, ScriptCall
 

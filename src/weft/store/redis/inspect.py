@@ -29,7 +29,7 @@ from weft.store.redis.partitions import MOST_FIELDS, Partitions, checked
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
     from weft.redis.keys import Keys
     from weft.store.redis.layout import LiveNode, Mark
 

@@ -28,10 +28,10 @@ from weft.store.redis.partitions import MOST_BYTES, MOST_FIELDS, ScriptCall, Scr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.core.snapshot import Snapshot
     from weft.core.task import Task
+    from weft.definition.plan import Plan
     from weft.redis.keys import Keys
     from weft.store.redis.calls import PlanArguments
     from weft.store.redis.partitions import Argument

@@ -56,10 +56,10 @@ from weft.store.redis.sweep import Sweep
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
+    from weft.definition.plan import Plan
     from weft.redis.connection import Redis, Reply
     from weft.redis.keys import Keys
     from weft.redis.script import Script

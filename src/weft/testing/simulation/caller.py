@@ -19,7 +19,7 @@ from weft.testing.simulation.faults import PortError
 from weft.testing.simulation.scheduler import Step
 
 if TYPE_CHECKING:
-    from weft.core.plan import Plan
+    from weft.definition.plan import Plan
     from weft.ports import Ports
     from weft.testing.simulation.scheduler import Actor
     from weft.testing.simulation.world import World

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.definition import TriggerRule, read_definition
-from weft.core.plan import Plan, assemble
+from weft.definition.model import TriggerRule, read_definition
+from weft.definition.plan import Plan, assemble
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template
 

@@ -11,7 +11,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.core import trace
-from weft.core.definition import TriggerRule
 from weft.core.event import AttemptFailed, AttemptIssued, NodeCompleted, NodeFailed
 from weft.core.ledger import Verdict
 from weft.core.payload import decode
@@ -19,6 +18,7 @@ from weft.core.readiness import EARLY, READY, readiness
 from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS, micros
 from weft.core.trace_state import stored_rows
+from weft.definition.model import TriggerRule
 from weft.store.contract import Answer
 from weft.testing.simulation.pace import SLOTS
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.ledger import Standing
-    from weft.core.plan import Plan
     from weft.core.row import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
+    from weft.definition.plan import Plan
     from weft.store.contract import Held, Started, StartRequest
     from weft.testing.simulation.caller import Request
     from weft.testing.simulation.scheduler import Actor

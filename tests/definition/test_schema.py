@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weft.core.schema import Schema, compile_schema, schema_problems
+from weft.definition.schema import Schema, compile_schema, schema_problems
 
 TREE = {
     "type": "object",

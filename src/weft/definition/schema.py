@@ -9,7 +9,7 @@ from typing import NoReturn
 import jsonschema_rs
 
 from weft.core.payload import Json, pointer
-from weft.core.schema_cost import Cost, cost_of
+from weft.definition.schema_cost import Cost, cost_of
 from weft.errors import Problem
 
 

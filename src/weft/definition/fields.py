@@ -11,7 +11,8 @@ from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, TypeAlias
 
-from weft.core.definition import (
+from weft.core.payload import Json, pointer
+from weft.definition.model import (
     ID_PATTERN,
     LANE_PATTERN,
     MAX_RETRIES,
@@ -21,8 +22,7 @@ from weft.core.definition import (
     FailurePolicy,
     TriggerRule,
 )
-from weft.core.payload import Json, pointer
-from weft.core.suggestion import Suggester
+from weft.definition.suggestion import Suggester
 
 if TYPE_CHECKING:
     import re

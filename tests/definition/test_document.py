@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from weft.core.document import read_json, read_yaml
+from weft.definition.document import read_json, read_yaml
 from weft.errors import DocumentError
 
 MIB = 1024 * 1024

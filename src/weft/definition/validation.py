@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.collector import collector_paused
-from weft.core.definition import ID_PATTERN, LANE_PATTERN, Delivery, read_definition
-from weft.core.fields import DEFINITION_FIELDS, NODE_FIELDS, Rule, kind, shown, unknown_field
-from weft.core.graph import find_cycles, not_ancestors
 from weft.core.payload import Json, decode, encode, find_fault, pointer
-from weft.core.plan import EARLY_RULES, Plan, assemble
-from weft.core.schema import Schema, compile_schema, schema_problems
-from weft.core.suggestion import Suggester
+from weft.definition.collector import collector_paused
+from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS, Rule, kind, shown, unknown_field
+from weft.definition.graph import find_cycles, not_ancestors
+from weft.definition.model import ID_PATTERN, LANE_PATTERN, Delivery, read_definition
+from weft.definition.plan import EARLY_RULES, Plan, assemble
+from weft.definition.schema import Schema, compile_schema, schema_problems
+from weft.definition.suggestion import Suggester
 from weft.errors import ExpressionError, PayloadError, Problem
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template

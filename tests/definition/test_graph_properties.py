@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.graph import Graph, components, find_cycles, not_ancestors
+from weft.definition.graph import Graph, components, find_cycles, not_ancestors
 
 Parents = list[list[int]]
 

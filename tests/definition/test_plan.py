@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from weft.core.bounds import Bounds
-from weft.core.definition import digest
-from weft.core.plan import Plan, compile_plan
+from weft.definition.model import digest
+from weft.definition.plan import Plan, compile_plan
 from weft.errors import DefinitionError
 
 

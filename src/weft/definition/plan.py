@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.collector import collector_paused
-from weft.core.definition import Definition, Delivery, Node, TriggerRule, digest, read_definition
-from weft.core.graph import Graph
 from weft.core.payload import encode
-from weft.core.schema import Schema, compile_schema
+from weft.definition.collector import collector_paused
+from weft.definition.graph import Graph
+from weft.definition.model import Definition, Delivery, Node, TriggerRule, digest, read_definition
+from weft.definition.schema import Schema, compile_schema
 from weft.errors import DefinitionError, ExpressionError, Problem
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template, parent_outputs

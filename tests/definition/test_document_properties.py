@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.document import read_json, read_yaml
 from weft.core.payload import decode, encode
+from weft.definition.document import read_json, read_yaml
 from weft.errors import DocumentError
 
 text = st.text(st.characters(exclude_categories=["Cs"]))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.bounds import Bounds
-from weft.core.fields import DEFINITION_FIELDS, NODE_FIELDS
-from weft.core.plan import compile_plan
-from weft.core.validation import Checked, check
+from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS
+from weft.definition.plan import compile_plan
+from weft.definition.validation import Checked, check
 from weft.errors import Problem
 
 FIELDS = [*DEFINITION_FIELDS, *NODE_FIELDS, "ttl_seconds", "jitter", "base_delay_seconds", "a", "~", "/", "%"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.core.definition import Delivery, FailurePolicy, RetryPolicy, TriggerRule, digest, read_definition
+from weft.definition.model import Delivery, FailurePolicy, RetryPolicy, TriggerRule, digest, read_definition
 
 
 def node(**fields: Any) -> dict[str, Any]:

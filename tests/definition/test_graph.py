@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from weft.core.graph import Graph, find_cycle, find_cycles, not_ancestors
+from weft.definition.graph import Graph, find_cycle, find_cycles, not_ancestors
 
 DIAMOND = {"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": []}
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from weft.core.bounds import Bounds
-from weft.core.plan import compile_plan
-from weft.core.validation import MAX_PROBLEMS, Checked, check, check_input
+from weft.definition.plan import compile_plan
+from weft.definition.validation import MAX_PROBLEMS, Checked, check, check_input
 from weft.errors import Problem
 
 

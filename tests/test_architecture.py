@@ -36,6 +36,8 @@ FLOORS = {
     # movers
     "orchestrator": 5,
     "worker": 5,
+    # the read side
+    "views": 5,
     # what puts them together
     "embedded": 6,
     "fleet": 7,
@@ -51,7 +53,7 @@ FLOORS = {
 # The units of the core know each other, but no module of one of them imports its way back to itself.
 CORE = {"core", "definition", "expressions"}
 PORTS = {unit for unit, floor in FLOORS.items() if floor == FLOORS["store"]}
-MOVERS = {"ports", "orchestrator", "worker"}
+MOVERS = {"ports", "orchestrator", "worker", "views"}
 
 # What a mover may know of a port. The handlers themselves are adapters: the registry knows them.
 OPEN_TO_MOVERS = {f"weft.{port}.contract" for port in PORTS} | {

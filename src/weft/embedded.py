@@ -21,7 +21,6 @@ from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
 from weft.orchestrator import control
-from weft.orchestrator.describe import describe_execution, describe_node, explain_node
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import Manner, Source, make_submission, read_input, submit
@@ -29,6 +28,7 @@ from weft.ports import Ports
 from weft.settings import Settings
 from weft.store.memory import MemoryStore
 from weft.transport.inprocess import InProcessTransport
+from weft.views.describe import describe_execution, describe_node, explain_node
 from weft.worker.inprocess import InProcess
 from weft.worker.run import Runner
 from weft.worker.service import Worker, worker_name

@@ -17,8 +17,8 @@ from weft.embedded import Engine, new_id
 from weft.journal.sqlite import FILE_NAME, SqliteJournal
 from weft.journal.sqlite_schema import pending
 from weft.orchestrator import control
-from weft.orchestrator.describe import describe_execution
 from weft.settings import Settings
+from weft.views.describe import describe_execution
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -24,11 +24,11 @@ from tests.operation.calling import calling, layered
 from tests.operation.serving import Api, Server, serving
 from tests.tracecheck import check, merkle
 
-from weft.core.trace import check as check_trace
-from weft.core.trace_state import stored_rows
 from weft.embedded import new_id
 from weft.journal.sqlite import SqliteJournal
 from weft.testing.recording_service import RecordingService
+from weft.views.trace import check as check_trace
+from weft.views.trace_state import stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence

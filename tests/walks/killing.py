@@ -23,11 +23,11 @@ from tests.tracecheck import merkle
 
 from weft.core.payload import decode
 from weft.core.state import NodeState
-from weft.core.trace import check
-from weft.core.trace_state import stored_rows
 from weft.embedded import new_id
 from weft.journal.sqlite import SqliteJournal
 from weft.testing.crash import VARIABLE
+from weft.views.trace import check
+from weft.views.trace_state import stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

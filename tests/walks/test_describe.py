@@ -14,10 +14,10 @@ from tests.walks.stage import LATER_SECONDS, PATIENCE_SECONDS, Stage, by_id, ech
 
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import NotFoundError
-from weft.orchestrator.describe import describe_execution, explain_node
 from weft.settings import ResourceLimit
 from weft.store.contract import WorkerState
 from weft.store.memory import MemoryStore
+from weft.views.describe import describe_execution, explain_node
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -10,7 +10,7 @@ from tests.walks.stage import PATIENCE_SECONDS, Stage, by_id, echo, fails, node,
 
 from weft.errors import NonRetryable
 from weft.journal.contract import LetterQuery
-from weft.orchestrator.describe import describe_dead_letter
+from weft.views.describe import describe_dead_letter
 
 if TYPE_CHECKING:
     from weft.core.payload import Json

@@ -15,7 +15,7 @@ from tests.walks.stage import PATIENCE_SECONDS, Stage, by_id, echo, fails, node,
 from weft.core.payload import encode
 from weft.core.time import MICROSECONDS
 from weft.errors import InputError, NonRetryable, RetryAfter
-from weft.orchestrator.describe import describe_dead_letter
+from weft.views.describe import describe_dead_letter
 
 if TYPE_CHECKING:
     from pathlib import Path

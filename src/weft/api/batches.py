@@ -19,7 +19,7 @@ from weft.errors import InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import NewBatch
 from weft.orchestrator.batch import cancel_batch, make_batch
 from weft.orchestrator.submit import Manner, find_source, submit
-from weft.orchestrator.summary import batch_fields, result_fields
+from weft.views.summary import batch_fields, result_fields
 
 if TYPE_CHECKING:
     from weft.journal.contract import Batch, Claim

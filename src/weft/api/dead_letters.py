@@ -14,7 +14,7 @@ from weft.api.idempotency import KEY_PARAMETER
 from weft.api.service import service_of
 from weft.errors import NotFoundError
 from weft.journal.contract import LetterQuery
-from weft.orchestrator.describe import describe_dead_letter, describe_dead_letters
+from weft.views.describe import describe_dead_letter, describe_dead_letters
 
 if TYPE_CHECKING:
     from weft.core.row import DeadLetter

@@ -26,9 +26,9 @@ from weft.core.time import parse_rfc3339
 from weft.errors import DefinitionError, InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import ExecutionQuery
 from weft.orchestrator import control
-from weft.orchestrator.describe import describe_execution, describe_node, describe_nodes, explain_node
 from weft.orchestrator.submit import Manner, Source, find_source, make_submission, read_input, submit
-from weft.orchestrator.summary import (
+from weft.views.describe import describe_execution, describe_node, describe_nodes, explain_node
+from weft.views.summary import (
     NOTHING_IN_FLIGHT,
     in_flight_of,
     summarise,

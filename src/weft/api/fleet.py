@@ -10,7 +10,7 @@ from weft.api import schema
 from weft.api.answer import page
 from weft.api.service import service_of
 from weft.core.time import MICROSECONDS, rfc3339
-from weft.orchestrator.describe import serves
+from weft.views.describe import serves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,8 +19,8 @@ from weft.core.state import ExecutionState
 from weft.errors import ClaimedError, InputError, JournalError, NotFoundError, StoreError
 from weft.journal.contract import LATEST, Claim
 from weft.orchestrator.submit import Manner, find_source, make_submission, read_input, submit
-from weft.orchestrator.summary import result_fields
 from weft.transport.celery import broker_queue
+from weft.views.summary import result_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

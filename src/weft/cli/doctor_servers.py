@@ -153,8 +153,8 @@ async def _workers(settings: Settings) -> list[Finding]:
     """Look for work that nobody will do."""
     from weft.fleet import Fleet
     from weft.handlers.registry import default_registry
-    from weft.orchestrator.describe import serves
     from weft.store.contract import WorkerState
+    from weft.views.describe import serves
 
     try:
         async with Fleet(settings, registry=default_registry(), roles={"api"}) as fleet:

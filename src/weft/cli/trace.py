@@ -12,10 +12,10 @@ from weft.core.payload import encode
 from weft.core.row import History
 from weft.core.state import SETTLED, NodeState
 from weft.core.time import parse_rfc3339
-from weft.core.trace import check
-from weft.core.trace_state import Letter, Stored, StoredNode, Violation, stored_rows
 from weft.definition.plan import compile_plan
 from weft.errors import ApiError, DataFolderError, DocumentError, NotFoundError
+from weft.views.trace import check
+from weft.views.trace_state import Letter, Stored, StoredNode, Violation, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,17 +10,17 @@ from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.core import trace
 from weft.core.event import AttemptFailed, AttemptIssued, NodeCompleted, NodeFailed
 from weft.core.ledger import Verdict
 from weft.core.payload import decode
 from weft.core.readiness import EARLY, READY, readiness
 from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS, micros
-from weft.core.trace_state import stored_rows
 from weft.definition.model import TriggerRule
 from weft.store.contract import Answer
 from weft.testing.simulation.pace import SLOTS
+from weft.views import trace
+from weft.views.trace_state import stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from weft.core.explain import Position, explain
 from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
@@ -19,8 +18,9 @@ from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError
 from weft.expressions.expression import Scope
 from weft.limits.contract import Ticket
-from weft.orchestrator.summary import Show, execution_fields, time_of
 from weft.store.contract import WorkerState
+from weft.views.explain import Position, explain
+from weft.views.summary import Show, execution_fields, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -13,9 +13,9 @@ from tests.core.workflows import workflows
 from weft.core.event import CancelRequested, DeadlinePassed, NodeCached, Running
 from weft.core.row import History
 from weft.core.state import ExecutionState, NodeState
-from weft.core.trace import check
-from weft.core.trace_state import Stored, Violation, stored_rows
 from weft.testing.walk import WORKER, Walk, node, workflow
+from weft.views.trace import check
+from weft.views.trace_state import Stored, Violation, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

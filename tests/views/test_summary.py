@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from weft.core.row import ExecutionRow
 from weft.core.state import ExecutionState, NodeState
-from weft.orchestrator.summary import counts_of, summary
+from weft.views.summary import counts_of, summary
 
 
 def a_row(*, state: ExecutionState = ExecutionState.RUNNING, **counts: Any) -> ExecutionRow:

@@ -9,11 +9,11 @@ import pytest
 from tests.core.outcomes import completed
 from tests.core.test_decide import execution
 
-from weft.core.explain import Position, Why, explain
 from weft.core.row import NodeRow
 from weft.core.state import TERMINAL, ExecutionState
 from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow
+from weft.views.explain import Position, Why, explain
 
 PLAN = compile_plan(
     workflow(

@@ -29,7 +29,7 @@ from weft.definition.plan import compile_plan
 from weft.embedded import Engine
 from weft.fleet import Fleet
 from weft.handlers.registry import Registry
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.orchestrator.submit import Manner, Source, make_submission, submit
 from weft.settings import Settings
 from weft.testing.postgres_server import PostgresServer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.errors import NoServerError
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.testing.redis_cluster import RedisCluster
 from weft.testing.server_binaries import find_postgres, find_redis
 

@@ -89,7 +89,7 @@ async def a_fleet(folder: Path) -> AsyncIterator[Api]:
     # Only here: the other way needs none of these servers.
     from tests.fleet.harness import RunningFleet
 
-    from weft.journal.postgres_schema import migrate
+    from weft.journal.postgres.schema import migrate
     from weft.testing.postgres_server import PostgresServer
     from weft.testing.redis_server import RedisServer
 

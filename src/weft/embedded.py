@@ -197,7 +197,7 @@ class Engine:
     def _open_journal(data: Path | None, clock: Clock, settings: Settings) -> Journal:
         if data is None:
             return MemoryJournal(now=clock.now, new_id=new_id, bounds=settings.bounds())
-        from weft.journal.sqlite import SqliteJournal
+        from weft.journal.sqlite.journal import SqliteJournal
 
         return SqliteJournal(
             data,

@@ -17,8 +17,8 @@ from weft.errors import JournalError, SchemaError, StoreError
 from weft.feed.redis import RedisFeed
 from weft.handlers.outbound import Outbound
 from weft.handlers.usercode import UserCode
-from weft.journal.postgres import PostgresJournal
-from weft.journal.postgres_incarnation import Watch
+from weft.journal.postgres.incarnation import Watch
+from weft.journal.postgres.journal import PostgresJournal
 from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
 from weft.orchestrator.service import Orchestrator

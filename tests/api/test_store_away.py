@@ -16,7 +16,7 @@ from weft.errors import StoreError
 from weft.fleet import Fleet
 from weft.handlers.contract import Handler, HandlerKind
 from weft.handlers.registry import Registry
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.settings import RateLimit, Settings
 
 if TYPE_CHECKING:

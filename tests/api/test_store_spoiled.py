@@ -20,7 +20,7 @@ from weft.cli.doctor_servers import examine_servers
 from weft.core.state import ExecutionState
 from weft.fleet import Fleet
 from weft.handlers.registry import Registry
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.settings import Settings
 
 if TYPE_CHECKING:

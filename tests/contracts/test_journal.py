@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from weft.journal.memory import MemoryJournal
-from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite.journal import SqliteJournal
 from weft.testing.journal_contract import JournalContract, Reopened
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from weft.journal.postgres import PostgresJournal
+from weft.journal.postgres.journal import PostgresJournal
 from weft.testing.journal_contract import JournalContract, Reopened
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weft.clock import RealClock
-from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite.journal import SqliteJournal
 from weft.testing.recording import Recording, assert_consistent, node
 
 NODES = (node("a"), node("b", "a"), node("c", "a"))

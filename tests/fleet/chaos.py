@@ -29,7 +29,7 @@ from tests.tracecheck import DrawnNode
 
 from weft.clock import RealClock
 from weft.errors import NoServerError
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.testing.fault_proxy import Direction, FaultProxy
 from weft.testing.postgres_server import PostgresServer
 from weft.testing.redis_server import RedisServer

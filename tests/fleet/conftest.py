@@ -12,7 +12,7 @@ import pytest
 from tests.celery.conftest import celery_fleets as celery_fleets
 from tests.fleet.harness import RunningFleet
 
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tests.tracecheck import DrawnNode, check, merkle
 
 from weft.cli.trace import read_journal
 from weft.embedded import new_id
-from weft.journal.postgres import PostgresJournal
+from weft.journal.postgres.journal import PostgresJournal
 from weft.testing.crash import VARIABLE as CRASH
 from weft.testing.recording_service import RecordingService
 from weft.testing.server_process import free_port

@@ -17,7 +17,7 @@ from tests.operation.serving import PATIENCE_SECONDS
 
 from weft.cli.trace import read_journal
 from weft.errors import JournalError
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.testing.postgres_server import PostgresServer
 from weft.testing.redis_server import RedisServer
 

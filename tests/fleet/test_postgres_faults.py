@@ -18,7 +18,7 @@ from tests.operation.serving import PATIENCE_SECONDS
 from tests.tracecheck import DrawnNode
 
 from weft.core.envelope import unpack_all
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.schema import migrate
 from weft.testing.http_server import Answer
 from weft.testing.postgres_server import PostgresServer
 from weft.testing.redis_server import RedisServer

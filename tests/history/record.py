@@ -30,7 +30,7 @@ from weft.api.service import serve_engine
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
 from weft.embedded import Engine
-from weft.journal.sqlite import FILE_NAME
+from weft.journal.sqlite.journal import FILE_NAME
 from weft.settings import Settings
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from weft.cli.trace import read_journal
 from weft.clock import RealClock
 from weft.core.state import ExecutionState
 from weft.embedded import Engine, new_id
-from weft.journal.sqlite import FILE_NAME, SqliteJournal
-from weft.journal.sqlite_schema import pending
+from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
+from weft.journal.sqlite.schema import pending
 from weft.orchestrator import control
 from weft.settings import Settings
 from weft.views.describe import describe_execution

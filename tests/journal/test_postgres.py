@@ -22,11 +22,12 @@ from weft.errors import (
     OutcomeUnknownError,
     UnstorableError,
 )
-from weft.journal import postgres_changes, postgres_queries
 from weft.journal.contract import Claim, LetterQuery
-from weft.journal.postgres import PostgresJournal
-from weft.journal.postgres_connection import connected
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres import changes as postgres_changes
+from weft.journal.postgres import queries as postgres_queries
+from weft.journal.postgres.connection import connected
+from weft.journal.postgres.journal import PostgresJournal
+from weft.journal.postgres.schema import migrate
 from weft.orchestrator.advance import _commit
 from weft.testing.fault_proxy import FaultProxy
 from weft.testing.recording import Recording, assert_consistent, node, submission
@@ -242,7 +243,7 @@ async def test_a_result_of_a_wide_execution_reads_no_other_row(
     names = [f"n{number}" for number in range(200)]
     run = await Recording.start(journal, *(node(name) for name in names))
     await journal.record([run.completion(name) for name in names[:100]])
-    monkeypatch.delattr("weft.journal.postgres_queries.nodes")
+    monkeypatch.delattr("weft.journal.postgres.queries.nodes")
     for name in names[90:110]:
         await other.record([run.completion(name)])
 

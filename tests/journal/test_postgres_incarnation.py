@@ -12,9 +12,9 @@ import pytest
 from weft.core.incarnation import Incarnation
 from weft.core.ledger import Verdict
 from weft.errors import JournalError, StoreError
-from weft.journal.postgres import PostgresJournal
-from weft.journal.postgres_incarnation import Watch
-from weft.journal.postgres_schema import migrate
+from weft.journal.postgres.incarnation import Watch
+from weft.journal.postgres.journal import PostgresJournal
+from weft.journal.postgres.schema import migrate
 from weft.testing.postgres_server import PostgresServer
 from weft.testing.recording import Recording, node
 

@@ -9,8 +9,8 @@ import pytest
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
 from weft.journal.pages import execution_listings, letter_listing
-from weft.journal.postgres_connection import connect
-from weft.journal.postgres_queries import translated
+from weft.journal.postgres.connection import connect
+from weft.journal.postgres.queries import translated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,9 +12,9 @@ from weft.clock import VirtualClock
 from weft.core.ledger import Verdict
 from weft.journal import purge
 from weft.journal.contract import Claim, NewBatch
-from weft.journal.postgres import PostgresJournal
-from weft.journal.postgres_connection import connect
-from weft.journal.postgres_queries import run_transaction
+from weft.journal.postgres.connection import connect
+from weft.journal.postgres.journal import PostgresJournal
+from weft.journal.postgres.queries import run_transaction
 from weft.testing.recording import Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from weft.core.row import digest_of
 from weft.core.state import ExecutionState
 from weft.journal.catalog import PlanCache
 from weft.journal.memory import MemoryJournal, accepted_claim
-from weft.journal.postgres_connection import DatabaseClock
-from weft.journal.postgres_record import Reads, Recorder, _by_execution
+from weft.journal.postgres.connection import DatabaseClock
+from weft.journal.postgres.record import Reads, Recorder, _by_execution
 from weft.testing.journal_contract import JournalContract
 from weft.testing.recording import Recording, node
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.row import History
-from weft.journal.postgres_rows import event_values, read_event
+from weft.journal.postgres.rows import event_values, read_event
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 TIME = st.integers(0, 2**62)

@@ -17,9 +17,9 @@ import pytest
 from weft.clock import VirtualClock
 from weft.core.state import ExecutionState
 from weft.errors import JournalError, SchemaError
-from weft.journal.postgres import PostgresJournal
-from weft.journal.postgres_connection import connected
-from weft.journal.postgres_schema import migrate, migrations, pending, unfinished
+from weft.journal.postgres.connection import connected
+from weft.journal.postgres.journal import PostgresJournal
+from weft.journal.postgres.schema import migrate, migrations, pending, unfinished
 from weft.testing.recording import Recording, assert_consistent, node
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def test_a_schema_that_is_newer_is_used(journal_url: str, postgres_server:
 async def test_of_processes_that_migrate_at_once_one_does(postgres_url: str) -> None:
     program = (
         "import asyncio, sys\n"
-        "from weft.journal.postgres_schema import migrate\n"
+        "from weft.journal.postgres.schema import migrate\n"
         "print(len(asyncio.run(migrate(sys.argv[1]))))"
     )
     processes = [
@@ -95,7 +95,7 @@ async def test_a_migration_that_fails_leaves_nothing(
     postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = {"0001_initial": "CREATE TABLE a (b text); SELECT 1 / 0"}
-    monkeypatch.setattr("weft.journal.postgres_schema.migrations", lambda: broken)
+    monkeypatch.setattr("weft.journal.postgres.schema.migrations", lambda: broken)
     with pytest.raises(JournalError, match="division by zero"):
         await migrate(postgres_url)
     assert postgres_server.execute("SELECT to_regclass('weft.a')", url=postgres_url) is None

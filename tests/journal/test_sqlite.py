@@ -24,8 +24,8 @@ from weft.clock import VirtualClock
 from weft.core.ledger import Verdict
 from weft.core.state import ExecutionState
 from weft.errors import DataFolderError, JournalError
-from weft.journal.sqlite import SqliteJournal
-from weft.journal.sqlite_schema import migrations
+from weft.journal.sqlite.journal import SqliteJournal
+from weft.journal.sqlite.schema import migrations
 from weft.testing.recording import Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ OPEN = """
 import asyncio, os, sys, tempfile
 from pathlib import Path
 from weft.errors import WeftError
-from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite.journal import SqliteJournal
 
 async def main(folder):
     journal = SqliteJournal(Path(folder), now=lambda: 1, new_id=str)
@@ -61,7 +61,7 @@ import asyncio, sys
 from itertools import count
 from pathlib import Path
 from weft.clock import RealClock
-from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite.journal import SqliteJournal
 from weft.testing.recording import Recording, node
 
 async def main():

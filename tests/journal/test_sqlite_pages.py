@@ -12,8 +12,8 @@ from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
 from weft.journal.pages import execution_listings, letter_listing
 from weft.journal.rows import LISTED_COLUMNS
-from weft.journal.sqlite_queries import translated
-from weft.journal.sqlite_schema import open_for_writing
+from weft.journal.sqlite.queries import translated
+from weft.journal.sqlite.schema import open_for_writing
 
 if TYPE_CHECKING:
     import sqlite3

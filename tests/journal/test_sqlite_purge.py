@@ -14,9 +14,9 @@ from weft.clock import VirtualClock
 from weft.core.ledger import Verdict
 from weft.journal import purge
 from weft.journal.contract import Claim, NewBatch
-from weft.journal.sqlite import SqliteJournal
-from weft.journal.sqlite_queries import run_query
-from weft.journal.sqlite_schema import open_for_writing
+from weft.journal.sqlite.journal import SqliteJournal
+from weft.journal.sqlite.queries import run_query
+from weft.journal.sqlite.schema import open_for_writing
 from weft.testing.recording import Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:

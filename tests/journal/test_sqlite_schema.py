@@ -14,9 +14,9 @@ from weft.clock import VirtualClock
 from weft.core.state import ExecutionState
 from weft.errors import DataFolderError
 from weft.journal.contract import ExecutionQuery, LetterQuery
-from weft.journal.sqlite import SqliteJournal
-from weft.journal.sqlite_rows import event_values
-from weft.journal.sqlite_schema import APPLICATION_ID, migrations, pending, unfinished
+from weft.journal.sqlite.journal import SqliteJournal
+from weft.journal.sqlite.rows import event_values
+from weft.journal.sqlite.schema import APPLICATION_ID, migrations, pending, unfinished
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from weft.clock import VirtualClock
 from weft.errors import JournalError
-from weft.journal.sqlite_threads import Reader, Writer
+from weft.journal.sqlite.threads import Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -25,7 +25,7 @@ from tests.operation.serving import Api, Server, serving
 from tests.tracecheck import check, merkle
 
 from weft.embedded import new_id
-from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite.journal import SqliteJournal
 from weft.testing.recording_service import RecordingService
 from weft.views.trace import check as check_trace
 from weft.views.trace_state import stored_rows

@@ -16,7 +16,7 @@ import asyncpg
 from tests.history.record import FOLDER, restore
 from tests.operation.serving import PATIENCE_SECONDS, WEFT, serving
 
-from weft.journal.sqlite import FILE_NAME
+from weft.journal.sqlite.journal import FILE_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

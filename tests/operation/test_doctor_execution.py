@@ -13,7 +13,7 @@ from tests.operation.serving import serving
 from tests.operation.test_admin import weft
 
 from weft.cli.trace import read_folder
-from weft.journal.sqlite import FILE_NAME
+from weft.journal.sqlite.journal import FILE_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from tests.operation.serving import serving
 
 from weft.cli.roles import open_engine
 from weft.handlers.registry import Registry
-from weft.journal.postgres import PostgresJournal
-from weft.journal.sqlite import SqliteJournal
+from weft.journal.postgres.journal import PostgresJournal
+from weft.journal.sqlite.journal import SqliteJournal
 from weft.settings import Settings
 from weft.testing.recording import Recording, node
 

@@ -24,7 +24,7 @@ from tests.tracecheck import merkle
 from weft.core.payload import decode
 from weft.core.state import NodeState
 from weft.embedded import new_id
-from weft.journal.sqlite import SqliteJournal
+from weft.journal.sqlite.journal import SqliteJournal
 from weft.testing.crash import VARIABLE
 from weft.views.trace import check
 from weft.views.trace_state import stored_rows

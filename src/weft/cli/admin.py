@@ -130,8 +130,9 @@ def _describe_unfinished(settings: Settings, missing: Sequence[str]) -> str:
     """Describe the executions that are not terminal: they are in flight while the schema changes."""
     import asyncio
 
-    from weft.journal import postgres_schema, sqlite_schema
-    from weft.journal.sqlite import FILE_NAME
+    from weft.journal.postgres import schema as postgres_schema
+    from weft.journal.sqlite import schema as sqlite_schema
+    from weft.journal.sqlite.journal import FILE_NAME
 
     stop = ""
     if settings.database_url is None:
@@ -152,7 +153,7 @@ def _migrate_database(url: str, *, check: bool) -> list[str]:
     import asyncio
 
     from weft.errors import JournalError, SchemaError, UnreachableError
-    from weft.journal import postgres_schema
+    from weft.journal.postgres import schema as postgres_schema
 
     try:
         return asyncio.run(postgres_schema.pending(url) if check else postgres_schema.migrate(url))
@@ -165,8 +166,8 @@ def _migrate_database(url: str, *, check: bool) -> list[str]:
 def _migrate_folder(settings: Settings, *, check: bool) -> list[str]:
     import asyncio
 
-    from weft.journal.sqlite import FILE_NAME
-    from weft.journal.sqlite_schema import pending
+    from weft.journal.sqlite.journal import FILE_NAME
+    from weft.journal.sqlite.schema import pending
 
     missing = pending(settings.data / FILE_NAME)
     if missing and not check:
@@ -177,7 +178,7 @@ def _migrate_folder(settings: Settings, *, check: bool) -> list[str]:
 async def _open_once(settings: Settings) -> None:
     from weft.clock import RealClock
     from weft.embedded import new_id
-    from weft.journal.sqlite import SqliteJournal
+    from weft.journal.sqlite.journal import SqliteJournal
 
     journal = SqliteJournal(settings.data, now=RealClock().now, new_id=new_id)
     # Whoever opens it holds the folder, and migrates.

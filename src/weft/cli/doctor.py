@@ -107,7 +107,7 @@ def _celery(settings: Settings) -> Iterator[Finding]:
 
 
 def _sqlite() -> Iterator[Finding]:
-    from weft.journal.sqlite_schema import OLDEST_SQLITE
+    from weft.journal.sqlite.schema import OLDEST_SQLITE
 
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -147,8 +147,8 @@ def _data_folder(path: Path) -> Iterator[Finding]:
 
 def _journal(path: Path) -> Finding:
     from weft.journal.data_folder import holder
-    from weft.journal.sqlite import FILE_NAME
-    from weft.journal.sqlite_schema import pending
+    from weft.journal.sqlite.journal import FILE_NAME
+    from weft.journal.sqlite.schema import pending
 
     try:
         process = holder(path)

@@ -45,8 +45,8 @@ async def _examine(settings: Settings) -> list[Finding]:
 
 
 async def _postgres(url: str, skews: dict[str, float]) -> list[Finding]:
-    from weft.journal.postgres_connection import connected
-    from weft.journal.postgres_schema import missing
+    from weft.journal.postgres.connection import connected
+    from weft.journal.postgres.schema import missing
 
     try:
         async with connected(url) as connection:

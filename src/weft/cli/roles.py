@@ -154,7 +154,7 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
     from weft.telemetry import Metrics
 
     def open_journal() -> Journal:
-        from weft.journal.postgres import PostgresJournal
+        from weft.journal.postgres.journal import PostgresJournal
 
         assert settings.database_url is not None
         return PostgresJournal(
@@ -253,7 +253,7 @@ async def _migrate(settings: Settings) -> None:
     """Bring the schema up to date as soon as the database is there; the fleet waits for that."""
     import asyncio
 
-    from weft.journal.postgres_schema import migrate
+    from weft.journal.postgres.schema import migrate
 
     assert settings.database_url is not None
     told = ""

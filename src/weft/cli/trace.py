@@ -53,8 +53,8 @@ async def read_folder(path: Path, execution_id: str) -> Trace:
     """Read an execution from the data folder of a server that is stopped."""
     from weft.clock import RealClock
     from weft.embedded import new_id
-    from weft.journal.sqlite import FILE_NAME, SqliteJournal
-    from weft.journal.sqlite_schema import pending
+    from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
+    from weft.journal.sqlite.schema import pending
 
     if not (path / FILE_NAME).exists():
         raise DataFolderError(f"{path} is no data folder of weft: it has no {FILE_NAME}")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from weft.definition.validation import Checked
     from weft.expressions.budget import Budget
     from weft.expressions.expression import Expression
-    from weft.journal.sqlite import SqliteJournal
+    from weft.journal.sqlite.journal import SqliteJournal
     from weft.sdk.limiter import TokenBucketRateLimiter
     from weft.settings import Settings
     from weft.telemetry import Metrics
@@ -351,7 +351,7 @@ class Session:
             await rebuild(execution_id, ports)
 
     def _open_journal(self, data: Path, settings: Settings) -> SqliteJournal:
-        from weft.journal.sqlite import SqliteJournal
+        from weft.journal.sqlite.journal import SqliteJournal
 
         session = self
 

@@ -6,15 +6,16 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.journal import postgres_rows, rows
-from weft.journal.postgres_connection import CLOCK
+from weft.journal import rows
+from weft.journal.postgres import rows as postgres_rows
+from weft.journal.postgres.connection import CLOCK
 from weft.journal.queries import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from weft.core.row import ExecutionRow, History, NodeRow
-    from weft.journal.postgres_connection import Connection
+    from weft.journal.postgres.connection import Connection
     from weft.journal.queries import Query
 
 T = TypeVar("T")

@@ -12,10 +12,9 @@ import msgspec
 
 from weft.core.ledger import LiveExecution
 from weft.errors import ClaimedError, JournalError, OutcomeUnknownError
-from weft.journal import postgres_changes as changes
-from weft.journal import postgres_queries as queries
 from weft.journal.memory import accepted_claim, admit
-from weft.journal.postgres_connection import CLOCK, was_lost
+from weft.journal.postgres import changes, queries
+from weft.journal.postgres.connection import CLOCK, was_lost
 from weft.journal.queries import claim as find_claim
 from weft.journal.queries import put_batch, put_definition
 
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.journal.contract import Claim, NewBatch, Submission
-    from weft.journal.postgres_connection import Connection, DatabaseClock
-    from weft.journal.postgres_record import Recorder
-    from weft.journal.postgres_writer import Transaction
+    from weft.journal.postgres.connection import Connection, DatabaseClock
+    from weft.journal.postgres.record import Recorder
+    from weft.journal.postgres.writer import Transaction
 
 _LOOK = f"""
     SELECT {CLOCK}, pg_current_xact_id()::text,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from weft.errors import SchemaError
 from weft.journal.migrations import read_migrations
-from weft.journal.postgres_connection import SCHEMA, Url, connected
+from weft.journal.postgres.connection import SCHEMA, Url, connected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.journal.postgres_connection import Connection
+    from weft.journal.postgres.connection import Connection
 
 # Of an execution: its id, its workflow, its state.
 Unfinished: TypeAlias = tuple[str, str | None, str]

@@ -19,7 +19,7 @@ from weft.errors import JournalError, OutcomeUnknownError, UnstorableError, Weft
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from weft.journal.postgres_incarnation import Watch
+    from weft.journal.postgres.incarnation import Watch
 
 Url: TypeAlias = str
 Connection: TypeAlias = Any  # asyncpg has no types of its own

@@ -10,9 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from weft.core.time import micros
-from weft.journal import postgres_rows as rows
-from weft.journal.postgres_connection import CLOCK
-from weft.journal.postgres_rows import Columns
+from weft.journal.postgres import rows
+from weft.journal.postgres.connection import CLOCK
+from weft.journal.postgres.rows import Columns
 from weft.journal.rows import FIRST_COMPLETION, STORING, ExecutionChanges, encode_json, execution_values
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow
     from weft.journal.contract import Claim
-    from weft.journal.postgres_connection import Connection
+    from weft.journal.postgres.connection import Connection
     from weft.journal.rows import Values
 
 # From so many rows on COPY is quicker, though it takes round trips of its own: the cancel of an execution

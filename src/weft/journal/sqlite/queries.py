@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.row import completion_event, digest_of
 from weft.errors import JournalError
-from weft.journal import sqlite_rows
 from weft.journal.queries import Listing, blobs
+from weft.journal.sqlite import rows as sqlite_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

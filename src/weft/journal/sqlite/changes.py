@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from weft.core.time import micros
 from weft.errors import ClaimedError
 from weft.journal import queries
-from weft.journal import sqlite_rows as rows
 from weft.journal.rows import STORING, ExecutionChanges, execution_values
-from weft.journal.sqlite_queries import run_query
-from weft.journal.sqlite_schema import APPLICATION_ID
+from weft.journal.sqlite import rows
+from weft.journal.sqlite.queries import run_query
+from weft.journal.sqlite.schema import APPLICATION_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

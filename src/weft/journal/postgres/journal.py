@@ -16,15 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.journal import postgres_queries as queries
 from weft.journal.catalog import PlanCache, SqlCatalog
-from weft.journal.postgres_connection import DatabaseClock, Door, Pool
-from weft.journal.postgres_incarnation import read_position
-from weft.journal.postgres_record import Recorder
-from weft.journal.postgres_rows import label
-from weft.journal.postgres_schema import migrate, missing, refuse
-from weft.journal.postgres_submit import Submit, Submitter
-from weft.journal.postgres_writer import Transaction, Writer
+from weft.journal.postgres import queries
+from weft.journal.postgres.connection import DatabaseClock, Door, Pool
+from weft.journal.postgres.incarnation import read_position
+from weft.journal.postgres.record import Recorder
+from weft.journal.postgres.rows import label
+from weft.journal.postgres.schema import migrate, missing, refuse
+from weft.journal.postgres.submit import Submit, Submitter
+from weft.journal.postgres.writer import Transaction, Writer
 from weft.journal.queries import ping
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from weft.core.snapshot import Snapshot
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch, Submission
-    from weft.journal.postgres_incarnation import Watch
+    from weft.journal.postgres.incarnation import Watch
     from weft.journal.queries import Query
 
 T = TypeVar("T")

@@ -23,16 +23,15 @@ from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
 from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError
-from weft.journal import sqlite_changes as changes
-from weft.journal import sqlite_queries as queries
 from weft.journal.catalog import PlanCache, SqlCatalog
 from weft.journal.data_folder import DataFolder
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
 from weft.journal.queries import ping, put_batch, put_definition
-from weft.journal.sqlite_schema import open_for_reading, open_for_writing
-from weft.journal.sqlite_threads import Reader, Writer
+from weft.journal.sqlite import changes, queries
+from weft.journal.sqlite.schema import open_for_reading, open_for_writing
+from weft.journal.sqlite.threads import Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

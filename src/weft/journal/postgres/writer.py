@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 
 from weft.errors import DataFolderError, JournalError, OutcomeUnknownError, UnstorableError, WeftError
-from weft.journal.postgres_connection import (
+from weft.journal.postgres.connection import (
     Connection,
     Door,
     explained,

@@ -23,10 +23,9 @@ from weft.core.payload import decode
 from weft.core.snapshot import Snapshot
 from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError, OutcomeUnknownError
-from weft.journal import postgres_changes as changes
-from weft.journal import postgres_queries as queries
 from weft.journal import rows
-from weft.journal.postgres_connection import was_lost
+from weft.journal.postgres import changes, queries
+from weft.journal.postgres.connection import was_lost
 from weft.journal.queries import blobs as find_blobs
 from weft.journal.queries import document as find_document
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow, NodeRow
     from weft.journal.catalog import PlanCache
-    from weft.journal.postgres_connection import Connection, DatabaseClock
-    from weft.journal.postgres_writer import Transaction
+    from weft.journal.postgres.connection import Connection, DatabaseClock
+    from weft.journal.postgres.writer import Transaction
 
 MAX_BYTES = 64 * 1024 * 1024
 # Of more nodes than this the rows are read as they are needed: of a wide execution that is a small part.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from weft.core.incarnation import Incarnation, Server, surviving_id
 from weft.errors import JournalError, StoreError
-from weft.journal.postgres_connection import SCHEMA, Connection
+from weft.journal.postgres.connection import SCHEMA, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

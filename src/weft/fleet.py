@@ -25,7 +25,7 @@ from weft.orchestrator.service import Orchestrator
 from weft.ports import Ports
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
-from weft.transport.redis_streams import RedisStreams
+from weft.transport.redis.streams import RedisStreams
 from weft.worker.isolate import ChildPool
 from weft.worker.run import Runner
 from weft.worker.service import Worker, worker_name

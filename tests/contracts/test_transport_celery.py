@@ -20,7 +20,7 @@ from weft.core.task import PRIORITIES
 from weft.testing.transport_contract import GrowOld, a_result, a_task, fetch, numbers
 from weft.transport.celery import CeleryTransport, celery_queue, limits
 from weft.transport.contract import DeliveryId, QueueSight, TaskDelivery, Transport
-from weft.transport.redis_streams import RedisStreams
+from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Container, Sequence

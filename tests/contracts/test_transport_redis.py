@@ -11,7 +11,7 @@ from tests.contracts.test_transport import FETCHES, SENT
 
 from weft.redis.connection import Redis
 from weft.testing.transport_contract import GrowOld, TransportContract, a_task, fetch, numbers
-from weft.transport.redis_streams import RedisStreams
+from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

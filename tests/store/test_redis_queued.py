@@ -8,7 +8,7 @@ import pytest
 
 from weft.store.contract import Answer
 from weft.testing.store_contract import free_nodes, installed, phases, queue
-from weft.transport.redis_streams import RedisStreams
+from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable

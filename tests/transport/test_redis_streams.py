@@ -20,8 +20,8 @@ from weft.redis.slots import slot_of
 from weft.testing.fault_proxy import FaultProxy
 from weft.testing.redis_cluster import RedisCluster
 from weft.testing.transport_contract import a_result, a_task, fetch, numbers, turns
-from weft.transport import redis_streams
-from weft.transport.redis_streams import RedisStreams
+from weft.transport.redis import streams as redis_streams
+from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

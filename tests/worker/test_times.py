@@ -23,7 +23,7 @@ from weft.orchestrator.submit import submit
 from weft.ports import Ports
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
-from weft.transport.redis_streams import RedisStreams
+from weft.transport.redis.streams import RedisStreams
 from weft.worker.inprocess import InProcess
 from weft.worker.run import Runner
 from weft.worker.service import Worker

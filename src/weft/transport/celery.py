@@ -28,7 +28,7 @@ from weft.core.envelope import pack_json
 from weft.core.task import PRIORITIES
 from weft.errors import StoreError
 from weft.transport.contract import QueueSight, TaskDelivery
-from weft.transport.redis_streams import RedisStreams
+from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Sequence

@@ -31,7 +31,7 @@ from weft.redis.keys import partition_of
 from weft.redis.script import load_script
 from weft.redis.waiting import all_of, all_that_answer, answers_of
 from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
-from weft.transport.redis_lanes import (
+from weft.transport.redis.lanes import (
     OLDEST_EVERY,
     ORCHESTRATORS,
     WORKERS,
@@ -97,12 +97,12 @@ EntryId: TypeAlias = tuple[int, str, bytes, int]
 Garbage: TypeAlias = tuple[bytes, bytes, str]
 Delivery = TypeVar("Delivery", bound=TaskDelivery | MessageDelivery)
 
-_TAKE = load_script("weft.transport", "take")
-_CLAIM = load_script("weft.transport", "claim")
-_GIVE_BACK = load_script("weft.transport", "give_back")
-_LEAVE = load_script("weft.transport", "leave")
-_TIDY = load_script("weft.transport", "tidy")
-_SIGHT = load_script("weft.transport", "sight")
+_TAKE = load_script("weft.transport.redis", "take")
+_CLAIM = load_script("weft.transport.redis", "claim")
+_GIVE_BACK = load_script("weft.transport.redis", "give_back")
+_LEAVE = load_script("weft.transport.redis", "leave")
+_TIDY = load_script("weft.transport.redis", "tidy")
+_SIGHT = load_script("weft.transport.redis", "sight")
 
 
 class RedisStreams:

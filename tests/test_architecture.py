@@ -88,11 +88,9 @@ NOT_IN_CORE = {
     "uuid_utils",
 }
 
-# Nobody but the clock asks the time. A child process has no clock of the engine's to ask, and the
-# simulation, whose clock is its own, says how long it took.
+# Nobody but the clock asks the time. A child process has no clock of the engine's to ask.
 TIME_IS_ASKED_IN = {
     "weft.clock",
-    "weft.testing.simulation.__main__",
     "weft.worker.child",
     "weft.worker.isolate",
 }

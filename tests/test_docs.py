@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.page import FENCE, ROOT, Block, Reader, blocks_of
+from tests.support.simulation import invariants
+from tests.support.simulation.profiles import PROFILES
 
 from weft.api.problem import CODES
 from weft.api.reference import rest_page
@@ -26,8 +28,6 @@ from weft.definition.validation import check
 from weft.expressions.compiler import EXECUTION_FIELDS, TESTS
 from weft.expressions.filters import FILTERS
 from weft.handlers.registry import Registry
-from weft.testing.simulation import invariants
-from weft.testing.simulation.profiles import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -497,7 +497,7 @@ MUTANTS = (
     # These two rules are scripts of Redis (hello.lua): in the simulation the world follows them.
     Mutant(
         "streams_are_not_wiped",
-        "weft.testing.simulation.world:World.connect",
+        "tests.support.simulation.world:World.connect",
         "self.transport.wipe_tasks()",
         "pass",
         "set_back_queues",
@@ -506,7 +506,7 @@ MUTANTS = (
     ),
     Mutant(
         "store_is_not_wiped",
-        "weft.testing.simulation.world:World.connect",
+        "tests.support.simulation.world:World.connect",
         "self.store.flush()",
         "pass",
         "set_back",

@@ -18,10 +18,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from tests.support.simulation import actors, world
+from tests.support.simulation.faults import FaultyTransport, WatchedStore
+
 from weft.store.contract import Answer, Held, Started, StartRequest
 from weft.store.memory import QUEUED, RUNNING
-from weft.testing.simulation import actors, world
-from weft.testing.simulation.faults import FaultyTransport, WatchedStore
 from weft.transport.inprocess import InProcessTransport
 from weft.worker.service import begin
 

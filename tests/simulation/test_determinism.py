@@ -7,14 +7,13 @@ import subprocess
 import sys
 
 import pytest
-
-from weft.testing.simulation.profiles import PROFILES
-from weft.testing.simulation.world import World
+from tests.support.simulation.profiles import PROFILES
+from tests.support.simulation.world import World
 
 SCRIPT = """
 import sys
-from weft.testing.simulation.profiles import PROFILES
-from weft.testing.simulation.world import World
+from tests.support.simulation.profiles import PROFILES
+from tests.support.simulation.world import World
 for profile in PROFILES:
     print(profile, [World(profile, seed, trace=True).run().trace_hash for seed in range(4)])
 """

@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from tests.support.simulation.drawing import draw_definition, plan_of
+
 from weft.definition.model import TriggerRule
 from weft.definition.plan import compile_plan
 from weft.definition.validation import check
-from weft.testing.simulation.drawing import draw_definition, plan_of
 
 if TYPE_CHECKING:
     from weft.core.payload import Json

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from tests.simulation.mutants import MUTANTS, Mutant, planted
+from tests.support.simulation.profiles import PROFILES
+from tests.support.simulation.world import World
 
 from weft.orchestrator import collect
-from weft.testing.simulation.profiles import PROFILES
-from weft.testing.simulation.world import World
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

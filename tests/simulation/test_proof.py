@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS
-
-from weft.testing.simulation.corpus import CORPUS
+from tests.support.simulation.corpus import CORPUS
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "proof.md").read_text(encoding="utf-8")
 

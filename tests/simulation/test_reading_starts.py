@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.simulation.reading_starts import Wipes, reading_starts
-
-from weft.testing.simulation.world import World
+from tests.support.simulation.world import World
 
 SEEDS = 60
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from weft.testing.simulation.corpus import CORPUS, Past
-from weft.testing.simulation.coverage import COMMON, CRASH_POINTS
-from weft.testing.simulation.profiles import KINDS, PROFILES
-from weft.testing.simulation.runs import Summary, run_seeds
+from tests.support.simulation.corpus import CORPUS, Past
+from tests.support.simulation.coverage import COMMON, CRASH_POINTS
+from tests.support.simulation.profiles import KINDS, PROFILES
+from tests.support.simulation.runs import Summary, run_seeds
 
 # The first seeds of each profile are those that coverage is counted over; the rest are run by profile.
 SEEDS = 380

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.simulation.__main__ import main
+from tests.support.simulation.profiles import PROFILES
+from tests.support.simulation.shrink import shrink
+from tests.support.simulation.table import table
+from tests.support.simulation.world import Cut, World
 
 from weft.core.ledger import Change, Ledger
-from weft.testing.simulation.__main__ import main
-from weft.testing.simulation.profiles import PROFILES
-from weft.testing.simulation.shrink import shrink
-from weft.testing.simulation.table import table
-from weft.testing.simulation.world import Cut, World
 
 
 @pytest.fixture

@@ -11,21 +11,23 @@ import inspect
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from tests.support.simulation.scheduler import Step
+
 from weft.core.time import micros
 from weft.errors import JournalError, OutcomeUnknownError, StoreError
 from weft.store.contract import Answer, Due
 from weft.store.memory import LIMBO, LINED, QUEUED, MemoryStore
-from weft.testing.simulation.scheduler import Step
 from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from tests.support.simulation.scheduler import Actor
+    from tests.support.simulation.world import World
+
     from weft.core.snapshot import Snapshot
     from weft.core.task import Result, Task
     from weft.store.contract import Held
-    from weft.testing.simulation.scheduler import Actor
-    from weft.testing.simulation.world import World
     from weft.transport.contract import Message
 
 # How much more often the favourite call of a seed fails.

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
+from tests.support.simulation import pace
+from tests.support.simulation.drawing import QUEUES
+from tests.support.simulation.faults import PortError
+from tests.support.simulation.scheduler import Step
 
 from weft.core.payload import encode
 from weft.core.task import Result, Task
@@ -15,18 +19,15 @@ from weft.orchestrator.incarnation import begin_step
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
-from weft.testing.simulation import pace
-from weft.testing.simulation.drawing import QUEUES
-from weft.testing.simulation.faults import PortError
-from weft.testing.simulation.scheduler import Step
 from weft.worker.lease import renew
 from weft.worker.service import begin
 
 if TYPE_CHECKING:
+    from tests.support.simulation.scheduler import Actor
+    from tests.support.simulation.world import World
+
     from weft.ports import Ports
     from weft.store.contract import Held
-    from weft.testing.simulation.scheduler import Actor
-    from weft.testing.simulation.world import World
 
 
 async def collects(world: World, actor: Actor) -> None:

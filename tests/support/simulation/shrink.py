@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from weft.testing.simulation.profiles import PROFILES
-from weft.testing.simulation.world import NO_CUT, Cut, World
+from tests.support.simulation.profiles import PROFILES
+from tests.support.simulation.world import NO_CUT, Cut, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,19 +9,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.core.time import micros
-from weft.journal.memory import MemoryJournal
-from weft.limits.contract import Rate
-from weft.limits.memory import MemoryLimits
-from weft.orchestrator.service import Orchestrator
-from weft.ports import Ports
-from weft.testing.simulation import actors
-from weft.testing.simulation.caller import Caller
-from weft.testing.simulation.coverage import CRASH_STEPS, FAILING_STEPS
-from weft.testing.simulation.drawing import QUEUES
-from weft.testing.simulation.faults import Faulty, FaultyTransport, WatchedStore
-from weft.testing.simulation.invariants import Invariants, Kept, Violation
-from weft.testing.simulation.pace import (
+from tests.support.simulation import actors
+from tests.support.simulation.caller import Caller
+from tests.support.simulation.coverage import CRASH_STEPS, FAILING_STEPS
+from tests.support.simulation.drawing import QUEUES
+from tests.support.simulation.faults import Faulty, FaultyTransport, WatchedStore
+from tests.support.simulation.invariants import Invariants, Kept, Violation
+from tests.support.simulation.pace import (
     BOUND_SECONDS,
     LEASE_SECONDS,
     NEVER_SECONDS,
@@ -30,9 +24,16 @@ from weft.testing.simulation.pace import (
     SWEEP_SECONDS,
     TIDY_SECONDS,
 )
-from weft.testing.simulation.profiles import MOST_LOSSES, PROFILES, Profile
-from weft.testing.simulation.scheduler import Actor, Process, Scheduler, SimulatedClock, Step
-from weft.testing.simulation.table import Line, describe
+from tests.support.simulation.profiles import MOST_LOSSES, PROFILES, Profile
+from tests.support.simulation.scheduler import Actor, Process, Scheduler, SimulatedClock, Step
+from tests.support.simulation.table import Line, describe
+
+from weft.core.time import micros
+from weft.journal.memory import MemoryJournal
+from weft.limits.contract import Rate
+from weft.limits.memory import MemoryLimits
+from weft.orchestrator.service import Orchestrator
+from weft.ports import Ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,8 +90,8 @@ class World:
         self.profile_name, self.seed, self.cut = profile_name, seed, cut
         self.profile: Profile = PROFILES[profile_name]
         # Apart, so that a cut of one does not draw the others anew.
-        self.drawing = random.Random(f"{profile_name}/{seed}/drawing")  # noqa: S311 - a seed is the point
-        self.rng = random.Random(f"{profile_name}/{seed}")  # noqa: S311
+        self.drawing = random.Random(f"{profile_name}/{seed}/drawing")
+        self.rng = random.Random(f"{profile_name}/{seed}")
         self.scheduler = Scheduler(self.rng)
         self.hits: Counter[str] = Counter()
         self.faults = 0

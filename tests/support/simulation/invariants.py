@@ -10,6 +10,8 @@ from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.support.simulation.pace import SLOTS
+
 from weft.core.event import AttemptFailed, AttemptIssued, NodeCompleted, NodeFailed
 from weft.core.ledger import Verdict
 from weft.core.payload import decode
@@ -18,21 +20,21 @@ from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS, micros
 from weft.definition.model import TriggerRule
 from weft.store.contract import Answer
-from weft.testing.simulation.pace import SLOTS
 from weft.views import trace
 from weft.views.trace_state import stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.support.simulation.caller import Request
+    from tests.support.simulation.scheduler import Actor
+    from tests.support.simulation.world import World
+
     from weft.core.ledger import Standing
     from weft.core.row import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
     from weft.store.contract import Held, Started, StartRequest
-    from weft.testing.simulation.caller import Request
-    from weft.testing.simulation.scheduler import Actor
-    from weft.testing.simulation.world import World
     from weft.transport.contract import Message
 
 _SETTLING = {

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.simulation.drawing import draw_definition, plan_of
+from tests.support.simulation.faults import PortError
+from tests.support.simulation.scheduler import Step
+
 from weft.core.payload import encode
 from weft.core.state import ExecutionState
 from weft.errors import ClaimedError, JournalError, NotAllowedError, NotFoundError
 from weft.journal.contract import Claim, NewBatch, Submission
 from weft.orchestrator import control
 from weft.orchestrator.submit import submit
-from weft.testing.simulation.drawing import draw_definition, plan_of
-from weft.testing.simulation.faults import PortError
-from weft.testing.simulation.scheduler import Step
 
 if TYPE_CHECKING:
+    from tests.support.simulation.scheduler import Actor
+    from tests.support.simulation.world import World
+
     from weft.definition.plan import Plan
     from weft.ports import Ports
-    from weft.testing.simulation.scheduler import Actor
-    from weft.testing.simulation.world import World
 
 _CONTROLS = (
     "cancel",

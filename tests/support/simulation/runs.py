@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft.testing.simulation.world import World
+from tests.support.simulation.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

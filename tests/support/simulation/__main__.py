@@ -7,13 +7,13 @@ import sys
 import time
 from dataclasses import fields
 
-from weft.testing.simulation.corpus import CORPUS
-from weft.testing.simulation.coverage import coverage_table, never_hit
-from weft.testing.simulation.profiles import PROFILES
-from weft.testing.simulation.runs import NOT_THE_SAME, Failure, Summary, run_all, run_seeds
-from weft.testing.simulation.shrink import shrink
-from weft.testing.simulation.table import table
-from weft.testing.simulation.world import NO_CUT, Cut, World
+from tests.support.simulation.corpus import CORPUS
+from tests.support.simulation.coverage import coverage_table, never_hit
+from tests.support.simulation.profiles import PROFILES
+from tests.support.simulation.runs import NOT_THE_SAME, Failure, Summary, run_all, run_seeds
+from tests.support.simulation.shrink import shrink
+from tests.support.simulation.table import table
+from tests.support.simulation.world import NO_CUT, Cut, World
 
 # Of a failing seed so many steps are shown: what led to it is mostly among the last.
 _LAST_STEPS = 120
@@ -44,17 +44,17 @@ def _run(profiles: list[str], first: int, seeds: int, processes: int) -> int:
         everything.add(summary)
         for failure in summary.failures:
             # At once: a long run need not come to its end before somebody looks at it.
-            print(f"{profile} seed {failure.seed}: {failure.violation}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"{profile} seed {failure.seed}: {failure.violation}", file=sys.stderr, flush=True)
         _progress(everything, summary.seeds, len(profiles) * seeds, time.perf_counter() - begun)
     seconds = time.perf_counter() - begun
-    print(file=sys.stderr)  # noqa: T201
+    print(file=sys.stderr)
     for profile, summary in summaries.items():
-        print(f"{profile:<22} {summary.seeds:>9,} seeds  {len(summary.failures):>5} violations")  # noqa: T201
+        print(f"{profile:<22} {summary.seeds:>9,} seeds  {len(summary.failures):>5} violations")
         for failure in summary.failures[:3]:
-            print(f"    seed {failure.seed}: {failure.violation}")  # noqa: T201
+            print(f"    seed {failure.seed}: {failure.violation}")
     missing = never_hit(everything.hits, seeds=everything.seeds) if len(profiles) == len(PROFILES) else []
-    print(f"\n{coverage_table(everything.hits)}\n")  # noqa: T201
-    print(  # noqa: T201
+    print(f"\n{coverage_table(everything.hits)}\n")
+    print(
         f"{everything.seeds:,} seeds, {everything.steps:,} steps, {seconds:.1f} s, "
         f"{everything.seeds / seconds * 60:,.0f} seeds a minute, {len(everything.failures)} violations"
     )
@@ -62,7 +62,7 @@ def _run(profiles: list[str], first: int, seeds: int, processes: int) -> int:
         _explain(everything.failures[0])
         return 1
     if missing:
-        print(f"never hit: {', '.join(missing)}")  # noqa: T201
+        print(f"never hit: {', '.join(missing)}")
         return 1
     return 0
 
@@ -74,7 +74,7 @@ def _progress(summary: Summary, added: int, total: int, seconds: float) -> None:
         return
     rate = summary.seeds / seconds * 60
     text = f"{summary.seeds:,} of {total:,} seeds, {rate:,.0f} a minute, {len(summary.failures)} violations"
-    print(text if is_log else f"\r{text}", end="\n" if is_log else "", file=sys.stderr, flush=True)  # noqa: T201
+    print(text if is_log else f"\r{text}", end="\n" if is_log else "", file=sys.stderr, flush=True)
 
 
 def _explain(failure: Failure) -> None:
@@ -83,11 +83,9 @@ def _explain(failure: Failure) -> None:
         return  # there is no run to show, but two
     cut = shrink(failure.profile, failure.seed)
     outcome = World(failure.profile, failure.seed, trace=True, cut=cut).run()
-    print(f"\nthe first of them, made small ({_text_of(cut)}):\n{outcome.about}\n")  # noqa: T201
-    print(table(outcome.trace, last=_LAST_STEPS))  # noqa: T201
-    print(  # noqa: T201
-        f"\n{outcome.violation}\nall of it: ./dev sim --profile {failure.profile} --seed {failure.seed}"
-    )
+    print(f"\nthe first of them, made small ({_text_of(cut)}):\n{outcome.about}\n")
+    print(table(outcome.trace, last=_LAST_STEPS))
+    print(f"\n{outcome.violation}\nall of it: ./dev sim --profile {failure.profile} --seed {failure.seed}")
 
 
 def _text_of(cut: Cut) -> str:
@@ -102,8 +100,8 @@ def _text_of(cut: Cut) -> str:
 
 def _show_seed(profile: str, seed: int) -> int:
     outcome = World(profile, seed, trace=True).run()
-    print(f"{outcome.about}\n\n{table(outcome.trace)}")  # noqa: T201
-    print(f"\nprofile {profile}, seed {seed}: {outcome.violation or 'no violation'}")  # noqa: T201
+    print(f"{outcome.about}\n\n{table(outcome.trace)}")
+    print(f"\nprofile {profile}, seed {seed}: {outcome.violation or 'no violation'}")
     return 1 if outcome.violation else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from binascii import crc32
 from typing import Any
 
 import msgspec
@@ -64,6 +65,11 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     def completed(self) -> int:
         """How many of its nodes are COMPLETED."""
         return self.total - self.unsettled - self.failed - self.skipped - self.cancelled
+
+
+def partition_of(execution_id: str, partitions: int) -> int:
+    """Draw the partition of a new execution. It is kept on its row: the number of partitions may change."""
+    return crc32(execution_id.encode()) % partitions if partitions > 1 else 0
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

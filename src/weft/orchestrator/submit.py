@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from weft.core.event import ExecutionStarted
 from weft.core.ledger import Standing, Verdict
-from weft.core.partition import partition_of
 from weft.core.payload import decode, encode, find_fault, pointer
-from weft.core.row import History
+from weft.core.row import History, partition_of
 from weft.core.snapshot import Snapshot
 from weft.core.task import Wake
 from weft.definition.validation import check_input

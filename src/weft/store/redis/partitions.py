@@ -11,7 +11,7 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.core.partition import partition_of
+from weft.core.row import partition_of
 from weft.core.time import micros
 from weft.errors import StoreKeyError
 from weft.redis.connection import ReplyError

@@ -73,7 +73,7 @@ async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch(
 async def test_what_comes_while_others_are_in_hand_is_seen_at_once(orchestrator: Orchestrator) -> None:
     transport = orchestrator.ports.transport
     await transport.publish([Wake("wide", 1, PLAN.digest)] * 200)
-    await next_batch(orchestrator, limit=64, wait_seconds=0)
+    orchestrator.inbox.done(await next_batch(orchestrator, limit=64, wait_seconds=0))
     await transport.publish([Wake("small", 1, PLAN.digest)])
     batch = await next_batch(orchestrator, limit=64, wait_seconds=0)
     assert "small" in {delivery.message.execution_id for delivery in batch}

@@ -27,7 +27,7 @@ def _inbox(*digests: str) -> Inbox:
     inbox = Inbox()
     for digest in digests:
         inbox.put(_messages("first", 1, digest))
-        inbox.take(1)
+        inbox.done(inbox.take(1))
     return inbox
 
 
@@ -88,14 +88,48 @@ def test_a_definition_that_was_not_met_holds_up_no_other() -> None:
     assert _taken(inbox) == {"small": 2}
     # Neither kind waits while more of the other come.
     inbox.put(_messages("small", 1))
-    assert _taken(inbox) == {"new": 1, "other": 1}
+    strange = inbox.take(256)
+    assert {delivery.message.execution_id for delivery in strange} == {"new", "other"}
     inbox.put(_messages("newer", 1, "one more"))
     assert _taken(inbox) == {"small": 1}
-    assert _taken(inbox) == {"newer": 1}
+    inbox.done(strange)
+    strange = inbox.take(256)
+    assert {delivery.message.execution_id for delivery in strange} == {"newer"}
+    inbox.done(strange)
     # Now they are met.
     inbox.put(_messages("new", 1, "large"))
     inbox.put(_messages("small", 1))
     assert _taken(inbox) == {"new": 1, "small": 1}
+
+
+def test_one_batch_waits_for_a_definition_and_the_others_are_served_meanwhile() -> None:
+    """Two collectors that both waited for the same definition held up everybody else for seconds."""
+    inbox = _inbox("d")
+    inbox.put(_messages("wide", 300, "large"))
+    strange = inbox.take(256)
+    assert len(strange) == 256
+    inbox.put(_messages("wide", 10, "large", first=300))
+    inbox.put(_messages("small", 1))
+    ready = [inbox.is_ready]
+    assert _taken(inbox) == {"small": 1}
+    ready.append(inbox.is_ready)
+    assert inbox.take(256) == []
+    assert len(inbox) == 54
+    inbox.done(strange)
+    ready.append(inbox.is_ready)
+    assert ready == [True, False, True]
+    assert [delivery.id for delivery in inbox.take(256)] == [f"wide-{number}" for number in range(256, 310)]
+
+
+def test_a_batch_of_known_definitions_meets_no_other() -> None:
+    inbox = _inbox("d")
+    inbox.put(_messages("new", 2, "large"))
+    strange = inbox.take(1)
+    inbox.put(_messages("small", 1))
+    inbox.done(inbox.take(256))
+    assert not inbox.is_ready
+    inbox.done(strange)
+    assert _taken(inbox) == {"new": 1}
 
 
 def test_nothing_is_left_when_it_is_cleared() -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # So many times a batch may be in hand: what came behind a wide execution's messages is seen among them.
 _READ_AHEAD = 4
+# All that is in hand waits for a definition that a peer of this process compiles: it is looked at this often.
+_COMPILING_SECONDS = 0.05
 # At most so many batches are taken before an orchestrator recovers and starts its loops.
 _MOST_WAITING_BATCHES = 1000
 
@@ -44,9 +46,12 @@ async def next_batch(
     async with orchestrator.reading:
         in_hand = len(inbox)
         room = _READ_AHEAD * limit - in_hand
+        if in_hand:
+            wait_seconds = 0 if inbox.is_ready else min(wait_seconds, _COMPILING_SECONDS)
         if room > 0:
-            wait_seconds = 0 if in_hand else wait_seconds
             inbox.put(await orchestrator.ports.transport.read(name, limit=room, wait_seconds=wait_seconds))
+        elif wait_seconds > 0:
+            await orchestrator.ports.clock.sleep(wait_seconds)
         return inbox.take(limit)
 
 
@@ -58,6 +63,8 @@ async def take_or_keep(deliveries: Sequence[MessageDelivery], orchestrator: Orch
         # They are still ours, and nobody else looks for them before they are stale.
         orchestrator.unfinished.append(deliveries)
         raise
+    finally:
+        orchestrator.inbox.done(deliveries)
 
 
 async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator) -> None:

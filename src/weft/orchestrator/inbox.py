@@ -5,7 +5,8 @@ way. So more are read than are taken up at once, and of what is in hand every ex
 that one execution would fill is kept short while others wait: these are behind it for so long.
 
 The first of a definition that was not met before come apart from the others: its plan may have to be
-compiled, which takes more than a second for the largest.
+compiled, which takes more than a second for the largest. One collector waits for that, with a batch of such
+messages alone; the others are served meanwhile, but for further messages of definitions that were not met.
 """
 
 from __future__ import annotations
@@ -33,9 +34,16 @@ class Inbox:
         # Digests of definitions. One that is forgotten is met again.
         self._met: dict[str, None] = {}
         self._was_strange = False
+        # The definitions of the strange batch that a collector has in hand.
+        self._in_hand: set[str] = set()
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def is_ready(self) -> bool:
+        """True if there is a batch to take now: the rest waits for a definition that is being compiled."""
+        return bool(self._known) or (bool(self._strange) and not self._in_hand)
 
     def put(self, deliveries: Iterable[MessageDelivery]) -> None:
         for delivery in deliveries:
@@ -51,7 +59,9 @@ class Inbox:
     def take(self, limit: int) -> list[MessageDelivery]:
         """Take a batch out, of at most so many."""
         # In turn, so that neither kind waits for the other alone.
-        self._was_strange = bool(self._strange) and not (self._was_strange and self._known)
+        self._was_strange = bool(
+            self._strange and not self._in_hand and not (self._was_strange and self._known)
+        )
         waiting = self._strange if self._was_strange else self._known
         is_alone = len(self._known) + len(self._strange) <= 1
         short = limit if is_alone else max(1, limit // _SHORT)
@@ -64,14 +74,24 @@ class Inbox:
                 break
         self._count -= len(batch)
         if self._was_strange:
-            self._met.update((delivery.message.digest, None) for delivery in batch)
-            while len(self._met) > _MOST_MET:
-                del self._met[next(iter(self._met))]
+            self._in_hand = {delivery.message.digest for delivery in batch}
         return batch
+
+    def done(self, deliveries: Iterable[MessageDelivery]) -> None:
+        """Note that a batch is done with, however it ended: the definitions that it brought have been met."""
+        if not self._in_hand or not any(one.message.digest in self._in_hand for one in deliveries):
+            return
+        self._met.update(dict.fromkeys(self._in_hand))
+        while len(self._met) > _MOST_MET:
+            del self._met[next(iter(self._met))]
+        for name in [name for name, line in self._strange.items() if line[0].message.digest in self._in_hand]:
+            self._known[name] = self._known.get(name, []) + self._strange.pop(name)
+        self._in_hand = set()
 
     def clear(self) -> None:
         self._known.clear()
         self._strange.clear()
+        self._in_hand = set()
         self._count = 0
 
 

@@ -57,6 +57,9 @@ async def collects(world: World, actor: Actor) -> None:
             await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
         if not world.transport.has_messages and not orchestrator.inbox:
             await Step("idle", 30.0, "messages")
+        elif orchestrator.inbox and not orchestrator.inbox.is_ready:
+            # All of it waits for a definition that another collector brings.
+            await Step("idle", pace.WAIT_TO_READ_SECONDS)
 
 
 async def sweeps(world: World, actor: Actor) -> None:

@@ -143,7 +143,7 @@ class MemoryWorkflows:
         self._documents.setdefault(plan.digest, document)
 
     def _named_digests(self) -> set[str]:
-        """Give the definitions that are versions of something."""
+        """Return the definitions that are versions of a workflow."""
         return {version.digest for shelf in self._shelves.values() for version in shelf.versions.values()}
 
 

@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         self._watch = self.loop.call_at(at, self._look)
 
     def _look(self) -> None:
-        """Give it up if the server owes an answer and has said nothing for too long.
+        """Close the connection if the server owes a reply and has sent nothing for too long.
 
         A long reply on a slow line is no silence.
         """

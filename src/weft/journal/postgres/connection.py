@@ -158,7 +158,7 @@ class DatabaseClock:
         return self.hear(await connection.fetchval(f"SELECT {CLOCK}"))
 
     def time(self) -> int | None:
-        """Give the time without asking; None: it was never asked."""
+        """Return the database's time by the known offset; None: the database was never asked for it."""
         if self._given is not None:
             return self._given()
         if self._ahead is None:

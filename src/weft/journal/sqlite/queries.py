@@ -77,7 +77,7 @@ def _translated(sql: str) -> str:
 
 
 def next_number(connection: Connection) -> int:
-    """Give the number that the next new execution gets."""
+    """Return the number that the next new execution gets."""
     # Of one that is being purged there may still be rows: its number is not free.
     used = [connection.execute(f"SELECT max(number) FROM {table}").fetchone() for table in _NUMBERED]  # noqa: S608
     return 1 + max(last or 0 for (last,) in used)

@@ -27,7 +27,7 @@ class Bucket:
         self._full_at = 0
         # Where all tokens are promised, the next can be when one of those has started. That may happen in
         # another process and not be told: it is looked for so often, in microseconds.
-        self.look_again = max(20_000, self._interval // _PER_MICROSECOND)
+        self.look_again = max(20_000, -(-self._interval // _PER_MICROSECOND))
 
     def tokens(self, now: int) -> int:
         """Count the whole tokens that are there."""

@@ -166,6 +166,15 @@ class LimitsContract:
             assert await limits.spend("api", ticket(number))
         assert (await limits.release()).next_at is None
 
+    async def test_where_every_token_is_reserved_the_next_look_is_an_interval_later(
+        self, new_limits: NewLimits, clock: VirtualClock
+    ) -> None:
+        limits = await new_limits({"api": Rate(1.5)})
+        await limits.join("api", ticket(1))
+        await limits.join("api", ticket(2))
+        # Rounded up: a microsecond earlier there is no token.
+        assert (await limits.release()).next_at == clock.now() + 666_667
+
     async def test_a_release_that_led_to_no_start_is_made_again_before_the_line(
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:

@@ -166,6 +166,11 @@ class TestALoss:
     def test_of_an_at_most_once_attempt_that_was_not_issued_is_one_like_any(self) -> None:
         assert isinstance(lost(delivery="at_most_once", issued=False, started=False), AttemptLost)
 
+    def test_of_an_at_most_once_attempt_that_started_fails_the_node_though_its_issue_is_lost(self) -> None:
+        event = lost(delivery="at_most_once", issued=False, started=True)
+        assert isinstance(event, NodeFailed)
+        assert event.error["code"] == "lost"
+
     def test_of_an_at_most_once_attempt_counts_even_if_no_start_is_known(self) -> None:
         assert isinstance(lost(delivery="at_most_once", issued=True, started=False), NodeFailed)
 

@@ -137,11 +137,12 @@ def judge_loss(
     """Make an event of an attempt that ended without a result.
 
     ``started``: a worker is known to have started it, so it counts as a delivery. ``issued``: an
-    ``at_most_once`` attempt was marked as handed out, so it may have run and must not run again.
+    ``at_most_once`` attempt was marked as handed out, so it may have run and must not run again. A database
+    that loses commits may lose that mark, and the attempt has started all the same.
     """
     at_most_once = plan.nodes[node_id].delivery is Delivery.AT_MOST_ONCE
     error: dict[str, Any] | None = None
-    if at_most_once and issued:
+    if at_most_once and (issued or started):
         error = {
             "code": "lost",
             "message": "the attempt was lost and may have run; an at_most_once node does not run again",

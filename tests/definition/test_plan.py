@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -9,6 +9,9 @@ from weft.core.bounds import Bounds
 from weft.definition.model import digest
 from weft.definition.plan import Plan, compile_plan
 from weft.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from weft.core.payload import Json
 
 
 def plan_of(*nodes: dict[str, Any], **fields: Any) -> Plan:
@@ -78,9 +81,10 @@ def test_a_rule_that_does_not_wait_for_all_parents_is_noted(rule: str, early: bo
     )
 
 
-def test_a_node_that_is_never_to_be_run_twice_is_noted() -> None:
-    assert plan_of({"id": "a"}, {"id": "b", "delivery": "at_most_once"}).has_at_most_once
-    assert not plan_of({"id": "a"}, {"id": "b"}).has_at_most_once
+@pytest.mark.parametrize("issued", [{"delivery": "at_most_once"}, {"cache": {"ttl_seconds": 60}}])
+def test_a_node_whose_attempts_are_committed_before_their_tasks_is_noted(issued: dict[str, Json]) -> None:
+    assert plan_of({"id": "a"}, {"id": "b", **issued}).issues_attempts
+    assert not plan_of({"id": "a"}, {"id": "b"}).issues_attempts
 
 
 def test_failures_are_handled_by_direct_dependents_with_one_failed() -> None:

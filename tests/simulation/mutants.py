@@ -305,7 +305,7 @@ MUTANTS = (
         "max(backoff, retry_after_seconds or 0.0)",
         "backoff",
         "ahead",
-        60,
+        150,
         "a service that asks for time is called again at once",
     ),
     Mutant(
@@ -316,6 +316,15 @@ MUTANTS = (
         "at_most_once",
         60,
         "an at_most_once attempt is handed out without a record of it",
+    ),
+    Mutant(
+        "cache_answers_what_runs",
+        f"{_LEDGER}._fence",
+        "if isinstance(event, NodeCached) and row.issued == row.attempt:",
+        "if False:",
+        "caches",
+        150,
+        "an orchestrator that is late completes a node from the cache while a worker runs it",
     ),
     # -- rules and verdicts ------------------------------------------------------------------------
     Mutant(

@@ -367,6 +367,9 @@ class Ledger:
             return _STALE
         if isinstance(event, AttemptIssued) and event.epoch != execution.epoch:
             return _STALE
+        if isinstance(event, NodeCached) and row.issued == row.attempt:
+            # A task of this attempt may be under way.
+            return _STALE
         return _ACCEPTED
 
     def _completed(self, event: NodeCompleted, change: Change, row: NodeRow) -> NodeRow:

@@ -79,6 +79,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     queue: str
     delivery: Delivery
     cache_ttl_seconds: float | None
+    # Whether each attempt is committed as issued before its task exists.
+    is_issued: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
         queue=given.get("queue", node["handler"]),
         delivery=delivery,
         cache_ttl_seconds=None if cache is None else float(cache["ttl_seconds"]),
+        is_issued=at_most_once or cache is not None,
     )
 
 

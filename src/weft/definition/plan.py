@@ -9,7 +9,7 @@ from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.payload import encode
 from weft.definition.collector import collector_paused
 from weft.definition.graph import Graph
-from weft.definition.model import Definition, Delivery, Node, TriggerRule, digest, read_definition
+from weft.definition.model import Definition, Node, TriggerRule, digest, read_definition
 from weft.definition.schema import Schema, compile_schema
 from weft.errors import DefinitionError, ExpressionError, Problem
 from weft.expressions.expression import Expression, compile_expression
@@ -47,8 +47,8 @@ class Plan:
     has_joins: bool
     # Whether some node may run while others before it have not settled.
     has_early_rules: bool
-    # Whether some node is never to be run twice.
-    has_at_most_once: bool
+    # Whether attempts of some node are committed before their tasks exist.
+    issues_attempts: bool
     # Per node that has any: the direct dependents that handle its failure.
     failure_handlers: Mapping[str, tuple[str, ...]]
     # The nodes whose outputs are the execution's, where the definition has no `output` of its own.
@@ -158,7 +158,7 @@ def assemble(
         },
         needs=needs,
         has_early_rules=has_early_rules,
-        has_at_most_once=any(node.delivery is Delivery.AT_MOST_ONCE for node in definition.nodes),
+        issues_attempts=any(node.is_issued for node in definition.nodes),
         wanted=wanted,
         has_joins=any(len(seen) > 1 for seen in wanted.values()),
         failure_handlers={node_id: tuple(handling) for node_id, handling in handlers.items()},

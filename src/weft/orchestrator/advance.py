@@ -7,7 +7,7 @@ a crash after             leaves                           repaired by
 ========================  ===============================  ==========================================
 record                    children not freed               redelivery: known, applied again; the rebuild
 apply                     nodes free, not queued           redelivery returns all free nodes; the sweep
-issue (at_most_once)      a node free and marked issued    the same: issued again under the same epoch
+issue (once, cache)       a node free and marked issued    the same: issued again under the same epoch
 queue                     nothing                          (moving and sending are one step)
 queue, split from send    a node queued without a task     the sweep sends it again, same attempt
 ========================  ===============================  ==========================================

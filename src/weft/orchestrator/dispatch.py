@@ -14,7 +14,6 @@ from weft.core.ledger import Verdict
 from weft.core.snapshot import Settlement
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import FreeNode
-from weft.definition.model import Delivery
 from weft.feed.contract import node_queued
 from weft.limits.contract import Ticket
 from weft.orchestrator.inhand import with_running
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from weft.ports import Ports
 
 
-# By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
-_YES, _AT_MOST_ONCE = Answer.YES, Delivery.AT_MOST_ONCE
+# By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_YES = Answer.YES
 
 
 async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
@@ -123,24 +122,23 @@ async def _carry_out(
 
 def _is_plain(node: Node, ports: Ports) -> bool:
     """True if nothing comes before the task of a node: no look into the cache, no token, no commit."""
-    return (
-        node.cache_ttl_seconds is None
-        and (node.resource_tag is None or not ports.limits.limited(node.resource_tag))
-        and node.delivery is not _AT_MOST_ONCE
-    )
+    return not node.is_issued and (node.resource_tag is None or not ports.limits.limited(node.resource_tag))
 
 
 async def _answer_from_cache(
     wanted: list[tuple[FreeNode, DispatchNode]], events: list[Event], orchestrator: Orchestrator
 ) -> list[tuple[FreeNode, DispatchNode]]:
+    """Complete the nodes whose outputs are in the cache."""
     keys = [decision.cache_key for _, decision in wanted if decision.cache_key is not None]
     if not keys:
         return wanted
     hits = await orchestrator.ports.journal.cached(keys)
     left = []
     for node, decision in wanted:
-        output = hits.get(decision.cache_key) if decision.cache_key is not None else None
-        if output is None:
+        key = decision.cache_key
+        output = hits.get(key) if key is not None else None
+        # An attempt that was issued may be running.
+        if output is None or node.issued == node.attempt:
             left.append((node, decision))
             continue
         events.append(
@@ -183,11 +181,13 @@ async def _stand_in_line(
 async def _issue(
     wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator
 ) -> list[tuple[FreeNode, DispatchNode]]:
-    """Commit the attempts of ``at_most_once`` nodes before their tasks exist."""
+    """Commit the attempts of ``at_most_once`` nodes, and of nodes with a cache, before their tasks exist.
+
+    Two orchestrators may decide a node with a cache at once, and one of them finds no output while the other
+    does. The journal takes either the output or the attempt.
+    """
     unissued = [
-        (node, decision)
-        for node, decision in wanted
-        if node.node.delivery is _AT_MOST_ONCE and node.issued != node.attempt
+        (node, decision) for node, decision in wanted if node.node.is_issued and node.issued != node.attempt
     ]
     if not unissued:
         return wanted

@@ -388,6 +388,14 @@ class JournalContract(
         assert (event.type, event.attempt) == ("node.completed", 0)
         assert (await run.cached("a", b"2")).verdict is KNOWN
 
+    async def test_an_attempt_that_was_issued_is_not_answered_from_the_cache(self, journal: Journal) -> None:
+        run = await Recording.start(journal, node("a", cache={"ttl_seconds": 60}))
+        await run.issued("a", attempt=1)
+        assert (await run.cached("a", b"1")).verdict is STALE
+        assert (await run.node("a")).state is None
+        await run.failed_once("a", attempt=1)
+        assert (await run.cached("a", b"1", attempt=2)).verdict is ACCEPTED
+
     async def test_an_at_most_once_attempt_is_issued_under_the_stores_epoch(self, journal: Journal) -> None:
         run = await Recording.start(journal, node("a", delivery=Delivery.AT_MOST_ONCE))
         assert (await run.issued("a", epoch=2)).verdict is STALE

@@ -69,7 +69,7 @@ def draw_definition(
         if is_more("at_most_once", 0.08, 0.4):
             node["delivery"] = "at_most_once"
             node["max_retries"] = 0
-        elif rng.random() < 0.1:
+        elif is_more("caches", 0.1, 0.7):
             node["cache"] = {"ttl_seconds": rng.choice([1, 100])}
         if is_more("tags", 0.08, 0.5):
             node["resource_tag"] = rng.choice(TAGS)

@@ -377,6 +377,11 @@ class Invariants:
             raise Violation(f"I6 {node_id} was {replay.states[node_id]}, and then {event.type}")
         if replay.state in TERMINAL:
             raise Violation(f"I6 {event.type} of {node_id} in an execution that is {replay.state}")
+        if event.type == "node.completed" and not attempt and node_id in replay.in_hand:
+            running = replay.in_hand[node_id]
+            raise Violation(
+                f"I10 {node_id} was completed from the cache while its attempt {running} is in hand"
+            )
         current = replay.attempts.get(node_id, 1)
         is_run = event.started_at is not None and attempt != 0
         if is_run and attempt != current:

@@ -74,7 +74,7 @@ class Profile:
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
     # What the workflows have more of: "at_most_once", "early", "timers", "places", "tags", "skips",
-    # "nodes", "queues" (each with workers of its own); and "large" outputs.
+    # "nodes", "caches", "queues" (each with workers of its own); and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -108,6 +108,11 @@ _MESSAGES = ("doubled", "dropped", "delayed", "reordered")
 PROFILES: dict[str, Profile] = {
     "calm": Profile(is_calm=True, nets=frozenset()),
     "ahead": Profile(is_calm=True, nets=frozenset(), sends_ahead=True, collectors=2),
+    "caches": Profile(
+        kinds=("reordered", "freeze.orchestrator", "freeze.sweeper"),
+        collectors=4,
+        more=frozenset({"caches", "places"}),
+    ),
     "collectors": Profile(
         kinds=("reordered",),
         nets=frozenset(),

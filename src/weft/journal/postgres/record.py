@@ -61,7 +61,7 @@ def _by_execution(events: Iterable[Event]) -> dict[str, list[Event]]:
 def _is_small(plan: Plan) -> bool:
     """True if executions of a plan are few rows, and every commit changes what is compared of them."""
     # To issue an attempt changes a node's row alone.
-    return len(plan.nodes) <= _MAX_NODES and not plan.has_at_most_once
+    return len(plan.nodes) <= _MAX_NODES and not plan.issues_attempts
 
 
 class Reads:

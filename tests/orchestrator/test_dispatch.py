@@ -1,0 +1,54 @@
+"""Free nodes that two orchestrators decide at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from weft.core.event import NodeCached, NodeCompleted
+from weft.core.state import NodeState
+from weft.definition.plan import compile_plan
+from weft.journal.contract import Submission
+from weft.orchestrator.advance import advance
+from weft.orchestrator.dispatch import dispatch
+from weft.orchestrator.service import Orchestrator
+from weft.orchestrator.submit import submit
+
+if TYPE_CHECKING:
+    from weft.ports import Ports
+
+PLAN = compile_plan({"nodes": [{"id": "a", "handler": "echo", "cache": {"ttl_seconds": 60}}]})
+
+
+async def test_the_cache_does_not_answer_for_an_attempt_that_a_peer_has_sent(ports: Ports) -> None:
+    await submit([Submission(id=name, plan=PLAN, document=b"{}", input=b"{}") for name in "xy"], ports)
+    first, second = Orchestrator(ports, name="first"), Orchestrator(ports, name="second")
+    free = [node for applied in await ports.store.free(["x", "y"]) for node in applied.free]
+    # The first orchestrator finds nothing in the cache.
+    assert await dispatch(free, first) == []
+    sent = {
+        delivery.task.execution_id: delivery.task
+        for delivery in await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
+    }
+    done = NodeCompleted(
+        execution_id="x",
+        generation=1,
+        node_id="a",
+        attempt=1,
+        output=b'"of x"',
+        output_bytes=6,
+        cache_key=sent["x"].cache_key,
+    )
+    await advance([done], first)
+    # The second one listed the free nodes before that, and looks into the cache behind it.
+    late = [node for node in free if node.execution.id == "y"]
+    events = await dispatch(late, second)
+    assert [type(event) for event in events] == [NodeCached]
+    await advance(events, second)
+    row = (await ports.journal.nodes("y")).get("a")
+    assert row is not None
+    assert row.state is None
+    await advance([replace(done, execution_id="y", output=b'"of y"')], first)
+    row = (await ports.journal.nodes("y"))["a"]
+    assert (row.state, row.output, row.cached) == (NodeState.COMPLETED, b'"of y"', False)

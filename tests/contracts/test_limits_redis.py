@@ -195,7 +195,8 @@ async def test_a_line_moves_at_its_rate(redis: Redis, rate_per_second: float, co
 
 RACER = """
 import asyncio, json, sys
-from weft.limits.contract import Rate, Ticket
+from weft.core.attempt import AttemptRef
+from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
 from weft.redis.connection import Redis
 
@@ -209,7 +210,7 @@ async def race(url, number, rate, burst, seconds):
         ready = int(await redis.call("GET", "ready"))
     starts, until = 0, loop.time() + seconds
     while loop.time() < until:
-        asked = [limits.spend("api", Ticket("x", 1, f"{number}-{i}", 1)) for i in range(20)]
+        asked = [limits.spend("api", AttemptRef("x", 1, f"{number}-{i}", 1)) for i in range(20)]
         starts += sum(await asyncio.gather(*asked))
     await redis.close()
     return starts

@@ -50,20 +50,9 @@ def judged(given: Result, *, draw: float = 0.0, settled: Container[str] = (), **
 
 def lost(**fields: Any) -> Event:
     delivery = fields.pop("delivery", "at_least_once")
-    given: dict[str, Any] = {
-        "execution_id": "x1",
-        "generation": 1,
-        "node_id": "a",
-        "attempt": 4,
-        "losses": 0,
-        "started": True,
-        "issued": False,
-        "worker": "w",
-        **TIMES,
-        "max_deliveries": MAX_DELIVERIES,
-    }
+    given = {"losses": 0, "started": True, "issued": False, "max_deliveries": MAX_DELIVERIES, **fields}
     retries = {} if delivery == "at_least_once" else {"max_retries": 0}
-    return judge_loss(plan_of(delivery=delivery, **retries), **{**given, **fields})
+    return judge_loss(result(attempt=4), plan_of(delivery=delivery, **retries), **given)
 
 
 class TestAnOutput:

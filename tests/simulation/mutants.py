@@ -554,7 +554,7 @@ MUTANTS = (
         "release_is_final",
         "weft.limits.memory:_Line.take_back",
         "late = [ticket for ticket, until in self.released.items() if until <= now]",
-        "late: list[Ticket] = []",
+        "late: list[AttemptRef] = []",
         "sweeper_crash",
         150,
         "a node that was let go from its line, and whose sweeper died, waits for ever",

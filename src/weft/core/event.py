@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
+
+from weft.core.attempt import AttemptRef
+
+if TYPE_CHECKING:
+    from weft.core.attempt import EndedAttempt
 
 
 class Skip(msgspec.Struct, frozen=True, gc=False):
@@ -29,18 +34,28 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     generation: int
 
 
-class _NodeEvent(_Event, frozen=True, kw_only=True, gc=False):
-    node_id: str
-    attempt: int
-
-
-class _AttemptEvent(_NodeEvent, frozen=True, kw_only=True, gc=False):
+class _AttemptEvent(AttemptRef, frozen=True, kw_only=True, gc=False):
     """The end of an attempt, with its times."""
 
     worker: str | None = None
     queued_at: int | None = None
     started_at: int | None = None
     finished_at: int | None = None
+
+    @classmethod
+    def of(cls, attempt: EndedAttempt, **fields: Any) -> Self:
+        """Return the event of an attempt that ended; ``fields``: what the event says besides."""
+        return cls(
+            execution_id=attempt.execution_id,
+            generation=attempt.generation,
+            node_id=attempt.node_id,
+            attempt=attempt.attempt,
+            worker=attempt.worker,
+            queued_at=attempt.queued_at,
+            started_at=attempt.started_at,
+            finished_at=attempt.finished_at,
+            **fields,
+        )
 
 
 class ExecutionStarted(_Event, frozen=True, kw_only=True, gc=False):
@@ -54,7 +69,7 @@ class NodeCompleted(_AttemptEvent, frozen=True, kw_only=True, gc=False):
     cache_key: str | None = None
 
 
-class NodeCached(_NodeEvent, frozen=True, kw_only=True, gc=False):
+class NodeCached(AttemptRef, frozen=True, kw_only=True, gc=False):
     """The cache had the output: no attempt was made."""
 
     output: bytes
@@ -78,18 +93,18 @@ class NodeFailed(_AttemptEvent, frozen=True, kw_only=True, gc=False):
 
     error: dict[str, Any]
     skips: tuple[Skip, ...] = ()
-    running: dict[str, Running] = {}
+    running: dict[str, Running] = msgspec.field(default_factory=dict)
     lost: bool = False
 
 
-class NodeSkipped(_NodeEvent, frozen=True, kw_only=True, gc=False):
+class NodeSkipped(AttemptRef, frozen=True, kw_only=True, gc=False):
     reason: str
     cause: str | None
     skips: tuple[Skip, ...] = ()
-    running: dict[str, Running] = {}
+    running: dict[str, Running] = msgspec.field(default_factory=dict)
 
 
-class AttemptIssued(_NodeEvent, frozen=True, kw_only=True, gc=False):
+class AttemptIssued(AttemptRef, frozen=True, kw_only=True, gc=False):
     """An ``at_most_once`` attempt is about to be handed out under this epoch of the store."""
 
     epoch: int

@@ -10,6 +10,7 @@ from weft.core.retry import delay_seconds
 from weft.definition.model import Delivery
 
 if TYPE_CHECKING:
+    from weft.core.attempt import EndedAttempt
     from weft.core.task import Result
     from weft.definition.plan import Plan
 
@@ -25,18 +26,11 @@ def judge(
     """Make an event of a result. ``settled``: nodes known to be settled, where a cascade of skips ends."""
     if result.lost:
         return judge_loss(
+            result,
             plan,
-            execution_id=result.execution_id,
-            generation=result.generation,
-            node_id=result.node_id,
-            attempt=result.attempt,
             losses=result.losses,
             started=result.charged,
             issued=True,
-            worker=result.worker,
-            queued_at=result.queued_at,
-            started_at=result.started_at,
-            finished_at=result.finished_at,
             max_deliveries=max_deliveries,
             settled=settled,
         )
@@ -66,71 +60,27 @@ def judge(
         delay = delay_seconds(
             node.retry, failures=failures, draw=draw, retry_after_seconds=result.retry_after_seconds
         )
-        return AttemptFailed(
-            execution_id=result.execution_id,
-            generation=result.generation,
-            node_id=result.node_id,
-            attempt=result.attempt,
-            worker=result.worker,
-            queued_at=result.queued_at,
-            started_at=result.started_at,
-            finished_at=result.finished_at,
-            error=result.error,
-            delay_seconds=delay,
-        )
-    return NodeFailed(
-        execution_id=result.execution_id,
-        generation=result.generation,
-        node_id=result.node_id,
-        attempt=result.attempt,
-        worker=result.worker,
-        queued_at=result.queued_at,
-        started_at=result.started_at,
-        finished_at=result.finished_at,
-        error=result.error,
-        skips=skips_behind_failure(
-            plan,
-            result.node_id,
-            cause=result.node_id,
-            settled=settled(result.execution_id, result.generation),
-        ),
-    )
+        return AttemptFailed.of(result, error=result.error, delay_seconds=delay)
+    return _failed(result, plan, result.error, settled=settled)
 
 
 def unstorable(event: NodeCompleted | AttemptFailed | NodeFailed, plan: Plan, *, reason: str) -> NodeFailed:
     """Make of a result that the journal can never store the failure of its node."""
-    return NodeFailed(
-        execution_id=event.execution_id,
-        generation=event.generation,
-        node_id=event.node_id,
-        attempt=event.attempt,
-        worker=event.worker,
-        queued_at=event.queued_at,
-        started_at=event.started_at,
-        finished_at=event.finished_at,
-        error={
-            "code": "output_not_json",
-            "message": f"the result cannot be stored: {reason}",
-            "retryable": False,
-        },
-        skips=skips_behind_failure(plan, event.node_id, cause=event.node_id),
-    )
+    error = {
+        "code": "output_not_json",
+        "message": f"the result cannot be stored: {reason}",
+        "retryable": False,
+    }
+    return _failed(event, plan, error, settled=no_nodes)
 
 
 def judge_loss(
+    attempt: EndedAttempt,
     plan: Plan,
     *,
-    execution_id: str,
-    generation: int,
-    node_id: str,
-    attempt: int,
     losses: int,
     started: bool,
     issued: bool,
-    worker: str | None,
-    queued_at: int | None,
-    started_at: int | None,
-    finished_at: int | None,
     max_deliveries: int,
     settled: SettledNodes = no_nodes,
 ) -> Event:
@@ -140,7 +90,7 @@ def judge_loss(
     ``at_most_once`` attempt was marked as handed out, so it may have run and must not run again. A database
     that loses commits may lose that mark, and the attempt has started all the same.
     """
-    at_most_once = plan.nodes[node_id].delivery is Delivery.AT_MOST_ONCE
+    at_most_once = plan.nodes[attempt.node_id].delivery is Delivery.AT_MOST_ONCE
     error: dict[str, Any] | None = None
     if at_most_once and (issued or started):
         error = {
@@ -155,27 +105,15 @@ def judge_loss(
             "retryable": False,
         }
     if error is None:
-        return AttemptLost(
-            execution_id=execution_id,
-            generation=generation,
-            node_id=node_id,
-            attempt=attempt,
-            worker=worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
-            counted=started,
-        )
-    return NodeFailed(
-        execution_id=execution_id,
-        generation=generation,
-        node_id=node_id,
-        attempt=attempt,
-        worker=worker,
-        queued_at=queued_at,
-        started_at=started_at,
-        finished_at=finished_at,
-        error=error,
-        skips=skips_behind_failure(plan, node_id, cause=node_id, settled=settled(execution_id, generation)),
-        lost=True,
-    )
+        return AttemptLost.of(attempt, counted=started)
+    return _failed(attempt, plan, error, settled=settled, lost=True)
+
+
+def _failed(
+    attempt: EndedAttempt, plan: Plan, error: dict[str, Any], *, settled: SettledNodes, lost: bool = False
+) -> NodeFailed:
+    """Return the failure of the attempt's node, with the nodes behind it that can no longer run."""
+    node_id = attempt.node_id
+    known = settled(attempt.execution_id, attempt.generation)
+    skips = skips_behind_failure(plan, node_id, cause=node_id, settled=known)
+    return NodeFailed.of(attempt, error=error, skips=skips, lost=lost)

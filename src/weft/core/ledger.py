@@ -62,6 +62,7 @@ from weft.definition.model import FailurePolicy, TriggerRule
 from weft.errors import EvaluationError, PayloadError
 
 if TYPE_CHECKING:
+    from weft.core.attempt import EndedAttempt
     from weft.definition.plan import Plan
 
 
@@ -446,8 +447,7 @@ class Ledger:
         return done
 
     def _failed_once(self, event: AttemptFailed, change: Change, row: NodeRow) -> NodeRow:
-        execution = change.row
-        queued_at, started_at, finished_at = self._times(event)
+        execution, times = change.row, self._attempt_times(event)
         # By this clock, and not by that of whoever judged the result: they may differ by more than the delay.
         due_at = self._now + micros(event.delay_seconds)
         seq = self._note(
@@ -456,11 +456,8 @@ class Ledger:
             node=event.node_id,
             attempt=event.attempt,
             error=event.error,
-            worker=event.worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
             due_at=due_at,
+            **times,
         )
         again = NodeRow(
             node_id=event.node_id,
@@ -473,11 +470,8 @@ class Ledger:
             # Losses are counted in a row: an attempt that gave a result ends the row.
             losses=0,
             retry_at=due_at,
-            worker=event.worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
             seq=seq,
+            **times,
         )
         self._put(change, row, again)
         return again
@@ -501,8 +495,7 @@ class Ledger:
         return again
 
     def _failed(self, event: NodeFailed, change: Change, row: NodeRow) -> tuple[NodeRow, ...]:
-        execution = change.row
-        queued_at, started_at, finished_at = self._times(event)
+        execution, times = change.row, self._attempt_times(event)
         ran = event.started_at is not None or event.lost
         if event.lost:
             self._note_lost(event, execution)
@@ -513,11 +506,9 @@ class Ledger:
             attempt=event.attempt if ran else row.ended,
             state=NodeState.FAILED,
             error=event.error,
-            worker=event.worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
+            **times,
         )
+        times["finished_at"] = times["finished_at"] or self._now
         failed = NodeRow(
             node_id=event.node_id,
             attempt=event.attempt,
@@ -529,11 +520,8 @@ class Ledger:
             failures=row.failures + (0 if event.lost else 1),
             losses=row.losses + (1 if event.lost else 0),
             issued=row.issued,
-            worker=event.worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at if finished_at is not None else self._now,
             seq=seq,
+            **times,
         )
         self._put(change, row, failed)
         execution.unsettled -= 1
@@ -577,7 +565,6 @@ class Ledger:
     def _discard(self, event: NodeCompleted | AttemptFailed | NodeFailed, execution: ExecutionRow) -> None:
         if isinstance(event, NodeFailed) and (event.lost or event.started_at is None):
             return  # there was no result: it was lost, or the failure was decided here
-        queued_at, started_at, finished_at = self._times(event)
         # It changes nothing: an execution that seems to change is taken for one that somebody sees to.
         updated_at = execution.updated_at
         self._note(
@@ -586,10 +573,7 @@ class Ledger:
             generation=event.generation,
             node=event.node_id,
             attempt=event.attempt,
-            worker=event.worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
+            **self._attempt_times(event),
         )
         execution.updated_at = updated_at
 
@@ -733,13 +717,18 @@ class Ledger:
         """Settle a node without a result; ``running`` is the attempt that was in hand, if one was."""
         execution = change.row
         in_hand = running is not None and running.attempt == row.attempt and running.started_at is not None
-        queued_at = started_at = finished_at = worker = None
+        times: dict[str, Any] = {}
         if in_hand:
             assert running is not None
             assert running.started_at is not None
-            finished_at, worker = self._now, running.worker
-            started_at = min(running.started_at, finished_at)
+            started_at = min(running.started_at, self._now)
             queued_at = None if running.queued_at is None else min(running.queued_at, started_at)
+            times = {
+                "worker": running.worker,
+                "queued_at": queued_at,
+                "started_at": started_at,
+                "finished_at": self._now,
+            }
         ended = row.attempt if in_hand else row.ended
         seq = self._note(
             execution,
@@ -749,10 +738,7 @@ class Ledger:
             state=state,
             reason=reason,
             cause=cause,
-            worker=worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
+            **times,
         )
         settled = NodeRow(
             node_id=row.node_id,
@@ -766,11 +752,8 @@ class Ledger:
             failures=row.failures,
             losses=row.losses,
             issued=row.issued,
-            worker=worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
             seq=seq,
+            **times,
         )
         self._put(change, row, settled)
         execution.unsettled -= 1
@@ -890,9 +873,7 @@ class Ledger:
             self.changes.overwritten.append(completion_event(change.row.id, old, digest))
         change.rows[row.node_id] = row
 
-    def _times(
-        self, event: NodeCompleted | AttemptFailed | AttemptLost | NodeFailed
-    ) -> tuple[int | None, int | None, int | None]:
+    def _times(self, event: EndedAttempt) -> tuple[int | None, int | None, int | None]:
         """Hold queued ≤ started ≤ finished ≤ now, whatever a worker's clock said."""
         queued_at, started_at, finished_at = event.queued_at, event.started_at, event.finished_at
         if started_at is None:
@@ -906,18 +887,21 @@ class Ledger:
             queued_at = started_at
         return queued_at, started_at, finished_at
 
-    def _note_lost(self, event: AttemptLost | NodeFailed, execution: ExecutionRow) -> int:
+    def _attempt_times(
+        self, event: NodeCompleted | AttemptFailed | AttemptLost | NodeFailed
+    ) -> dict[str, Any]:
+        """Return the fields that the history and the node's row have of an attempt that ended."""
         queued_at, started_at, finished_at = self._times(event)
-        return self._note(
-            execution,
-            "node.lost",
-            node=event.node_id,
-            attempt=event.attempt,
-            worker=event.worker,
-            queued_at=queued_at,
-            started_at=started_at,
-            finished_at=finished_at,
-        )
+        return {
+            "worker": event.worker,
+            "queued_at": queued_at,
+            "started_at": started_at,
+            "finished_at": finished_at,
+        }
+
+    def _note_lost(self, event: AttemptLost | NodeFailed, execution: ExecutionRow) -> int:
+        times = self._attempt_times(event)
+        return self._note(execution, "node.lost", node=event.node_id, attempt=event.attempt, **times)
 
     def _note(
         self, execution: ExecutionRow, type_: str, *, generation: int | None = None, **facts: Any

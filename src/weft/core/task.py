@@ -11,19 +11,16 @@ from typing import Any
 
 import msgspec
 
+from weft.core.attempt import AttemptRef
 from weft.expressions.template import SecretSlot  # noqa: TC001 - the decoder reads the annotations
 
 # Higher starts first.
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     """One attempt of one node, on its way to a worker that knows nothing of the graph."""
 
-    execution_id: str
-    generation: int
-    node_id: str
-    attempt: int
     digest: str
     handler: str
     queue: str
@@ -50,13 +47,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False)
         return f"{self.execution_id}/{self.node_id}/{self.generation}"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class Result(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     """How one attempt ended: with an output, or with an error."""
 
-    execution_id: str
-    generation: int
-    node_id: str
-    attempt: int
     digest: str
     failures: int
     losses: int

@@ -15,6 +15,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from weft.core.attempt import AttemptRef
+
 
 class Rate(msgspec.Struct, frozen=True):
     """``rate_per_second`` starts a second on average, at most ``burst`` at once."""
@@ -23,17 +25,8 @@ class Rate(msgspec.Struct, frozen=True):
     burst: int = 1
 
 
-class Ticket(msgspec.Struct, frozen=True):
-    """A node's place in the line of a tag."""
-
-    execution_id: str
-    generation: int
-    node_id: str
-    attempt: int
-
-
 class Released(msgspec.Struct, frozen=True):
-    tickets: Sequence[tuple[str, Ticket]]
+    tickets: Sequence[tuple[str, AttemptRef]]
     # When to look again at the latest: a token is due for somebody, or a release may have come to nothing.
     next_at: int | None
 
@@ -42,7 +35,7 @@ class Limits(Protocol):
     def limited(self, tag: str) -> bool:
         """Say whether a rate is configured for the tag; without one it is unlimited."""
 
-    async def join(self, tag: str, ticket: Ticket) -> None:
+    async def join(self, tag: str, ticket: AttemptRef) -> None:
         """Stand at the end of the line; somebody in it already keeps his place."""
 
     async def release(self) -> Released:
@@ -52,13 +45,13 @@ class Limits(Protocol):
         whoever was told of it has died.
         """
 
-    async def spend(self, tag: str, ticket: Ticket) -> bool:
+    async def spend(self, tag: str, ticket: AttemptRef) -> bool:
         """Take a token for a start that happens now. False: there is none; wait in line again."""
 
-    async def leave(self, tag: str, ticket: Ticket) -> None:
+    async def leave(self, tag: str, ticket: AttemptRef) -> None:
         """Give up a place in the line, or a release that will not be used."""
 
-    async def due(self, tag: str) -> Mapping[Ticket, int]:
+    async def due(self, tag: str) -> Mapping[AttemptRef, int]:
         """Say of each who waits in the line when his token is there, if all before him start in time.
 
         It is for those who look from outside: nothing is decided by it.

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from weft.core.time import MICROSECONDS, micros
 from weft.limits.bucket import Bucket
-from weft.limits.contract import Released, Ticket
+from weft.limits.contract import Released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from weft.core.attempt import AttemptRef
     from weft.limits.contract import Rate
 
 _MANY_KEYS = 10_000
@@ -25,9 +26,9 @@ class _Line:
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
         # A dict as an ordered set: first come, first served.
-        self.waiting: dict[Ticket, None] = {}
+        self.waiting: dict[AttemptRef, None] = {}
         # Who was let go and has not started, and until when that is believed.
-        self.released: dict[Ticket, int] = {}
+        self.released: dict[AttemptRef, int] = {}
 
     def take_back(self, now: int) -> None:
         """Put those at the head of the line again whose release came to nothing: somebody died with it."""
@@ -71,7 +72,7 @@ class MemoryLimits:
     def limited(self, tag: str) -> bool:
         return tag in self._lines
 
-    async def join(self, tag: str, ticket: Ticket) -> None:
+    async def join(self, tag: str, ticket: AttemptRef) -> None:
         line = self._lines[tag]
         if ticket not in line.released:
             line.waiting.setdefault(ticket)
@@ -97,7 +98,7 @@ class MemoryLimits:
             next_at = min(times if next_at is None else [*times, next_at], default=None)
         return Released(tickets, next_at)
 
-    async def spend(self, tag: str, ticket: Ticket) -> bool:
+    async def spend(self, tag: str, ticket: AttemptRef) -> bool:
         line = self._lines.get(tag)
         if line is None:
             return True
@@ -109,13 +110,13 @@ class MemoryLimits:
         line.bucket.spend(now)
         return True
 
-    async def leave(self, tag: str, ticket: Ticket) -> None:
+    async def leave(self, tag: str, ticket: AttemptRef) -> None:
         line = self._lines.get(tag)
         if line is not None:
             line.waiting.pop(ticket, None)
             line.released.pop(ticket, None)
 
-    async def due(self, tag: str) -> Mapping[Ticket, int]:
+    async def due(self, tag: str) -> Mapping[AttemptRef, int]:
         line = self._lines.get(tag)
         if line is None:
             return {}

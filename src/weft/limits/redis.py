@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft.core.attempt import AttemptRef
 from weft.core.time import MICROSECONDS, micros
 from weft.errors import StoreError
-from weft.limits.contract import Released, Ticket
+from weft.limits.contract import Released
 from weft.redis.keys import bucket_key, window_key
 from weft.redis.script import load_script
 
@@ -78,7 +79,7 @@ class RedisLimits:
     def limited(self, tag: str) -> bool:
         return tag in self._tags
 
-    async def join(self, tag: str, ticket: Ticket) -> None:
+    async def join(self, tag: str, ticket: AttemptRef) -> None:
         one = self._tags[tag]
         await self._redis.script(_JOIN, one.keys, self._arguments(one, _pack(ticket)), key=one.keys[0])
 
@@ -89,7 +90,7 @@ class RedisLimits:
             *(self._release_from([tags[place] for place in group]) for group in groups),
             return_exceptions=True,
         )
-        tickets: list[tuple[str, Ticket]] = []
+        tickets: list[tuple[str, AttemptRef]] = []
         times: list[int] = []
         failures: list[BaseException] = []
         for answer in answers:
@@ -97,7 +98,7 @@ class RedisLimits:
                 failures.append(answer)
                 continue
             for tag, (next_at, *packed) in answer:
-                tickets += [(tag, Ticket(*_unpack(one))) for one in packed]
+                tickets += [(tag, AttemptRef(*_unpack(one))) for one in packed]
                 if next_at:
                     times.append(int(next_at))
         for failure in failures:
@@ -106,19 +107,19 @@ class RedisLimits:
                 raise failure
         return Released(tickets, min(times, default=None))
 
-    async def spend(self, tag: str, ticket: Ticket) -> bool:
+    async def spend(self, tag: str, ticket: AttemptRef) -> bool:
         one = self._tags.get(tag)
         if one is None:
             return True
         arguments = self._arguments(one, _pack(ticket))
         return bool(await self._redis.script(_SPEND, one.keys, arguments, key=one.keys[0]))
 
-    async def leave(self, tag: str, ticket: Ticket) -> None:
+    async def leave(self, tag: str, ticket: AttemptRef) -> None:
         one = self._tags.get(tag)
         if one is not None:
             await self._redis.script(_LEAVE, one.keys, self._arguments(one, _pack(ticket)), key=one.keys[0])
 
-    async def due(self, tag: str) -> Mapping[Ticket, int]:
+    async def due(self, tag: str) -> Mapping[AttemptRef, int]:
         one = self._tags.get(tag)
         if one is None:
             return {}
@@ -129,7 +130,7 @@ class RedisLimits:
         # A token for each, and the bucket as full as it is now: see Bucket.next_token_at.
         first = int(missing) - (one.burst - int(released) - 1) * one.interval
         return {
-            Ticket(*_unpack(packed)): int(now) + max(0, -(-(first + place * one.interval) // 1000))
+            AttemptRef(*_unpack(packed)): int(now) + max(0, -(-(first + place * one.interval) // 1000))
             for place, packed in enumerate(line)
         }
 
@@ -155,5 +156,5 @@ class RedisLimits:
         )
 
 
-def _pack(ticket: Ticket) -> bytes:
+def _pack(ticket: AttemptRef) -> bytes:
     return msgspec.msgpack.encode((ticket.execution_id, ticket.generation, ticket.node_id, ticket.attempt))

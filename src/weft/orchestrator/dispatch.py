@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
+from weft.core.attempt import AttemptRef
 from weft.core.decide import decide
 from weft.core.decision import DispatchNode, FailNode, SkipNode
 from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, NodeFailed, NodeSkipped
@@ -15,7 +16,6 @@ from weft.core.snapshot import Settlement
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import FreeNode
 from weft.feed.contract import node_queued
-from weft.limits.contract import Ticket
 from weft.orchestrator.inhand import with_running
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
@@ -164,7 +164,7 @@ async def _stand_in_line(
         if tag is None or node.released or not ports.limits.limited(tag):
             left.append((node, decision))
             continue
-        ticket = Ticket(node.execution.id, node.execution.generation, node.node_id, node.attempt)
+        ticket = AttemptRef(node.execution.id, node.execution.generation, node.node_id, node.attempt)
         # Join first: a node that is lined and in no line would wait for ever.
         await ports.limits.join(tag, ticket)
         await ports.store.line(
@@ -236,7 +236,7 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orche
             await rebuild(task.execution_id, ports)
         elif answer is Answer.NO_PLACE and task.resource_tag is not None:
             # Without a place it would hold a token that another could use: it stands in line again later.
-            ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
+            ticket = task.ref
             await ports.limits.leave(task.resource_tag, ticket)
 
 

@@ -77,19 +77,12 @@ async def _judge(expired: Expired, orchestrator: Orchestrator) -> Event | None:
     if plan is None:
         return None
     event = judge_loss(
+        expired,
         plan,
-        execution_id=expired.execution_id,
-        generation=expired.generation,
-        node_id=expired.node_id,
-        attempt=expired.attempt,
         losses=expired.losses,
         # In limbo nobody is known to have started it: the loss of a store counts against nobody.
-        started=expired.holder is not None,
+        started=expired.worker is not None,
         issued=expired.issued == expired.attempt,
-        worker=expired.holder,
-        queued_at=expired.queued_at,
-        started_at=expired.started_at,
-        finished_at=None,
         max_deliveries=orchestrator.ports.max_deliveries,
         settled=orchestrator.cascades.known,
     )

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from weft.core.attempt import AttemptRef
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -61,11 +63,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     queued: Sequence[str] = ()
 
 
-class StartRequest(msgspec.Struct, frozen=True, gc=False):
-    execution_id: str
-    generation: int
-    node_id: str
-    attempt: int
+class StartRequest(AttemptRef, frozen=True, gc=False):
     # Drawn by the worker for this start: the same request again is the same start.
     nonce: str
     worker: str
@@ -78,33 +76,27 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     queued_at: int = 0
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class Held(AttemptRef, frozen=True, gc=False):
     """An attempt in a worker's hand."""
 
-    execution_id: str
-    generation: int
-    node_id: str
-    attempt: int
     nonce: str
     worker: str
     queued_at: int
     started_at: int
 
 
-class Expired(msgspec.Struct, frozen=True, gc=False):
-    """A lease that ran out. ``holder`` is None for limbo: nobody is known to have started it."""
+class Expired(AttemptRef, frozen=True, gc=False):
+    """A lease that ran out. ``worker`` is None for limbo: nobody is known to have started it."""
 
-    execution_id: str
-    generation: int
     digest: str
-    node_id: str
-    attempt: int
     failures: int
     losses: int
     issued: int
-    holder: str | None
+    worker: str | None
     queued_at: int | None
     started_at: int | None
+    # Nobody knows when an attempt without a result ended.
+    finished_at: None = None
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):

@@ -699,9 +699,9 @@ class MemoryStore:
         return Expired(
             execution_id,
             row.generation,
-            row.digest,
             node_id,
             node.attempt,
+            row.digest,
             node.failures,
             node.losses,
             node.issued,

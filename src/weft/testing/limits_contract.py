@@ -11,14 +11,15 @@ from typing import TypeAlias
 import pytest
 
 from weft.clock import VirtualClock
+from weft.core.attempt import AttemptRef
 from weft.core.time import MICROSECONDS, micros
-from weft.limits.contract import Limits, Rate, Ticket
+from weft.limits.contract import Limits, Rate
 
 NewLimits: TypeAlias = Callable[[Mapping[str, Rate]], Awaitable[Limits]]
 
 
-def ticket(number: int) -> Ticket:
-    return Ticket("x1", 1, f"n{number}", 1)
+def ticket(number: int) -> AttemptRef:
+    return AttemptRef("x1", 1, f"n{number}", 1)
 
 
 class LimitsContract:

@@ -152,7 +152,7 @@ class StoreContract:
         assert await expired(walk) == []
         walk.clock.advance(self.LEASE_SECONDS)
         (lease,) = await expired(walk)
-        assert (lease.node_id, lease.attempt, lease.holder) == ("a", 1, None)
+        assert (lease.node_id, lease.attempt, lease.worker) == ("a", 1, None)
 
     async def test_an_install_that_is_not_fresh_announces_no_free_nodes(
         self, new_walk: Callable[..., Walk]
@@ -931,7 +931,7 @@ class StoreContract:
         assert list(await walk.store.beat([_replaced(held, nonce="another")])) == [Answer.REFUSED]
         walk.clock.advance(self.LEASE_SECONDS)
         (lease,) = await expired(walk)
-        assert lease.holder == WORKER
+        assert lease.worker == WORKER
 
     async def test_an_expired_lease_is_listed_and_not_changed(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk(node("a", delivery="at_most_once"))
@@ -941,7 +941,7 @@ class StoreContract:
         walk.clock.advance(self.LEASE_SECONDS)
         for _ in range(2):
             (lease,) = await expired(walk)
-            assert lease == Expired("x1", 1, walk.plan.digest, "a", 1, 0, 0, 1, WORKER, queued_at, queued_at)
+            assert lease == Expired("x1", 1, "a", 1, walk.plan.digest, 0, 0, 1, WORKER, queued_at, queued_at)
         # A worker that was only slow still has it.
         assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
         assert await expired(walk) == []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from weft.core.attempt import AttemptRef
 from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
@@ -17,7 +18,6 @@ from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError
 from weft.expressions.expression import Scope
-from weft.limits.contract import Ticket
 from weft.store.contract import WorkerState
 from weft.views.explain import Position, explain
 from weft.views.summary import Show, execution_fields, time_of
@@ -289,12 +289,14 @@ async def _with_rates(sight: Sight, execution: ExecutionRow, ports: Ports) -> Si
     lined = {name: node for name, node in sight.nodes.items() if node.phase == "lined"}
     if not lined:
         return sight
-    due: dict[Ticket, int] = {}
+    due: dict[AttemptRef, int] = {}
     for tag in {node.resource_tag for node in lined.values() if node.resource_tag is not None}:
         with suppress(StoreError):
             due |= await ports.limits.due(tag)
     timed = {
-        name: replace(node, due_at=due.get(Ticket(execution.id, execution.generation, name, node.attempt)))
+        name: replace(
+            node, due_at=due.get(AttemptRef(execution.id, execution.generation, name, node.attempt))
+        )
         for name, node in lined.items()
     }
     return replace(sight, nodes=sight.nodes | timed)

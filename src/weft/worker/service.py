@@ -15,7 +15,6 @@ from weft.clock import RealClock, ServerClock
 from weft.core.task import Result, Task, Wake
 from weft.errors import StoreError
 from weft.feed.contract import node_started
-from weft.limits.contract import Ticket
 from weft.store.contract import Answer, Held, StartRequest, WorkerSight, WorkerState
 from weft.transport.contract import TaskDelivery
 from weft.worker.lease import Heart, LoopHeart
@@ -411,7 +410,7 @@ async def begin(
 async def _has_token(task: Task, ports: Ports) -> bool:
     """Spend a token for a start that happens now. Token first: a crash wastes one and never overspends."""
     assert task.resource_tag is not None
-    ticket = Ticket(task.execution_id, task.generation, task.node_id, task.attempt)
+    ticket = task.ref
     has_token = await ports.limits.spend(task.resource_tag, ticket)
     ports.timers_changed()
     if has_token:

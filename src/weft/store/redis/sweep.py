@@ -188,8 +188,8 @@ class _Found:
             (_, digest), node = read_plan(plan), read_node(value)
             self.expired.append(
                 Expired(
-                    *(execution_id, generation, digest, node_id),
-                    *(node.attempt, node.failures, node.losses, node.issued),
+                    *(execution_id, generation, node_id, node.attempt, digest),
+                    *(node.failures, node.losses, node.issued),
                     *(node.worker, node.queued_at, node.started_at),
                 )
             )

@@ -10,8 +10,9 @@ from weft.core.state import NodeState
 from weft.errors import EvaluationError, ExpressionError
 from weft.expressions.budget import MAX_STEPS
 from weft.expressions.compiler import EXECUTION_FIELDS, TESTS
-from weft.expressions.expression import Expression, NodeValue, Scope, compile_expression
+from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.filters import FILTERS
+from weft.expressions.scope import NodeValue, Scope
 
 SCOPE = Scope(
     {

@@ -13,8 +13,9 @@ from jinja2.exceptions import TemplateSyntaxError
 from weft.errors import EvaluationError, ExpressionError
 from weft.expressions.budget import MAX_INTEGER_BITS, MAX_TEXT
 from weft.expressions.compiler import Compiler
-from weft.expressions.expression import Expression, NodeValue, Scope, compile_expression
+from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.filters import FILTERS
+from weft.expressions.scope import NodeValue, Scope
 from weft.expressions.syntax import parse, plain_path
 from weft.expressions.template import Template, _split, compile_template, with_secrets
 

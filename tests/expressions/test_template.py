@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from weft.errors import EvaluationError, Problem
-from weft.expressions.expression import NodeValue, Scope
+from weft.expressions.scope import NodeValue, Scope
 from weft.expressions.template import Filled, Secret, SecretSlot, Template, compile_template, with_secrets
 
 KIB = 1024

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from weft.core.payload import Json
     from weft.core.view import Decode, FreeNode, ValueOf
-    from weft.expressions.expression import Scope
+    from weft.expressions.scope import Scope
     from weft.expressions.template import SecretSlot
 
 

@@ -9,7 +9,7 @@ from weft.core.payload import decode, encode
 from weft.core.row import shown_error
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
-from weft.expressions.expression import NodeValue, Scope
+from weft.expressions.scope import NodeValue, Scope
 
 if TYPE_CHECKING:
     from weft.core.row import ExecutionRow, NodeRow

@@ -10,7 +10,7 @@ import msgspec
 from weft.core.row import ExecutionRow, NodeRow
 from weft.core.time import rfc3339
 from weft.expressions.compiler import EXECUTION_FIELDS
-from weft.expressions.expression import NodeValue, Scope
+from weft.expressions.scope import NodeValue, Scope
 
 if TYPE_CHECKING:
     from weft.definition.model import Node

@@ -37,8 +37,8 @@ from weft.expressions.undefined import Undefined
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from weft.expressions.expression import Scope
     from weft.expressions.path import Run, Step
+    from weft.expressions.scope import Scope
     from weft.expressions.syntax import PlainPath
 
 MAX_DEPTH = 64

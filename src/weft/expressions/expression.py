@@ -12,7 +12,7 @@ Something undefined is a value that travels along paths, through ``default`` and
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,46 +23,15 @@ from weft.expressions.syntax import parse, plain_path
 from weft.expressions.undefined import Undefined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from weft.core.payload import Json
     from weft.expressions.path import Run
+    from weft.expressions.scope import Scope
 
 # Only short sources are worth keeping, and they bound what the cache can hold.
 _CACHED_EXPRESSIONS = 8_192
 _LONGEST_CACHED_SOURCE = 512
 
 NO_NAMES: frozenset[str] = frozenset()
-
-
-class NodeValue(msgspec.Struct, frozen=True, gc=False):
-    """What an expression sees of a node that has settled."""
-
-    state: str
-    output: Json = None
-    error: Json = None
-    reason: str | None = None
-
-    @property
-    def completed(self) -> bool:
-        return self.state == "COMPLETED"
-
-
-class Scope(msgspec.Struct, gc=False):
-    """All that an expression sees. A node that ``nodes`` does not know has not settled."""
-
-    # With ``_decode`` it is a payload still, which is read when an expression names it: few of them do.
-    _input: Any
-    execution: Mapping[str, Json]
-    nodes: Mapping[str, NodeValue]
-    _decode: Callable[[Any], Json] | None = None
-
-    @property
-    def input(self) -> Json:
-        if self._decode is not None:
-            self._input = self._decode(self._input)
-            self._decode = None
-        return self._input
 
 
 class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.expressions.budget import Budget
-    from weft.expressions.expression import Scope
+    from weft.expressions.scope import Scope
 
     Run: TypeAlias = Callable[[Scope, Budget], Any]
     Step: TypeAlias = Callable[[Any, Scope, Budget], Any]

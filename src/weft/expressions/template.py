@@ -24,13 +24,14 @@ from weft.core.payload import pointer
 from weft.errors import EvaluationError, ExpressionError, Problem
 from weft.expressions import operators
 from weft.expressions.budget import MAX_STEPS, Budget
-from weft.expressions.expression import NO_NAMES, Expression, Scope, compile_expression
+from weft.expressions.expression import NO_NAMES, Expression, compile_expression
 from weft.expressions.undefined import Undefined, UndefinedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from weft.core.payload import Json
+    from weft.expressions.scope import Scope
 
 MAX_DEPTH = 200
 SECRET_SHOWN = "***"  # noqa: S105 - what is shown in place of one

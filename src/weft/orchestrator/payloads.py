@@ -13,7 +13,7 @@ from weft.core.payload import decode
 from weft.core.row import shown_error
 from weft.core.state import NodeState
 from weft.errors import JournalError
-from weft.expressions.expression import NodeValue
+from weft.expressions.scope import NodeValue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

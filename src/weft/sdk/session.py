@@ -28,7 +28,7 @@ from weft.core.state import ExecutionState, NodeState
 from weft.definition.validation import check
 from weft.embedded import Engine, new_id
 from weft.errors import ClaimedError, DefinitionError, EvaluationError, InputError, NotAllowedError
-from weft.expressions.expression import Scope
+from weft.expressions.scope import Scope
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.outcome import described
 from weft.handlers.registry import Registry

@@ -17,7 +17,7 @@ from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow, shown_erro
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError
-from weft.expressions.expression import Scope
+from weft.expressions.scope import Scope
 from weft.store.contract import WorkerState
 from weft.views.explain import Position, explain
 from weft.views.summary import Show, execution_fields, time_of

@@ -1,0 +1,42 @@
+"""What an expression sees: the input, the execution, the nodes that have settled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weft.core.payload import Json
+
+
+class NodeValue(msgspec.Struct, frozen=True, gc=False):
+    """What an expression sees of a node that has settled."""
+
+    state: str
+    output: Json = None
+    error: Json = None
+    reason: str | None = None
+
+    @property
+    def completed(self) -> bool:
+        return self.state == "COMPLETED"
+
+
+class Scope(msgspec.Struct, gc=False):
+    """All that an expression sees. A node that ``nodes`` does not know has not settled."""
+
+    # With ``_decode`` it is a payload still, which is read when an expression names it: few of them do.
+    _input: Any
+    execution: Mapping[str, Json]
+    nodes: Mapping[str, NodeValue]
+    _decode: Callable[[Any], Json] | None = None
+
+    @property
+    def input(self) -> Json:
+        if self._decode is not None:
+            self._input = self._decode(self._input)
+            self._decode = None
+        return self._input

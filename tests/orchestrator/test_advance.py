@@ -13,7 +13,7 @@ from weft.errors import UnstorableError
 from weft.handlers.registry import Registry
 from weft.journal.contract import Submission
 from weft.orchestrator.advance import advance
-from weft.orchestrator.service import Orchestrator
+from weft.orchestrator.context import Context
 from weft.orchestrator.submit import submit
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ async def test_of_the_commits_of_a_split_batch_the_last_says_that_the_execution_
     nodes = [{"id": "a", "handler": "echo"}, {"id": "z", "handler": "echo"}]
     plan = compile_plan({"nodes": [*nodes, {"id": "behind", "handler": "echo", "dependencies": ["a"]}]})
     await submit([Submission(id="x", plan=plan, document=b"{}", input=b"{}")], ports)
-    orchestrator = Orchestrator(ports, name="orchestrator")
-    await advance([ExecutionStarted(execution_id="x", generation=1)], orchestrator)
+    context = Context(ports, "orchestrator")
+    await advance([ExecutionStarted(execution_id="x", generation=1)], context)
     sent = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
     assert {delivery.task.node_id for delivery in sent} == {"a", "z"}
     # `a` is committed while the execution runs; `z`, as a failure, ends it.
-    await advance([completion("a"), completion("z")], orchestrator)
+    await advance([completion("a"), completion("z")], context)
     row = await ports.journal.execution("x")
     assert row is not None
     assert row.is_terminal

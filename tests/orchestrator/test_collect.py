@@ -11,6 +11,7 @@ from weft.core.task import Result, Wake
 from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
 from weft.orchestrator.collect import collect, next_batch
+from weft.orchestrator.context import Context
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import submit
 from weft.store.memory import MemoryStore
@@ -64,7 +65,7 @@ async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch(
 ) -> None:
     wide = [Wake("wide", 1, PLAN.digest)] * 150
     await orchestrator.ports.transport.publish([*wide, Wake("small", 1, PLAN.digest)])
-    batch = await next_batch(orchestrator, limit=64, wait_seconds=0)
+    batch = await next_batch(orchestrator.context, limit=64, wait_seconds=0)
     names = [delivery.message.execution_id for delivery in batch]
     assert names.count("small") == 1
     assert names.count("wide") == 16
@@ -73,16 +74,16 @@ async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch(
 async def test_what_comes_while_others_are_in_hand_is_seen_at_once(orchestrator: Orchestrator) -> None:
     transport = orchestrator.ports.transport
     await transport.publish([Wake("wide", 1, PLAN.digest)] * 200)
-    orchestrator.inbox.done(await next_batch(orchestrator, limit=64, wait_seconds=0))
+    orchestrator.context.inbox.done(await next_batch(orchestrator.context, limit=64, wait_seconds=0))
     await transport.publish([Wake("small", 1, PLAN.digest)])
-    batch = await next_batch(orchestrator, limit=64, wait_seconds=0)
+    batch = await next_batch(orchestrator.context, limit=64, wait_seconds=0)
     assert "small" in {delivery.message.execution_id for delivery in batch}
 
 
 async def test_no_more_is_read_than_a_few_batches(orchestrator: Orchestrator) -> None:
     await orchestrator.ports.transport.publish([Wake("wide", 1, PLAN.digest)] * 100)
-    await next_batch(orchestrator, limit=10, wait_seconds=0)
-    assert len(orchestrator.inbox) == 30
+    await next_batch(orchestrator.context, limit=10, wait_seconds=0)
+    assert len(orchestrator.context.inbox) == 30
     (more, _) = await orchestrator.ports.transport.claim("peer", idle_seconds=0, limit=1000)
     assert len(more) == 40
 
@@ -92,10 +93,10 @@ async def test_who_leaves_takes_all_the_way_what_it_has_read(orchestrator: Orche
     await _submit(orchestrator, names)
     # Each waits for an orchestrator: to read its result is to end it.
     await _finish_tasks(orchestrator.ports)
-    await collect(orchestrator, limit=2, wait_seconds=0)
-    assert len(orchestrator.inbox) == 6
+    await collect(orchestrator.context, limit=2, wait_seconds=0)
+    assert len(orchestrator.context.inbox) == 6
     await orchestrator.finish(within_seconds=30)
-    assert len(orchestrator.inbox) == 0
+    assert len(orchestrator.context.inbox) == 0
     states = [await orchestrator.ports.journal.execution(name) for name in names]
     assert [row and row.state for row in states] == [ExecutionState.COMPLETED] * 8
     (left, _) = await orchestrator.ports.transport.claim("peer", idle_seconds=0, limit=100)
@@ -107,7 +108,7 @@ class TestTheStart:
 
     async def reported(self, ports: Ports, clock: VirtualClock, plan: Plan) -> None:
         """Let an attempt of node a be reported while no orchestrator is there."""
-        first = Orchestrator(ports, name="first")
+        first = Context(ports, "first")
         await submit([Submission(id="x", plan=plan, document=b"{}", input=b"{}")], ports)
         await collect(first, limit=64, wait_seconds=0)
         ((task, *_),) = await begin(

@@ -11,8 +11,8 @@ from weft.core.state import NodeState
 from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
 from weft.orchestrator.advance import advance
+from weft.orchestrator.context import Context
 from weft.orchestrator.dispatch import dispatch
-from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import submit
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PLAN = compile_plan({"nodes": [{"id": "a", "handler": "echo", "cache": {"ttl_sec
 
 async def test_the_cache_does_not_answer_for_an_attempt_that_a_peer_has_sent(ports: Ports) -> None:
     await submit([Submission(id=name, plan=PLAN, document=b"{}", input=b"{}") for name in "xy"], ports)
-    first, second = Orchestrator(ports, name="first"), Orchestrator(ports, name="second")
+    first, second = Context(ports, "first"), Context(ports, "second")
     free = [node for applied in await ports.store.free(["x", "y"]) for node in applied.free]
     # The first orchestrator finds nothing in the cache.
     assert await dispatch(free, first) == []

@@ -15,8 +15,8 @@ from weft.errors import JournalError
 from weft.journal.contract import Submission
 from weft.orchestrator.advance import record
 from weft.orchestrator.collect import collect
+from weft.orchestrator.context import Context
 from weft.orchestrator.incarnation import begin_step, without_orphans
-from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import submit
 from weft.store.memory import MemoryStore
 from weft.testing.walk import node, workflow
@@ -56,7 +56,7 @@ async def kept(ports: Ports, *results: Result) -> list[Result]:
 async def lose_the_store(ports: Ports, clock: VirtualClock) -> None:
     """Start an execution, then let another incarnation begin, with nothing in the store."""
     await submit([Submission(id="x", plan=PLAN, document=b"{}", input=b"{}")], ports)
-    await collect(Orchestrator(ports, name="orchestrator"), limit=10, wait_seconds=0)
+    await collect(Context(ports, "orchestrator"), limit=10, wait_seconds=0)
     numbers = map(str, itertools.count(1000))
     ports.store = MemoryStore(
         now=clock.now,
@@ -91,13 +91,13 @@ async def test_a_result_of_an_attempt_that_was_started_since_counts(
 
 
 async def test_a_step_that_began_before_records_nothing(ports: Ports) -> None:
-    orchestrator = Orchestrator(ports, name="orchestrator")
+    context = Context(ports, "orchestrator")
     started = ExecutionStarted(execution_id="x", generation=1)
     ports.incarnation = lambda: "first"
     begin_step(ports)
-    await record([started], orchestrator)
+    await record([started], context)
     ports.incarnation = lambda: "second"
     with pytest.raises(JournalError, match="lost commits"):
-        await record([started], orchestrator)
+        await record([started], context)
     begin_step(ports)
-    await record([started], orchestrator)
+    await record([started], context)

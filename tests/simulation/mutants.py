@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.ledger import Standing
-    from weft.orchestrator.service import Orchestrator
+    from weft.orchestrator.context import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,19 @@ def _mutated(mutant: Mutant, function: FunctionType) -> FunctionType:
     return plain
 
 
-async def applied_before_recorded(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
+async def applied_before_recorded(events: Sequence[Event], context: Context) -> Sequence[Standing]:
     """What ``advance`` must not do: tell the store what is not yet committed."""
-    journal: Any = orchestrator.ports.journal
+    journal: Any = context.ports.journal
     ledger = journal._ledger()
     expected = [ledger.record(event) for event in events]
-    await orchestrator.ports.store.apply(
+    await context.ports.store.apply(
         [
             Settlement(standing.execution, standing.plan, standing.rows)
             for standing in expected
             if standing.execution is not None and standing.plan is not None and standing.rows
         ]
     )
-    return await record(events, orchestrator)
+    return await record(events, context)
 
 
 _LEDGER = "weft.core.ledger:Ledger"
@@ -107,7 +107,7 @@ MUTANTS = (
         f"{_ORCHESTRATOR}.collect:take",
         "    if not deliveries:\n        return\n",
         "    if not deliveries:\n        return\n"
-        "    await orchestrator.ports.transport.ack(orchestrator.name, [d.id for d in deliveries])\n",
+        "    await context.ports.transport.ack(context.name, [d.id for d in deliveries])\n",
         "orchestrator_crash",
         60,
         "results are acknowledged before they are recorded",
@@ -115,9 +115,9 @@ MUTANTS = (
     Mutant(
         "apply_before_commit",
         f"{_ORCHESTRATOR}.advance:advance",
-        "standings = await record(events, orchestrator)",
+        "standings = await record(events, context)",
         "from tests.simulation.mutants import applied_before_recorded as early\n"
-        "        standings = await early(events, orchestrator)",
+        "        standings = await early(events, context)",
         "orchestrator_crash",
         60,
         "the store is told of results that are not yet committed, and dependents are dispatched on them",
@@ -130,15 +130,6 @@ MUTANTS = (
         "orchestrator_crash",
         60,
         "a result that was recorded before a crash is not applied when it comes again",
-    ),
-    Mutant(
-        "blobs_of_another_batch",
-        f"{_ORCHESTRATOR}.dispatch:_carry_out",
-        "value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of",
-        "value_of = lambda row: payloads.value_of(row, payloads._latest)",
-        "collectors",
-        200,
-        "of two batches the second replaces the large outputs that the first is reading",
     ),
     Mutant(
         "finish_apart",
@@ -182,9 +173,9 @@ MUTANTS = (
     Mutant(
         "recovers_before_it_drains",
         f"{_ORCHESTRATOR}.service:Orchestrator.take_over",
-        "    await take_waiting(self, limit=BATCH)\n",
+        "    await take_waiting(self.context, limit=BATCH)\n",
         "    await recover(self.ports, grace_seconds=self._grace_seconds)\n"
-        "    await take_waiting(self, limit=BATCH)\n",
+        "    await take_waiting(self.context, limit=BATCH)\n",
         "restart",
         60,
         "an orchestrator that starts rebuilds executions whose results wait in the stream",
@@ -366,7 +357,7 @@ MUTANTS = (
     Mutant(
         "skip_is_not_propagated",
         f"{_ORCHESTRATOR}.dispatch:_carry_out",
-        "events.append(await with_running(skipped, node.plan, ports))",
+        "events.append(await with_running(_settling_event(node, decision), node.plan, ports))",
         "pass",
         "calm",
         60,
@@ -535,7 +526,7 @@ MUTANTS = (
     Mutant(
         "no_reclaim",
         f"{_ORCHESTRATOR}.reap:reclaim",
-        "await take(messages, orchestrator)",
+        "await take(messages, context)",
         "pass",
         "orchestrator_crash",
         60,

@@ -10,7 +10,7 @@ from weft.core.event import CancelRequested, RetryRequested
 from weft.core.ledger import Verdict
 from weft.limits.memory import MemoryLimits
 from weft.orchestrator.advance import apply
-from weft.orchestrator.service import Orchestrator
+from weft.orchestrator.context import Context
 from weft.ports import Ports
 from weft.store.contract import Answer
 from weft.testing.store_contract import free_nodes, installed, queue, start
@@ -137,10 +137,10 @@ async def test_a_row_that_comes_behind_the_close_takes_the_lease_along(
         draw=lambda: 0.5,
         new_id=lambda: "id",
     )
-    orchestrator = Orchestrator(ports, name="o")
-    await apply([last], orchestrator)
+    context = Context(ports, "o")
+    await apply([last], context)
     assert await leases(redis) == {"x1"}
-    await apply([first], orchestrator)
+    await apply([first], context)
     assert await leases(redis) == set()
 
 

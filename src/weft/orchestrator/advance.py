@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.view import FreeNode
-    from weft.orchestrator.service import Orchestrator
+    from weft.orchestrator.context import Context
     from weft.ports import Ports
 
 # How an attempt may end, as a worker or a sweep tells it.
@@ -40,33 +40,33 @@ _ENDS = (NodeCompleted, AttemptFailed, NodeFailed, AttemptLost)
 _ACCEPTED = Verdict.ACCEPTED
 
 
-async def advance(events: Sequence[Event], orchestrator: Orchestrator) -> None:
+async def advance(events: Sequence[Event], context: Context) -> None:
     """Take a batch of events all the way."""
     while events:
         # Record first: once applied, any orchestrator may free a dependent, and nothing may start on
         # a result that a crash could take back.
-        standings = await record(events, orchestrator)
+        standings = await record(events, context)
         # Known events are applied too: a crash after their commit must not leave the children to the sweep.
-        free = await apply(standings, orchestrator)
+        free = await apply(standings, context)
         # Skips and failures decided here are events of their own, and go through record a level at a time.
-        events = await dispatch(free, orchestrator)
+        events = await dispatch(free, context)
 
 
-async def advance_free(execution_ids: Sequence[str], orchestrator: Orchestrator) -> None:
+async def advance_free(execution_ids: Sequence[str], context: Context) -> None:
     """Carry on executions that have free nodes and no message to say so."""
     free: list[FreeNode] = []
     for execution_id, applied in zip(
-        execution_ids, await orchestrator.ports.store.free(execution_ids), strict=True
+        execution_ids, await context.ports.store.free(execution_ids), strict=True
     ):
         if applied.answer is Answer.UNKNOWN:
-            await rebuild(execution_id, orchestrator.ports)
+            await rebuild(execution_id, context.ports)
         free.extend(applied.free)
-    await advance(await dispatch(free, orchestrator), orchestrator)
+    await advance(await dispatch(free, context), context)
 
 
-async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequence[Standing]:
+async def record(events: Sequence[Event], context: Context) -> Sequence[Standing]:
     """Commit a batch, and tell those who listen."""
-    ports = orchestrator.ports
+    ports = context.ports
     if ports.incarnation is not None:
         check_step(ports)
     if ports.committed is None:
@@ -79,7 +79,7 @@ async def record(events: Sequence[Event], orchestrator: Orchestrator) -> Sequenc
     for standing in standings:
         # Most events are completions: they make no timer and skip nothing.
         if type(standing.event) is not NodeCompleted:
-            orchestrator.cascades.learn(standing)
+            context.cascades.learn(standing)
             if _set_a_timer(standing):
                 ports.timers_changed()
     return standings
@@ -109,14 +109,14 @@ def _set_a_timer(standing: Standing) -> bool:
     )
 
 
-async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Sequence[FreeNode]:
+async def apply(standings: Sequence[Standing], context: Context) -> Sequence[FreeNode]:
     """Merge the journal's rows into the store; return the free nodes of the executions concerned.
 
     Tasks that are sure to follow on the rows are sent with them.
     """
-    ports = orchestrator.ports
+    ports = context.ports
     settlements, over = _merged(standings)
-    ahead = foresee(standings, orchestrator) if ports.sends_ahead else []
+    ahead = foresee(standings, context) if ports.sends_ahead else []
     applications = await ports.store.apply(settlements, ahead) if settlements else ()
     free: list[FreeNode] = []
     queued: set[tuple[str, str]] = set()
@@ -140,7 +140,7 @@ async def apply(standings: Sequence[Standing], orchestrator: Orchestrator) -> Se
         await ports.store.end_leases(over)
     for execution_id in unknown:
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
-        await rebuild(execution_id, orchestrator.ports)
+        await rebuild(execution_id, context.ports)
     return free
 
 

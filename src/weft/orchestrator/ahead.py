@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow, NodeRow
     from weft.core.task import Task
     from weft.definition.plan import Plan
-    from weft.orchestrator.service import Orchestrator
+    from weft.orchestrator.context import Context
 
 # Of a wider execution, places are scarce: there, who became free first goes first.
 _MOST_NODES = 200
 
 
-def foresee(standings: Sequence[Standing], orchestrator: Orchestrator) -> list[tuple[Task, int]]:
+def foresee(standings: Sequence[Standing], context: Context) -> list[tuple[Task, int]]:
     """Return the tasks of nodes that recorded rows make ready, each with the epoch it is for."""
     recorded: dict[str, dict[str, NodeRow]] = {}
     latest: dict[str, Standing] = {}
@@ -40,7 +40,7 @@ def foresee(standings: Sequence[Standing], orchestrator: Orchestrator) -> list[t
             latest[execution_id] = standing
             recorded.setdefault(execution_id, {})[row.node_id] = row
     ahead: list[tuple[Task, int]] = []
-    ports, payloads = orchestrator.ports, orchestrator.payloads
+    ports, payloads = context.ports, context.payloads
     for execution_id, rows in recorded.items():
         standing = latest[execution_id]
         execution, plan = standing.execution, standing.plan

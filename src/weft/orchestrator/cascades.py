@@ -28,6 +28,10 @@ class Cascades:
     def known(self, execution_id: str, generation: int) -> Container[str]:
         return self._skipped.get((execution_id, generation)) or ()
 
+    def forget(self) -> None:
+        """Drop everything: the database has lost commits."""
+        self._skipped.clear()
+
     def learn(self, standing: Standing) -> None:
         """Remember skips that are committed; forget an execution that is over."""
         event, execution = standing.event, standing.execution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from weft.core.event import Event, NodeCompleted
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from weft.core.seal import Seal
     from weft.core.task import Result
     from weft.definition.plan import Plan
-    from weft.orchestrator.service import Orchestrator
+    from weft.orchestrator.context import Context
     from weft.transport.contract import MessageDelivery
+
+log = logging.getLogger("weft.orchestrator")
 
 # So many times a batch may be in hand: what came behind a wide execution's messages is seen among them.
 _READ_AHEAD = 4
@@ -30,51 +33,49 @@ _COMPILING_SECONDS = 0.05
 _MOST_WAITING_BATCHES = 1000
 
 
-async def collect(orchestrator: Orchestrator, *, limit: int, wait_seconds: float) -> None:
+async def collect(context: Context, *, limit: int, wait_seconds: float) -> None:
     """Read a batch of messages and take it all the way."""
-    await take_or_keep(await next_batch(orchestrator, limit=limit, wait_seconds=wait_seconds), orchestrator)
+    await take_or_keep(await next_batch(context, limit=limit, wait_seconds=wait_seconds), context)
 
 
-async def next_batch(
-    orchestrator: Orchestrator, *, limit: int, wait_seconds: float
-) -> Sequence[MessageDelivery]:
+async def next_batch(context: Context, *, limit: int, wait_seconds: float) -> Sequence[MessageDelivery]:
     """Give the batch that could not be taken all the way before, or the next of what is read."""
-    if orchestrator.unfinished:
-        return orchestrator.unfinished.pop()
-    inbox, name = orchestrator.inbox, orchestrator.name
+    if context.unfinished:
+        return context.unfinished.pop()
+    inbox, name = context.inbox, context.name
     # One at a time: nobody waits for messages while there are some in hand.
-    async with orchestrator.reading:
+    async with context.reading:
         in_hand = len(inbox)
         room = _READ_AHEAD * limit - in_hand
         if in_hand:
             wait_seconds = 0 if inbox.is_ready else min(wait_seconds, _COMPILING_SECONDS)
         if room > 0:
-            inbox.put(await orchestrator.ports.transport.read(name, limit=room, wait_seconds=wait_seconds))
+            inbox.put(await context.ports.transport.read(name, limit=room, wait_seconds=wait_seconds))
         elif wait_seconds > 0:
-            await orchestrator.ports.clock.sleep(wait_seconds)
+            await context.ports.clock.sleep(wait_seconds)
         return inbox.take(limit)
 
 
-async def take_or_keep(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator) -> None:
+async def take_or_keep(deliveries: Sequence[MessageDelivery], context: Context) -> None:
     """Take messages all the way, or keep them for later where a port is away."""
     try:
-        await take(deliveries, orchestrator)
+        await take(deliveries, context)
     except (JournalError, StoreError):
         # They are still ours, and nobody else looks for them before they are stale.
-        orchestrator.unfinished.append(deliveries)
+        context.unfinished.append(deliveries)
         raise
     finally:
-        orchestrator.inbox.done(deliveries)
+        context.inbox.done(deliveries)
 
 
-async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator) -> None:
+async def take(deliveries: Sequence[MessageDelivery], context: Context) -> None:
     """Take messages all the way. Acknowledged last: until then a crash means that they come again."""
     if not deliveries:
         return
     woken: dict[str, None] = {}
     results: list[Result] = []
-    if orchestrator.ports.incarnation is not None:
-        whole = await without_orphans(deliveries, orchestrator.ports)
+    if context.ports.incarnation is not None:
+        whole = await without_orphans(deliveries, context.ports)
     else:
         whole = deliveries
     for delivery in whole:
@@ -82,55 +83,61 @@ async def take(deliveries: Sequence[MessageDelivery], orchestrator: Orchestrator
             woken[delivery.message.execution_id] = None
         else:
             results.append(delivery.message)
-    await advance(await _judge(results, orchestrator), orchestrator)
+    await advance(await _judge(results, context), context)
     if woken:
-        await advance_free(list(woken), orchestrator)
+        await advance_free(list(woken), context)
         # Perhaps of a new execution, with a deadline that the sweep does not know of.
-        orchestrator.ports.timers_changed()
-    await orchestrator.ports.transport.ack(orchestrator.name, [delivery.id for delivery in deliveries])
+        context.ports.timers_changed()
+    await context.ports.transport.ack(context.name, [delivery.id for delivery in deliveries])
 
 
-async def take_waiting(orchestrator: Orchestrator, *, limit: int) -> None:
+async def take_waiting(context: Context, *, limit: int) -> None:
     """Take the messages all the way that were in the stream before this call.
 
     Peers and workers may never let the stream run empty, so this ends with the first batch whose results are
     all younger than the call. A wake has no time: a stream of wakes alone is followed for a bounded while.
     """
-    began_at = orchestrator.ports.clock.now()
+    began_at = context.ports.clock.now()
     for _ in range(_MOST_WAITING_BATCHES):
-        deliveries = await next_batch(orchestrator, limit=limit, wait_seconds=0)
+        deliveries = await next_batch(context, limit=limit, wait_seconds=0)
         if not deliveries:
             return
-        await take_or_keep(deliveries, orchestrator)
+        await take_or_keep(deliveries, context)
         messages = [delivery.message for delivery in deliveries]
         if not any(isinstance(message, Wake) or message.finished_at <= began_at for message in messages):
             return
 
 
-async def drain(orchestrator: Orchestrator, *, limit: int) -> None:
+async def drain(context: Context, *, limit: int) -> None:
     """Record every result that is still there, and start nothing: what follows is for the next life.
 
     For an engine of its own that closes: nobody else reads its messages, so what was read and not
     acknowledged is its own too.
     """
-    transport, name = orchestrator.ports.transport, orchestrator.name
+    transport, name = context.ports.transport, context.name
     while True:
         claimed, _ = await transport.claim(name, idle_seconds=0, limit=limit)
         deliveries = [*claimed, *await transport.read(name, limit=limit, wait_seconds=0)]
         if not deliveries:
             return
         results = [delivery.message for delivery in deliveries if not isinstance(delivery.message, Wake)]
-        await record(await _judge(results, orchestrator), orchestrator)
+        await record(await _judge(results, context), context)
         await transport.ack(name, [delivery.id for delivery in deliveries])
 
 
-async def finish(orchestrator: Orchestrator, *, limit: int) -> None:
+async def finish(context: Context, *, limit: int) -> None:
     """Take all the way what this orchestrator has read and not acknowledged: it is about to leave."""
-    transport, name = orchestrator.ports.transport, orchestrator.name
-    orchestrator.unfinished.clear()
-    orchestrator.inbox.clear()
+    transport, name = context.ports.transport, context.name
+    context.unfinished.clear()
+    context.inbox.clear()
     while deliveries := await transport.unacknowledged(name, limit=limit):
-        await take(deliveries, orchestrator)
+        await take(deliveries, context)
+
+
+def _quarantine(result: Result) -> None:
+    """Drop a message that names what does not exist, with a line in the log."""
+    fields = {"execution": result.execution_id, "node": result.node_id, "attempt": result.attempt}
+    log.warning("result.quarantined", extra=fields)
 
 
 def _is_sealed(result: Result, seal: Seal) -> bool:
@@ -139,9 +146,9 @@ def _is_sealed(result: Result, seal: Seal) -> bool:
     return fits(result.seal, expected)
 
 
-async def _judge(results: Sequence[Result], orchestrator: Orchestrator) -> list[Event]:
+async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
     """Return the events of results; a result that names nothing that exists is put aside."""
-    ports, cascades = orchestrator.ports, orchestrator.cascades
+    ports, cascades = context.ports, context.cascades
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
     for result in results:
@@ -153,7 +160,7 @@ async def _judge(results: Sequence[Result], orchestrator: Orchestrator) -> list[
             or result.node_id not in plan.nodes
             or (ports.seal is not None and not _is_sealed(result, ports.seal))
         ):
-            orchestrator.quarantine(result)
+            _quarantine(result)
             continue
         event = judge(
             result,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
 from weft.core.decide import decide
-from weft.core.decision import DispatchNode, FailNode, SkipNode
+from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, NodeFailed, NodeSkipped
 from weft.core.ledger import Verdict
 from weft.core.snapshot import Settlement
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow, NodeRow
     from weft.definition.model import Node
     from weft.definition.plan import Plan
+    from weft.orchestrator.context import Context
     from weft.orchestrator.payloads import Payloads
-    from weft.orchestrator.service import Orchestrator
     from weft.ports import Ports
 
 
@@ -35,89 +35,93 @@ if TYPE_CHECKING:
 _YES = Answer.YES
 
 
-async def dispatch(free: Sequence[FreeNode], orchestrator: Orchestrator) -> list[Event]:
+async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:
     """Decide free nodes and carry the decisions out; give the events that are still to be recorded."""
     events: list[Event] = []
     decided: set[tuple[str, str]] = set()
     while free:
-        lined = await _carry_out(free, events, orchestrator)
+        lined = await _carry_out(free, events, context)
         if not lined:
             break
         # Who stands in a line holds no place: others of its execution may have it.
         decided.update((node.execution.id, node.node_id) for node in free)
         free = [
             node
-            for applied in await orchestrator.ports.store.free(lined)
+            for applied in await context.ports.store.free(lined)
             for node in applied.free
             if (node.execution.id, node.node_id) not in decided
         ]
     return events
 
 
-async def _carry_out(
-    free: Sequence[FreeNode], events: list[Event], orchestrator: Orchestrator
-) -> Sequence[str]:
+async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Context) -> Sequence[str]:
     """Decide free nodes once; return the executions of which some went to a line."""
-    ports, payloads = orchestrator.ports, orchestrator.payloads
-    unstarted: set[str] = set()
-    names = {row.blob for node in free for row in node.seen.values() if row.blob is not None}
-    blobs = await payloads.fetch(names, ports.journal)
-    max_bytes = ports.bounds.max_payload_bytes
+    ports = context.ports
+    decided = await _decide(free, events, context)
+    lined: dict[str, None] = {}
     wanted: list[tuple[FreeNode, DispatchNode]] = []
     # Whether all that follows for each node is a task.
     are_plain = True
+    for node, decision in decided:
+        if isinstance(decision, DispatchNode):
+            wanted.append((node, decision))
+            are_plain = are_plain and _is_plain(node.node, ports)
+        else:
+            events.append(await with_running(_settling_event(node, decision), node.plan, ports))
+    if not are_plain:
+        wanted = await _answer_from_cache(wanted, events, context)
+        wanted = await _stand_in_line(wanted, lined, context)
+        wanted = await _issue(wanted, context)
+    if wanted:
+        await _send(wanted, context)
+    return list(lined)
+
+
+async def _decide(
+    free: Sequence[FreeNode], events: list[Event], context: Context
+) -> list[tuple[FreeNode, Decision]]:
+    """Decide free nodes of executions whose start is recorded; a start that is not becomes an event."""
+    payloads = context.payloads
+    names = {row.blob for node in free for row in node.seen.values() if row.blob is not None}
+    blobs = await payloads.fetch(names, context.ports.journal)
+    max_bytes = context.ports.bounds.max_payload_bytes
     value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of
+    unstarted: set[str] = set()
+    decided: list[tuple[FreeNode, Decision]] = []
     for node in free:
         row = node.execution
-        if row.started_at is None:
-            # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be
-            # lost, or have come while it was paused.
-            if row.id not in unstarted:
-                unstarted.add(row.id)
-                events.append(ExecutionStarted(execution_id=row.id, generation=row.generation))
-            continue
-        decision = decide(
-            node,
-            decode=payloads.decode,
-            value_of=value_of,
-            max_bytes=max_bytes,
-            settled=orchestrator.cascades.known,
-        )
-        match decision:
-            case DispatchNode():
-                wanted.append((node, decision))
-                are_plain = are_plain and _is_plain(node.node, ports)
-            case SkipNode():
-                skipped = NodeSkipped(
-                    execution_id=node.execution.id,
-                    generation=node.execution.generation,
-                    node_id=node.node_id,
-                    attempt=node.attempt,
-                    reason=decision.reason,
-                    cause=decision.cause,
-                    skips=decision.skips,
-                )
-                events.append(await with_running(skipped, node.plan, ports))
-            case FailNode():
-                failed = NodeFailed(
-                    execution_id=node.execution.id,
-                    generation=node.execution.generation,
-                    node_id=node.node_id,
-                    attempt=node.attempt,
-                    error=decision.error,
-                    skips=decision.skips,
-                )
-                events.append(await with_running(failed, node.plan, ports))
-            case _:
-                assert_never(decision)
-    lined: dict[str, None] = {}
-    if not are_plain:
-        wanted = await _answer_from_cache(wanted, events, orchestrator)
-        wanted = await _stand_in_line(wanted, lined, orchestrator)
-        wanted = await _issue(wanted, orchestrator)
-    if wanted:
-        await _send(wanted, orchestrator)
-    return list(lined)
+        if row.started_at is not None:
+            decision = decide(
+                node,
+                decode=payloads.decode,
+                value_of=value_of,
+                max_bytes=max_bytes,
+                settled=context.cascades.known,
+            )
+            decided.append((node, decision))
+        # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be
+        # lost, or have come while it was paused.
+        elif row.id not in unstarted:
+            unstarted.add(row.id)
+            events.append(ExecutionStarted(execution_id=row.id, generation=row.generation))
+    return decided
+
+
+def _settling_event(node: FreeNode, decision: SkipNode | FailNode) -> NodeSkipped | NodeFailed:
+    """Return the event of a node that is settled without an attempt."""
+    attempt = _attempt_of(node)
+    match decision:
+        case SkipNode():
+            return NodeSkipped(*attempt, reason=decision.reason, cause=decision.cause, skips=decision.skips)
+        case FailNode():
+            return NodeFailed(*attempt, error=decision.error, skips=decision.skips)
+        case _:
+            assert_never(decision)
+
+
+def _attempt_of(node: FreeNode) -> tuple[str, int, str, int]:
+    """Return the fields that name the attempt a free node is for."""
+    return node.execution.id, node.execution.generation, node.node_id, node.attempt
 
 
 def _is_plain(node: Node, ports: Ports) -> bool:
@@ -126,13 +130,13 @@ def _is_plain(node: Node, ports: Ports) -> bool:
 
 
 async def _answer_from_cache(
-    wanted: list[tuple[FreeNode, DispatchNode]], events: list[Event], orchestrator: Orchestrator
+    wanted: list[tuple[FreeNode, DispatchNode]], events: list[Event], context: Context
 ) -> list[tuple[FreeNode, DispatchNode]]:
     """Complete the nodes whose outputs are in the cache."""
     keys = [decision.cache_key for _, decision in wanted if decision.cache_key is not None]
     if not keys:
         return wanted
-    hits = await orchestrator.ports.journal.cached(keys)
+    hits = await context.ports.journal.cached(keys)
     left = []
     for node, decision in wanted:
         key = decision.cache_key
@@ -141,30 +145,22 @@ async def _answer_from_cache(
         if output is None or node.issued == node.attempt:
             left.append((node, decision))
             continue
-        events.append(
-            NodeCached(
-                execution_id=node.execution.id,
-                generation=node.execution.generation,
-                node_id=node.node_id,
-                attempt=node.attempt,
-                output=output,
-            )
-        )
+        events.append(NodeCached(*_attempt_of(node), output=output))
     return left
 
 
 async def _stand_in_line(
-    wanted: list[tuple[FreeNode, DispatchNode]], lined: dict[str, None], orchestrator: Orchestrator
+    wanted: list[tuple[FreeNode, DispatchNode]], lined: dict[str, None], context: Context
 ) -> list[tuple[FreeNode, DispatchNode]]:
     """Send nodes of a limited resource tag to the line beside their bucket: the sweep releases them."""
-    ports = orchestrator.ports
+    ports = context.ports
     left = []
     for node, decision in wanted:
         tag = node.node.resource_tag
         if tag is None or node.released or not ports.limits.limited(tag):
             left.append((node, decision))
             continue
-        ticket = AttemptRef(node.execution.id, node.execution.generation, node.node_id, node.attempt)
+        ticket = AttemptRef(*_attempt_of(node))
         # Join first: a node that is lined and in no line would wait for ever.
         await ports.limits.join(tag, ticket)
         await ports.store.line(
@@ -179,7 +175,7 @@ async def _stand_in_line(
 
 
 async def _issue(
-    wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator
+    wanted: list[tuple[FreeNode, DispatchNode]], context: Context
 ) -> list[tuple[FreeNode, DispatchNode]]:
     """Commit the attempts of ``at_most_once`` nodes, and of nodes with a cache, before their tasks exist.
 
@@ -191,18 +187,9 @@ async def _issue(
     ]
     if not unissued:
         return wanted
-    ports = orchestrator.ports
+    ports = context.ports
     standings = await ports.journal.record(
-        [
-            AttemptIssued(
-                execution_id=node.execution.id,
-                generation=node.execution.generation,
-                node_id=node.node_id,
-                attempt=node.attempt,
-                epoch=node.execution.epoch,
-            )
-            for node, _ in unissued
-        ]
+        [AttemptIssued(*_attempt_of(node), epoch=node.execution.epoch) for node, _ in unissued]
     )
     # The store has to know: if the lease runs out, an issued attempt may have run.
     await ports.store.apply(
@@ -220,9 +207,9 @@ async def _issue(
     return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]
 
 
-async def _send(wanted: list[tuple[FreeNode, DispatchNode]], orchestrator: Orchestrator) -> None:
+async def _send(wanted: list[tuple[FreeNode, DispatchNode]], context: Context) -> None:
     """Move free nodes to queued and send their tasks: the first to move one sends it."""
-    ports = orchestrator.ports
+    ports = context.ports
     tasks = []
     for free, decision in wanted:
         blob = None

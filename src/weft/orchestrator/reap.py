@@ -12,32 +12,32 @@ from weft.orchestrator.inhand import with_running
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
-    from weft.orchestrator.service import Orchestrator
+    from weft.orchestrator.context import Context
     from weft.store.contract import Expired
 
 _CLAIM_LIMIT = 256
 
 
-async def sweep(orchestrator: Orchestrator) -> int | None:
+async def sweep(context: Context) -> int | None:
     """Look once at what time has brought about; give when to look again at the latest.
 
     Nothing is taken out of the store before its consequence is committed: a sweep that dies midway
     leaves everything to the next, and two at once agree, because the fence takes one.
     """
-    ports = orchestrator.ports
+    ports = context.ports
     due = await ports.store.due(idle_seconds=ports.sweep_seconds)
-    events = [event for expired in due.expired if (event := await _judge(expired, orchestrator)) is not None]
+    events = [event for expired in due.expired if (event := await _judge(expired, context)) is not None]
     for execution_id, generation in due.deadlines:
         running = await ports.store.running(execution_id)
         events.append(DeadlinePassed(execution_id=execution_id, generation=generation, running=running))
-    await advance(events, orchestrator)
-    await advance_free([execution_id for execution_id, _ in due.woken], orchestrator)
-    return _earlier(due.next_at, await release(orchestrator))
+    await advance(events, context)
+    await advance_free([execution_id for execution_id, _ in due.woken], context)
+    return _earlier(due.next_at, await release(context))
 
 
-async def release(orchestrator: Orchestrator) -> int | None:
+async def release(context: Context) -> int | None:
     """Let go from the lines of the resource tags what has a token; give when the next one is due."""
-    ports = orchestrator.ports
+    ports = context.ports
     freed: dict[str, None] = {}
     given_up = True
     while given_up:
@@ -56,24 +56,24 @@ async def release(orchestrator: Orchestrator) -> int | None:
             else:
                 await ports.limits.leave(tag, ticket)
                 given_up = True
-    await advance_free(list(freed), orchestrator)
+    await advance_free(list(freed), context)
     return released.next_at
 
 
-async def reclaim(orchestrator: Orchestrator) -> None:
+async def reclaim(context: Context) -> None:
     """Take over what a peer took and did not finish: results go all the way, tasks are sent again."""
-    ports = orchestrator.ports
+    ports = context.ports
     messages, tasks = await ports.transport.claim(
-        orchestrator.name, idle_seconds=ports.stale_result_seconds, limit=_CLAIM_LIMIT
+        context.name, idle_seconds=ports.stale_result_seconds, limit=_CLAIM_LIMIT
     )
-    await take(messages, orchestrator)
+    await take(messages, context)
     if tasks:
         await ports.transport.send([delivery.task for delivery in tasks])
-        await ports.transport.ack_tasks(orchestrator.name, [delivery.id for delivery in tasks])
+        await ports.transport.ack_tasks(context.name, [delivery.id for delivery in tasks])
 
 
-async def _judge(expired: Expired, orchestrator: Orchestrator) -> Event | None:
-    plan = await orchestrator.ports.journal.plan(expired.digest)
+async def _judge(expired: Expired, context: Context) -> Event | None:
+    plan = await context.ports.journal.plan(expired.digest)
     if plan is None:
         return None
     event = judge_loss(
@@ -83,10 +83,10 @@ async def _judge(expired: Expired, orchestrator: Orchestrator) -> Event | None:
         # In limbo nobody is known to have started it: the loss of a store counts against nobody.
         started=expired.worker is not None,
         issued=expired.issued == expired.attempt,
-        max_deliveries=orchestrator.ports.max_deliveries,
-        settled=orchestrator.cascades.known,
+        max_deliveries=context.ports.max_deliveries,
+        settled=context.cascades.known,
     )
-    return await with_running(event, plan, orchestrator.ports)
+    return await with_running(event, plan, context.ports)
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:

@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
-from weft.orchestrator.cascades import Cascades
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
+from weft.orchestrator.context import Context
 from weft.orchestrator.halt import observe_stop
-from weft.orchestrator.inbox import Inbox
 from weft.orchestrator.incarnation import begin_step
-from weft.orchestrator.payloads import Payloads
 from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
 from weft.orchestrator.upkeep import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
-    from weft.core.task import Result
     from weft.ports import Ports
-    from weft.transport.contract import MessageDelivery
 
 log = logging.getLogger("weft.orchestrator")
 
@@ -60,18 +56,11 @@ class Orchestrator:
         not finish; None: with every sweep. ``retention_seconds``: how long history is kept; None: for ever.
         """
         self.ports = ports
-        self.name = name
+        self.context = Context(ports, name)
         self._recovers = recovers
         self._grace_seconds = grace_seconds
         self._claim_seconds = claim_seconds or ports.sweep_seconds
         self._retention_seconds = retention_seconds
-        self.payloads = Payloads()
-        self.cascades = Cascades()
-        # Batches that were read while the journal was away.
-        self.unfinished: list[Sequence[MessageDelivery]] = []
-        # Messages that were read and not taken up yet, and the turn to read more.
-        self.inbox = Inbox()
-        self.reading = asyncio.Lock()
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._swept_at = 0
@@ -85,7 +74,7 @@ class Orchestrator:
 
     def forget(self) -> None:
         """Drop what is remembered of the journal's rows: the database has lost commits."""
-        self.cascades = Cascades()
+        self.context.cascades.forget()
         self.nudge()
 
     def fault(self) -> str | None:
@@ -98,11 +87,6 @@ class Orchestrator:
         if still_seconds > self.ports.sweep_seconds + _STUCK_SECONDS:
             return f"it has stood still for {still_seconds:.0f} s"
         return None
-
-    def quarantine(self, result: Result) -> None:
-        """Put a message aside that names what does not exist."""
-        fields = {"execution": result.execution_id, "node": result.node_id, "attempt": result.attempt}
-        log.warning("result.quarantined", extra=fields)
 
     @property
     def is_started(self) -> bool:
@@ -126,7 +110,7 @@ class Orchestrator:
         The waiting results go first: what has finished is recorded before anything is rebuilt or swept. So no
         lease expires, and no attempt is made again, while its result waits in the stream.
         """
-        await take_waiting(self, limit=BATCH)
+        await take_waiting(self.context, limit=BATCH)
         await recover(self.ports, grace_seconds=self._grace_seconds)
 
     async def stop(self) -> None:
@@ -155,12 +139,12 @@ class Orchestrator:
         await self.stop()
         with suppress(JournalError, StoreError, TimeoutError):
             async with asyncio.timeout_at(given_up_at):
-                await finish(self, limit=BATCH)
-                await self.ports.transport.leave(self.name)
+                await finish(self.context, limit=BATCH)
+                await self.ports.transport.leave(self.context.name)
 
     async def drain(self) -> None:
         """After stop: record what workers have reported since, so that it is not done again."""
-        await self._guarded(lambda: drain(self, limit=BATCH))
+        await self._guarded(lambda: drain(self.context, limit=BATCH))
 
     async def observe_stop(self) -> None:
         """When no worker is left: record what is in hand, so that a restart takes nothing else for lost."""
@@ -177,17 +161,17 @@ class Orchestrator:
         assert collector is not None
         self._readings.add(collector)
         try:
-            deliveries = await next_batch(self, limit=BATCH, wait_seconds=_READ_SECONDS)
+            deliveries = await next_batch(self.context, limit=BATCH, wait_seconds=_READ_SECONDS)
         finally:
             self._readings.discard(collector)
         if deliveries:
-            await take_or_keep(deliveries, self)
+            await take_or_keep(deliveries, self.context)
 
     async def _sweeping(self) -> None:
         while True:
             self._nudged.clear()
             self._swept_at = self.ports.clock.now()
-            next_at = await self._guarded(lambda: sweep(self))
+            next_at = await self._guarded(lambda: sweep(self.context))
             wait_seconds = self.ports.sweep_seconds
             if next_at is not None:
                 until = (next_at - self.ports.clock.now()) / MICROSECONDS
@@ -200,7 +184,7 @@ class Orchestrator:
         """Look for messages that somebody took and did not finish."""
         while True:
             await asyncio.sleep(self._claim_seconds)
-            await self._guarded(lambda: reclaim(self))
+            await self._guarded(lambda: reclaim(self.context))
 
     async def _looking_back(self) -> None:
         """Look for executions that the store does not have."""

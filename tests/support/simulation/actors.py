@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.scheduler import Actor
     from tests.support.simulation.world import World
 
+    from weft.orchestrator.context import Context
     from weft.ports import Ports
     from weft.store.contract import Held
 
@@ -46,48 +47,49 @@ async def collects(world: World, actor: Actor) -> None:
         except (JournalError, PortError):
             await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
     while True:
-        if orchestrator.reading.locked():
+        if orchestrator.context.reading.locked():
             # The lock would wait on an event loop, and there is none.
             await Step("idle", pace.WAIT_TO_READ_SECONDS)
             continue
         begin_step(orchestrator.ports)
         try:
-            await collect(orchestrator, limit=world.batch, wait_seconds=0)
+            await collect(orchestrator.context, limit=world.batch, wait_seconds=0)
         except (JournalError, PortError):
             await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
-        if not world.transport.has_messages and not orchestrator.inbox:
+        if not world.transport.has_messages and not orchestrator.context.inbox:
             await Step("idle", 30.0, "messages")
-        elif orchestrator.inbox and not orchestrator.inbox.is_ready:
+        elif orchestrator.context.inbox and not orchestrator.context.inbox.is_ready:
             # All of it waits for a definition that another collector brings.
             await Step("idle", pace.WAIT_TO_READ_SECONDS)
 
 
 async def sweeps(world: World, actor: Actor) -> None:
-    orchestrator = actor.process.memory = Orchestrator(world.ports(actor), name=actor.name)
-    ports, nets = orchestrator.ports, world.profile.nets
+    actor.process.memory = Orchestrator(world.ports(actor), name=actor.name)
+    context = actor.process.memory.context
+    ports, nets = context.ports, world.profile.nets
     look_back_at = 0
     while True:
         wait_seconds = pace.SWEEP_SECONDS
         begin_step(ports)
         try:
-            next_at = await sweep(orchestrator)
+            next_at = await sweep(context)
             if next_at is not None:
                 until = (next_at - world.scheduler.now) / MICROSECONDS
                 wait_seconds = min(wait_seconds, max(until, pace.SHORTEST_SWEEP_SECONDS))
             if world.scheduler.now >= look_back_at:
                 look_back_at = world.scheduler.now + micros(pace.LOOK_BACK_SECONDS)
-                await _look_back(world, orchestrator, nets)
+                await _look_back(world, context, nets)
             await _rebuild_by_mistake(world, ports)
         except (JournalError, PortError):
             world.hits["sweep met an error"] += 1
         await Step("idle", wait_seconds, "timers")
 
 
-async def _look_back(world: World, orchestrator: Orchestrator, nets: frozenset[str]) -> None:
+async def _look_back(world: World, context: Context, nets: frozenset[str]) -> None:
     if "reclaim" in nets:
-        await reclaim(orchestrator)
+        await reclaim(context)
     if "rebuild" in nets:
-        rebuilt = await recover(orchestrator.ports, grace_seconds=pace.GRACE_SECONDS)
+        rebuilt = await recover(context.ports, grace_seconds=pace.GRACE_SECONDS)
         if rebuilt:
             world.hits["sweep: executions the store does not have"] += rebuilt
 

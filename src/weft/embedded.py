@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import uuid_utils
 
 from weft.clock import RealClock
@@ -16,7 +17,6 @@ from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import InputError, NotFoundError
 from weft.feed.memory import MemoryFeed
 from weft.handlers.outbound import Outbound
-from weft.handlers.usercode import UserCode
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
@@ -26,6 +26,7 @@ from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import Manner, Source, make_submission, read_input, submit
 from weft.ports import Ports
 from weft.settings import Settings
+from weft.store.contract import StoreOptions
 from weft.store.memory import MemoryStore
 from weft.transport.inprocess import InProcessTransport
 from weft.views.describe import describe_execution, describe_node, explain_node
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from weft.core.row import ExecutionRow, NodeRow
     from weft.definition.plan import Plan
     from weft.handlers.registry import Registry
+    from weft.handlers.usercode import UserCode
     from weft.journal.contract import Journal
     from weft.limits.contract import Limits
     from weft.telemetry import Metrics
@@ -94,17 +96,30 @@ class Progress:
                     self.failures.append((row.node_id, str((row.error or {}).get("message", ""))))
 
 
+class EngineParts(msgspec.Struct, frozen=True):
+    """Parts that an engine is given in place of its own."""
+
+    # Another time than the real one, which passes on the loop alone.
+    clock: Clock | None = None
+    # Makes the rates for the engine's clock; without it they are the settings'.
+    limits: Callable[[Clock], Limits] | None = None
+    # Runs tasks.
+    runner: Callable[[Ports], Runner] | None = None
+    # Makes another journal than ``data`` says; this process has to be the only one on it.
+    journal: Callable[[], Journal] | None = None
+
+
+NO_PARTS = EngineParts()
+
+
 class Engine:
     """Runs executions in this process.
 
-    ``data``: a folder for the journal; without one nothing is kept. ``isolate``: users' code runs in
-    child processes, which are given ``code`` to load; otherwise it runs in this process. ``limits``: makes
-    the rates for this engine's clock; without it they are the settings'. ``listen``: hears what is recorded.
-    ``recovers``: whether it takes up all that an earlier process left in the folder, as a server does. A
-    script does not: it may lack the functions of another's workflow, and would fail it. ``clock``: another
-    time than the real one, which passes on the loop alone. ``runner``: runs tasks in place of our own.
-    ``metrics``: counts what happens, and notices when the loop stands still. ``journal``: makes another one
-    than ``data`` says; this process has to be the only one on it.
+    ``data``: a folder for the journal; without one nothing is kept. ``code``: users' code runs in child
+    processes, which load this; without it users' code runs in this process. ``listen``: hears what is
+    recorded. ``recovers``: whether it takes up all that an earlier process left in the folder, as a server
+    does. A script does not: it may lack the functions of another's workflow, and would fail it. ``metrics``:
+    counts what happens, and notices when the loop stands still.
     """
 
     def __init__(
@@ -113,20 +128,13 @@ class Engine:
         registry: Registry,
         settings: Settings | None = None,
         data: Path | None = None,
-        isolate: bool = False,
         code: UserCode | None = None,
-        limits: Callable[[Clock], Limits] | None = None,
         listen: Callable[[Sequence[Standing]], None] | None = None,
         recovers: bool = True,
-        clock: Clock | None = None,
-        runner: Callable[[Ports], Runner] | None = None,
         metrics: Metrics | None = None,
-        journal: Callable[[], Journal] | None = None,
+        parts: EngineParts = NO_PARTS,
     ) -> None:
         self.settings = settings = settings or Settings()
-        clock = clock or RealClock()
-        bounds = settings.bounds()
-        transport = InProcessTransport(now=clock.now)
         # Those who wait for an end, and the last ends: most ask soon after, and need not ask the journal.
         self._waiting: dict[str, asyncio.Future[ExecutionRow]] = {}
         self._ended: Lru[str, ExecutionRow] = Lru(_REMEMBERED_ENDS)
@@ -135,23 +143,51 @@ class Engine:
         self.metrics = metrics
         self._watching: asyncio.Task[None] | None = None
         self._drained = False
+        self.ports = self._make_ports(settings, data, parts)
+        if metrics is not None:
+            self.ports.committed = metrics.committed
+        self.orchestrator = Orchestrator(
+            self.ports,
+            name="orchestrator",
+            recovers=recovers,
+            retention_seconds=settings.retention_seconds,
+        )
+        self.ports.timers_changed = self.orchestrator.nudge
+        self._caller = self._make_caller(registry, settings, code)
+        name = worker_name(new_id)
+        runner = parts.runner
+        self.worker = Worker(
+            self.ports,
+            runner(self.ports) if runner else Runner(self.ports, registry, self._caller, worker=name),
+            name=name,
+            concurrency=settings.worker_concurrency,
+            heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
+            grace_seconds=settings.worker_grace_seconds,
+        )
+
+    def _make_ports(self, settings: Settings, data: Path | None, parts: EngineParts) -> Ports:
+        clock = parts.clock or RealClock()
+        transport = InProcessTransport(now=clock.now)
         self._store = MemoryStore(
             now=clock.now,
             new_id=new_id,
             publish=transport.append,
             send=transport.put,
-            window=settings.execution_window,
-            lease_seconds=settings.worker_heartbeat_timeout_seconds,
-            reported_seconds=settings.reaper_idle_timeout_seconds,
-            # One process owns the data folder, so nothing of an earlier life is still running.
-            limbo_seconds=0,
+            options=StoreOptions(
+                window=settings.execution_window,
+                lease_seconds=settings.worker_heartbeat_timeout_seconds,
+                reported_seconds=settings.reaper_idle_timeout_seconds,
+                # One process owns the data folder, so nothing of an earlier life is still running.
+                limbo_seconds=0,
+            ),
         )
         self._outbound = Outbound(settings, clock)
-        self.ports = Ports(
+        bounds = settings.bounds()
+        ports = Ports(
             store=self._store,
-            journal=self._open_journal(data, clock, settings) if journal is None else journal(),
+            journal=self._open_journal(data, clock, settings) if parts.journal is None else parts.journal(),
             transport=transport,
-            limits=self._make_limits(settings, clock) if limits is None else limits(clock),
+            limits=self._make_limits(settings, clock) if parts.limits is None else parts.limits(clock),
             clock=clock,
             draw=random.random,
             new_id=new_id,
@@ -163,28 +199,10 @@ class Engine:
             outbound=self._outbound,
             announce=self._hear,
         )
-        if metrics is not None:
-            self.ports.committed = metrics.committed
-        if data is None and journal is None:
+        if data is None and parts.journal is None:
             # In memory a blob would lie no farther away than the row that names it.
-            self.ports.inline_bytes = bounds.max_payload_bytes
-        self.orchestrator = Orchestrator(
-            self.ports,
-            name="orchestrator",
-            recovers=recovers,
-            retention_seconds=settings.retention_seconds,
-        )
-        self.ports.timers_changed = self.orchestrator.nudge
-        self._caller = self._make_caller(registry, settings, code, isolate=isolate)
-        name = worker_name(new_id)
-        self.worker = Worker(
-            self.ports,
-            runner(self.ports) if runner else Runner(self.ports, registry, self._caller, worker=name),
-            name=name,
-            concurrency=settings.worker_concurrency,
-            heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
-            grace_seconds=settings.worker_grace_seconds,
-        )
+            ports.inline_bytes = bounds.max_payload_bytes
+        return ports
 
     @staticmethod
     def _make_limits(settings: Settings, clock: Clock) -> Limits:
@@ -207,10 +225,8 @@ class Engine:
             relaxed=settings.durability == "relaxed",
         )
 
-    def _make_caller(
-        self, registry: Registry, settings: Settings, code: UserCode | None, *, isolate: bool
-    ) -> Caller:
-        if not isolate:
+    def _make_caller(self, registry: Registry, settings: Settings, code: UserCode | None) -> Caller:
+        if code is None:
             return InProcess(
                 registry,
                 clock=self.ports.clock,
@@ -221,7 +237,7 @@ class Engine:
 
         return ChildPool(
             settings.worker_processes,
-            code=code or UserCode(),
+            code=code,
             grace_seconds=settings.worker_grace_seconds,
             max_payload_bytes=settings.bounds().max_payload_bytes,
             secrets=settings.secrets(),

@@ -24,6 +24,7 @@ from weft.limits.redis import RedisLimits
 from weft.orchestrator.service import Orchestrator
 from weft.ports import Ports
 from weft.redis.connection import Redis
+from weft.store.contract import StoreOptions
 from weft.store.redis import RedisStore
 from weft.transport.redis.streams import RedisStreams
 from weft.worker.isolate import ChildPool
@@ -92,17 +93,7 @@ class Fleet:
         self.ports = self._make_ports(settings)
         if metrics is not None:
             self.ports.committed = metrics.committed
-        self.orchestrator: Orchestrator | None = None
-        if "orchestrator" in roles:
-            self.orchestrator = Orchestrator(
-                self.ports,
-                name=name,
-                # An execution that changed so lately may be on its way into the store, by a living peer.
-                grace_seconds=2 * settings.orchestrator_sweep_interval_seconds,
-                claim_seconds=settings.orchestrator_stale_claim_interval_seconds,
-                retention_seconds=settings.retention_seconds,
-            )
-            self.ports.timers_changed = self.orchestrator.nudge
+        self.orchestrator = self._make_orchestrator(name) if "orchestrator" in roles else None
         self.worker: Worker | None = None
         self._children: ChildPool | None = None
         if "worker" in roles:
@@ -128,6 +119,19 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
         self._drained = False
 
+    def _make_orchestrator(self, name: str) -> Orchestrator:
+        settings = self.settings
+        orchestrator = Orchestrator(
+            self.ports,
+            name=name,
+            # An execution that changed so lately may be on its way into the store, by a living peer.
+            grace_seconds=2 * settings.orchestrator_sweep_interval_seconds,
+            claim_seconds=settings.orchestrator_stale_claim_interval_seconds,
+            retention_seconds=settings.retention_seconds,
+        )
+        self.ports.timers_changed = orchestrator.nudge
+        return orchestrator
+
     def _make_transport(self, settings: Settings) -> RedisStreams | CeleryTransport:
         if settings.transport == "auto":
             return RedisStreams(self._redis)
@@ -150,12 +154,14 @@ class Fleet:
                 plans=journal.plan,
                 executions=journal.execution,
                 new_id=new_id,
-                window=settings.execution_window,
-                lease_seconds=settings.worker_heartbeat_timeout_seconds,
-                reported_seconds=settings.reaper_idle_timeout_seconds,
-                queued_seconds=settings.reaper_idle_timeout_seconds,
                 joint=self._transport.joint,
-                ttl_seconds=ceil(settings.hot_state_ttl_seconds),
+                options=StoreOptions(
+                    window=settings.execution_window,
+                    lease_seconds=settings.worker_heartbeat_timeout_seconds,
+                    reported_seconds=settings.reaper_idle_timeout_seconds,
+                    queued_seconds=settings.reaper_idle_timeout_seconds,
+                    ttl_seconds=ceil(settings.hot_state_ttl_seconds),
+                ),
             ),
             journal=journal,
             transport=self._transport,

@@ -33,9 +33,7 @@ class TestMemoryStore(StoreContract, AheadContract):
             new_id=lambda: f"token-{next(ids)}",
             publish=published.extend,
             send=sent.extend,
-            window=self.WINDOW,
-            lease_seconds=self.LEASE_SECONDS,
-            reported_seconds=self.REPORTED_SECONDS,
+            options=self.options(),
         )
 
         async def all_published() -> Sequence[Result]:

@@ -65,9 +65,7 @@ class TestRedisStore(StoreContract, AheadContract):
             executions=execution,
             new_id=lambda: f"token-{next(ids)}",
             now=clock.now,
-            window=self.WINDOW,
-            lease_seconds=self.LEASE_SECONDS,
-            reported_seconds=self.REPORTED_SECONDS,
+            options=self.options(),
         )
 
         async def published() -> Sequence[Result]:

@@ -29,7 +29,7 @@ from weft.api.server import bind, listening, url_of
 from weft.api.service import serve_engine
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
-from weft.embedded import Engine
+from weft.embedded import Engine, EngineParts
 from weft.journal.sqlite.journal import FILE_NAME
 from weft.settings import Settings
 
@@ -59,7 +59,9 @@ async def cut_off(data: Path, open_gates: Collection[str]) -> AsyncIterator[Api]
     registry = stories.registry(open_gates)
     kept = b""
     async with AsyncExitStack() as stack:
-        engine = Engine(registry=registry, settings=_SETTINGS, data=data, clock=ThenClock())
+        engine = Engine(
+            registry=registry, settings=_SETTINGS, data=data, parts=EngineParts(clock=ThenClock())
+        )
         await stack.enter_async_context(engine)
         service = serve_engine(engine, registry)
         bound = bind("127.0.0.1", 0)

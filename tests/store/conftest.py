@@ -9,6 +9,7 @@ import pytest
 
 from weft.clock import VirtualClock
 from weft.redis.connection import Redis
+from weft.store.contract import StoreOptions
 from weft.store.redis import RedisStore
 from weft.testing.walk import Walk, workflow
 
@@ -53,9 +54,17 @@ def new_store(clock: VirtualClock, walks: list[Walk]) -> Callable[..., RedisStor
         return None
 
     def made(redis: Redis, **settings: Any) -> RedisStore:
-        given: dict[str, Any] = {"now": clock.now, **settings}
+        given: dict[str, Any] = {
+            "now": clock.now,
+            **{name: settings.pop(name) for name in ("now", "joint") if name in settings},
+        }
         return RedisStore(
-            redis, plans=plan, executions=execution, new_id=lambda: f"token-{next(ids)}", **given
+            redis,
+            plans=plan,
+            executions=execution,
+            new_id=lambda: f"token-{next(ids)}",
+            options=StoreOptions(**settings),
+            **given,
         )
 
     return made

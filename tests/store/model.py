@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from weft.store.contract import Answer, Due
+from weft.store.contract import Answer, Due, StoreOptions
 from weft.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Model:
                 new_id=lambda: f"word-{next(words)}",
                 publish=self.published.extend,
                 send=self.sent.extend,
-                **settings,
+                options=StoreOptions(**settings),
             )
             for _ in range(partitions)
         ]

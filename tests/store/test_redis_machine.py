@@ -60,7 +60,7 @@ from weft.errors import StoreError
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal
 from weft.redis.connection import Redis
-from weft.store.contract import Answer, Applied, Held, StartRequest
+from weft.store.contract import Answer, Applied, Held, StartRequest, StoreOptions
 from weft.store.redis import RedisStore
 from weft.testing.walk import an_error, nonce
 
@@ -175,8 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
             executions=self.journal.execution,
             new_id=lambda: f"token-{next(self._ids)}",
             now=self.clock.now,
-            inline_input_bytes=4,
-            **self.settings,
+            options=StoreOptions(inline_input_bytes=4, **self.settings),
         )
 
     async def both(self, name: str, *arguments: Any, by: RedisStore | None = None, **named: Any) -> Any:

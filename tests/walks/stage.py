@@ -91,7 +91,6 @@ class Stage:
             registry=self.registry,
             settings=Settings(**{**QUICK, **settings}),
             data=self.data,
-            isolate=code is not None,
             code=code,
         )
         async with engine:

@@ -205,9 +205,7 @@ async def _follow(
 
     total = len(plan.nodes)
     code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)
-    async with Engine(
-        settings=settings, registry=registry, data=data, isolate=True, code=code, recovers=False
-    ) as engine:
+    async with Engine(settings=settings, registry=registry, data=data, code=code, recovers=False) as engine:
         execution_id = await engine.go_on(plan, input=value)
         if execution_id is None:
             execution_id = await engine.submit(plan, document=loaded.document, input=value)

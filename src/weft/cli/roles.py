@@ -149,7 +149,7 @@ def _serve_inside(
 
 def open_engine(settings: Settings, registry: Registry) -> Engine:
     """Make a server's engine: it takes up what an earlier process left, and runs users' code in children."""
-    from weft.embedded import Engine, new_id
+    from weft.embedded import Engine, EngineParts, new_id
     from weft.handlers.usercode import UserCode
     from weft.telemetry import Metrics
 
@@ -169,11 +169,10 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
         settings=settings,
         registry=registry,
         data=settings.data,
-        isolate=True,
         code=UserCode(modules=settings.imports, allow=settings.python_allow),
         recovers=True,
         metrics=Metrics(),
-        journal=None if settings.database_url is None else open_journal,
+        parts=EngineParts(journal=None if settings.database_url is None else open_journal),
     )
 
 

@@ -26,7 +26,7 @@ from weft.core.output import output_of
 from weft.core.payload import Json, canonical, decode, encode
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.validation import check
-from weft.embedded import Engine, new_id
+from weft.embedded import Engine, EngineParts, new_id
 from weft.errors import ClaimedError, DefinitionError, EvaluationError, InputError, NotAllowedError
 from weft.expressions.scope import Scope
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
@@ -264,11 +264,13 @@ class Session:
             settings=settings,
             # What else is in a folder may be of another program, whose functions are not here.
             recovers=data is None,
-            journal=None if data is None else partial(self._open_journal, data, settings),
-            limits=lambda clock: MemoryLimits(
-                {tag: limiter.bucket for tag, limiter in limiters.items()}, now=clock.now
-            ),
             listen=self._hear,
+            parts=EngineParts(
+                journal=None if data is None else partial(self._open_journal, data, settings),
+                limits=lambda clock: MemoryLimits(
+                    {tag: limiter.bucket for tag, limiter in limiters.items()}, now=clock.now
+                ),
+            ),
         )
         # Outputs are read from the rows that are heard of, so none lies elsewhere.
         self._engine.ports.inline_bytes = settings.bounds().max_payload_bytes

@@ -56,6 +56,25 @@ FIRST_INSTALL_SECONDS = 30.0
 RENEWALS_PER_LEASE = 3
 
 
+class StoreOptions(msgspec.Struct, frozen=True):
+    # At most so many nodes of an execution are handed out at once.
+    window: int = 1000
+    lease_seconds: float = 15.0
+    # An attempt that was reported and not recorded for so long is given up.
+    reported_seconds: float = 300.0
+    # Given where a task may be lost on its way: after this time the task is sent again.
+    queued_seconds: float | None = None
+    # How long an attempt without a known holder is waited for; None: a lease.
+    limbo_seconds: float | None = None
+    # In another process: larger inputs are read from the journal, and a state that nobody has touched for
+    # so long is gone, the net under executions that nobody closes.
+    inline_input_bytes: int = 16 * 1024
+    ttl_seconds: int = 7 * 86_400
+
+
+DEFAULT_STORE_OPTIONS = StoreOptions()
+
+
 class Applied(msgspec.Struct, frozen=True, gc=False):
     answer: Answer
     free: Sequence[FreeNode] = ()

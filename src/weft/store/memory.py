@@ -20,6 +20,7 @@ from weft.core.time import micros
 from weft.core.view import FreeNode
 from weft.definition.model import TriggerRule
 from weft.store.contract import (
+    DEFAULT_STORE_OPTIONS,
     FIRST_INSTALL_SECONDS,
     RENEWALS_PER_LEASE,
     Answer,
@@ -31,6 +32,7 @@ from weft.store.contract import (
     Sight,
     Started,
     StartRequest,
+    StoreOptions,
     WorkerSight,
     WorkerState,
 )
@@ -137,25 +139,18 @@ class MemoryStore:
         new_id: Callable[[], str],
         publish: Callable[[Sequence[Result]], None],
         send: Callable[[Sequence[Task]], None] | None = None,
-        window: int = 1000,
-        lease_seconds: float = 15.0,
-        reported_seconds: float = 300.0,
-        limbo_seconds: float | None = None,
-        queued_seconds: float | None = None,
+        options: StoreOptions = DEFAULT_STORE_OPTIONS,
     ) -> None:
-        """``send`` is given where moving and sending are one step, ``limbo_seconds`` where it is not a lease:
-        a process that owns its data folder knows that nothing of an earlier life is still running.
-        ``queued_seconds`` is given where a task may be lost on its way: after it the task is sent again.
-        """
+        """``send`` is given where moving and sending are one step."""
         self._now = now
         self._new_id = new_id
         self._publish = publish
         self._send = send
-        self._window = window
-        self._lease = micros(lease_seconds)
-        self._reported = micros(reported_seconds)
-        self._limbo = self._lease if limbo_seconds is None else micros(limbo_seconds)
-        self._queued = None if queued_seconds is None else micros(queued_seconds)
+        self._window = options.window
+        self._lease = micros(options.lease_seconds)
+        self._reported = micros(options.reported_seconds)
+        self._limbo = self._lease if options.limbo_seconds is None else micros(options.limbo_seconds)
+        self._queued = None if options.queued_seconds is None else micros(options.queued_seconds)
         self.flush()
 
     def flush(self) -> None:

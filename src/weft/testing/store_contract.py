@@ -28,6 +28,7 @@ from weft.store.contract import (
     Started,
     StartRequest,
     StateStore,
+    StoreOptions,
     WorkerSight,
     WorkerState,
 )
@@ -60,6 +61,11 @@ class StoreContract:
     WINDOW = 3
     LEASE_SECONDS = 15.0
     REPORTED_SECONDS = 300.0
+
+    def options(self) -> StoreOptions:
+        return StoreOptions(
+            window=self.WINDOW, lease_seconds=self.LEASE_SECONDS, reported_seconds=self.REPORTED_SECONDS
+        )
 
     @pytest.fixture
     def clock(self) -> VirtualClock:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.definition.suggestion import Suggester
-from weft.embedded import Engine
+from weft.embedded import Engine, EngineParts
 from weft.errors import SettingsError
 from weft.handlers.outbound import Outbound
 from weft.sdk.result import ExecutionResult, read_result
@@ -101,7 +101,7 @@ async def _run(
     def runner(ports: Ports) -> MockingRunner:
         return MockingRunner(ports, registry, caller, worker="test", mocks=mocked)
 
-    engine = Engine(registry=registry, settings=settings, clock=clock, runner=runner)
+    engine = Engine(registry=registry, settings=settings, parts=EngineParts(clock=clock, runner=runner))
     # The jitter of retries is the only chance in an execution.
     engine.ports.draw = random.Random(0).random  # noqa: S311 - the same every time is what is wanted
     # A connection that is kept for the next call would hold up the time until then.

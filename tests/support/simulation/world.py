@@ -34,6 +34,7 @@ from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
 from weft.orchestrator.service import Orchestrator
 from weft.ports import Ports
+from weft.store.contract import StoreOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,10 +112,12 @@ class World:
             new_id=self.new_id,
             publish=self.transport.append,
             send=self.transport.put,
-            window=4,
-            lease_seconds=LEASE_SECONDS,
-            reported_seconds=REPORTED_SECONDS if self.profile.gives_up_reports else NEVER_SECONDS,
-            queued_seconds=REPORTED_SECONDS if "queued" in self.profile.nets else None,
+            options=StoreOptions(
+                window=4,
+                lease_seconds=LEASE_SECONDS,
+                reported_seconds=REPORTED_SECONDS if self.profile.gives_up_reports else NEVER_SECONDS,
+                queued_seconds=REPORTED_SECONDS if "queued" in self.profile.nets else None,
+            ),
         )
         self.limits = MemoryLimits({"limited": TAG_RATE}, now=now)
         self.invariants = Invariants(self)

@@ -22,7 +22,16 @@ from weft.core.time import micros
 from weft.errors import StoreError, StoreKeyError
 from weft.redis.health import wrong_keys
 from weft.redis.waiting import all_of, all_that_answer
-from weft.store.contract import FIRST_INSTALL_SECONDS, Answer, Applied, Held, Started, StartRequest
+from weft.store.contract import (
+    DEFAULT_STORE_OPTIONS,
+    FIRST_INSTALL_SECONDS,
+    Answer,
+    Applied,
+    Held,
+    Started,
+    StartRequest,
+    StoreOptions,
+)
 from weft.store.redis.calls import (
     PlanArguments,
     apply_calls,
@@ -101,33 +110,26 @@ class RedisStore(Inspector, Sweep):
         executions: Callable[[str], Awaitable[ExecutionRow | None]],
         new_id: Callable[[], str],
         now: Callable[[], int] | None = None,
-        window: int = 1000,
-        lease_seconds: float = 15.0,
-        reported_seconds: float = 300.0,
-        queued_seconds: float | None = None,
         joint: bool = True,
-        inline_input_bytes: int = 16 * 1024,
-        ttl_seconds: int = 7 * 86_400,
+        options: StoreOptions = DEFAULT_STORE_OPTIONS,
     ) -> None:
         """``plans`` and ``executions`` are the journal's reads, for what is not here: plans, large inputs.
 
-        Without ``now`` the time is the server's. ``ttl_seconds`` is the net under executions that nobody
-        closes: a hash that is not touched for so long is gone. ``queued_seconds`` is given where a task may
-        be lost on its way: after it the task is sent again. ``joint``: as the transport says.
+        Without ``now`` the time is the server's. ``joint``: as the transport says.
         """
-        super().__init__(redis, now=now, lease_seconds=lease_seconds)
+        super().__init__(redis, now=now, lease_seconds=options.lease_seconds)
         self._plans = plans
         self._journal_executions = executions
         self._new_id = new_id
-        self._window = window
-        self._keep_seconds = ttl_seconds
-        self._queued = 0 if queued_seconds is None else micros(queued_seconds)
-        self._reported = micros(reported_seconds)
+        self._window = options.window
+        self._keep_seconds = options.ttl_seconds
+        self._queued = 0 if options.queued_seconds is None else micros(options.queued_seconds)
+        self._reported = micros(options.reported_seconds)
         self._joint = joint
-        plain = max(_KEEP_PLAIN_MARK_SECONDS, ceil(_LEASES_OF_A_MARK * lease_seconds))
+        plain = max(_KEEP_PLAIN_MARK_SECONDS, ceil(_LEASES_OF_A_MARK * options.lease_seconds))
         # What every call of ``apply`` is told.
         self._apply_told = (self._queued, int(joint), _KEEP_MARK_SECONDS, plain)
-        self._inline_input_bytes = inline_input_bytes
+        self._inline_input_bytes = options.inline_input_bytes
         self._arguments: OrderedDict[str, PlanArguments] = OrderedDict()
         self._inputs: OrderedDict[str, bytes] = OrderedDict()
         self._input_bytes = 0

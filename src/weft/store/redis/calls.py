@@ -7,7 +7,7 @@ bits the parent is, and which further nodes they name. ``PlanArguments`` makes t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.core.envelope import pack
 from weft.core.state import NodeState
@@ -201,7 +201,7 @@ def apply_calls(
             # Those that ended first: an attempt that has not ended mostly has no lease.
             own = sorted(merge.rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
             over: list[Argument] = [f"{_NODE}{one.node_id}:{one.attempt}:" for one in own]
-            add_execution(calls, keys, row.id, life, (merge, ()), units=(len(own), len(own), 0, over))
+            add_execution(calls, keys, Header(row.id, life), (merge, ()), units=(len(own), len(own), 0, over))
             continue
         arguments = arguments_of(merge.plan)
         packed, pieces = row_value(row), _pieces(merge.rows, arguments)
@@ -210,9 +210,8 @@ def apply_calls(
             is_last = piece is pieces[-1]
             tasks = pack_tasks(merge.tasks, sent=sent) if is_last and merge.tasks else ()
             gives = _GIVES_FREE if is_last else _GIVES_NOTHING
-            add_execution(
-                *(calls, keys, row.id, life, (merge, tasks), packed, piece, tasks, arguments.window, gives)
-            )
+            header = Header(row.id, life, packed, arguments.window, gives)
+            add_execution(calls, keys, header, (merge, tasks), piece, tasks)
             packed = b""
     return calls
 
@@ -233,30 +232,35 @@ def pack_tasks(tasks: Sequence[Task], *, sent: bool) -> list[tuple[Task, bytes]]
     return given
 
 
+class Header(NamedTuple):
+    """What a call says of an execution before its rows and tasks."""
+
+    execution_id: str
+    # Its generation, epoch and state.
+    life: str
+    row: bytes = b""
+    # 0: as it was installed.
+    window: int = 0
+    gives: str = _GIVES_NOTHING
+
+
 def add_execution(
     calls: ScriptCalls,
     keys: Keys,
-    execution_id: str,
-    life: str,
+    header: Header,
     about: object,
-    row: bytes = b"",
     units: tuple[int, int, int, Sequence[Argument]] = (0, 0, 0, ()),
     tasks: Sequence[tuple[Task, bytes]] = (),
-    window: int = 0,
-    gives: str = _GIVES_NOTHING,
 ) -> None:
-    """Add an execution to the calls; ``life``: its generation, epoch and state.
-
-    ``about``: what the caller knows the reply by; ``window`` 0: as it was installed.
-    """
+    """Add an execution to the calls; ``about``: what the caller knows the reply by."""
     count, fields, size, told = units
     for _, wire in tasks:
         size += len(wire)
-    key = keys.executions + execution_id
+    key = keys.executions + header.execution_id
     call = calls.room(keys, key, size=size, fields=fields + len(tasks), tasks=len(tasks))
     call.hashes.append(key)
     call.about.append(about)
-    call.arguments += (f"{life} {count} {len(tasks)} {window} {gives}", row)
+    call.arguments += (f"{header.life} {count} {len(tasks)} {header.window} {header.gives}", header.row)
     call.arguments += told
     add_tasks(call, tasks)
 
@@ -273,14 +277,14 @@ def free_calls(execution_ids: Sequence[str], keys_of: Callable[[str], Keys]) -> 
     calls = ScriptCalls()
     for execution_id in execution_ids:
         keys = keys_of(execution_id)
-        add_execution(calls, keys, execution_id, f"::{_OPEN}", execution_id, gives=_GIVES_ALL)
+        add_execution(calls, keys, Header(execution_id, f"::{_OPEN}", gives=_GIVES_ALL), execution_id)
     return calls
 
 
 def close_calls(execution_id: str, generation: int, epoch: int, keys: Keys) -> ScriptCalls:
     """Make the call that lets an execution go."""
     calls = ScriptCalls()
-    add_execution(calls, keys, execution_id, f"{generation}:{epoch}:{_TERMINAL}", None)
+    add_execution(calls, keys, Header(execution_id, f"{generation}:{epoch}:{_TERMINAL}"), None)
     return calls
 
 
@@ -300,7 +304,7 @@ def queue_calls(
         keys = keys_of(execution_id)
         while own:
             given = pack_tasks([tasks[index][0] for index in own], sent=sent)
-            add_execution(calls, keys, execution_id, life, own[: len(given)], tasks=given)
+            add_execution(calls, keys, Header(execution_id, life), own[: len(given)], tasks=given)
             own = own[len(given) :]
     return calls
 

@@ -5,7 +5,7 @@ Whether a ready node is free, in limbo or waits for its time is left to the scri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -47,24 +47,29 @@ class _Part(msgspec.Struct, frozen=True):
     size: int
 
 
-def lay_out(snapshot: Snapshot, arguments: PlanArguments) -> tuple[list[tuple[str, Argument]], list[str]]:
-    """Lay out an execution as the journal has it: its fields, and its ready nodes.
+class _Waiting(NamedTuple):
+    """The unsettled nodes of a snapshot that something has happened to."""
 
-    Only what something has happened to is written down.
-    """
-    plan = snapshot.plan
-    parents, dependents = plan.graph.parents, plan.graph.dependents
-    outcomes = {row.node_id: row for row in snapshot.rows if row.state is not None}
     # In the order in which they become free: the roots, what is behind settled rows, then later attempts.
+    ready: dict[str, None]
+    waiting: dict[str, None]
+    rows: dict[str, NodeRow]
+    # By node that is behind a settled row: how many of its parents are not settled.
+    left: dict[str, int]
+
+
+def _sort_unsettled(snapshot: Snapshot, outcomes: Mapping[str, NodeRow]) -> _Waiting:
+    """Sort out which unsettled nodes may run, and which wait for parents."""
+    plan = snapshot.plan
     ready: dict[str, None] = {name: None for name in plan.graph.roots if name not in outcomes}
     waiting: dict[str, None] = {}
     left: dict[str, int] = {}
     for row in outcomes.values():
-        for dependent in dependents[row.node_id]:
+        for dependent in plan.graph.dependents[row.node_id]:
             if dependent in outcomes or dependent in ready:
                 continue
             if dependent not in left:
-                left[dependent] = sum([name not in outcomes for name in parents[dependent]])
+                left[dependent] = sum([name not in outcomes for name in plan.graph.parents[dependent]])
             if left[dependent] and WAKES.get(plan.nodes[dependent].trigger_rule) is not row.state:
                 waiting[dependent] = None
                 continue
@@ -81,6 +86,17 @@ def lay_out(snapshot: Snapshot, arguments: PlanArguments) -> tuple[list[tuple[st
         elif row.attempt > 1:
             del ready[name]
             ready[name] = None
+    return _Waiting(ready, waiting, unsettled, left)
+
+
+def lay_out(snapshot: Snapshot, arguments: PlanArguments) -> tuple[list[tuple[str, Argument]], list[str]]:
+    """Lay out an execution as the journal has it: its fields, and its ready nodes.
+
+    Only what something has happened to is written down.
+    """
+    parents = snapshot.plan.graph.parents
+    outcomes = {row.node_id: row for row in snapshot.rows if row.state is not None}
+    ready, waiting, unsettled, left = _sort_unsettled(snapshot, outcomes)
 
     def arrived(name: str) -> list[int]:
         return [at for at, parent in enumerate(parents[name]) if parent in outcomes]

@@ -424,15 +424,9 @@ class RedisStreams:
 
         One who gives this up has nothing in hand.
         """
-        # One that waits is given of a single stream; one that comes when they have some, of all of them.
-        count = max(min(2, limit), limit // max(1, sum(map(len, sources.values()))))
-        if group != WORKERS:
-            count = max(1, int(count / self._per_entry))
-        # For Redis, no time at all is for ever.
-        milliseconds = max(1, round(wait_seconds * 1000))
-        reading: Command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", milliseconds)
         taken: list[Any] = []
         away: list[StoreError] = []
+        reading = self._blocking_read(group, consumer, sources, limit, wait_seconds)
 
         async def wait_in(partition: int) -> bool:
             """Wait in a partition; True if something came, or its streams were not there."""
@@ -477,6 +471,23 @@ class RedisStreams:
         if away and not taken and len(away) == len(sources):
             raise away[0]
         return taken
+
+    def _blocking_read(
+        self,
+        group: str,
+        consumer: str,
+        sources: Mapping[int, Mapping[bytes, Source]],
+        limit: int,
+        wait_seconds: float,
+    ) -> Command:
+        """Return the start of the command that waits on streams."""
+        # One that waits is given of a single stream; one that comes when they have some, of all of them.
+        count = max(min(2, limit), limit // max(1, sum(map(len, sources.values()))))
+        if group != WORKERS:
+            count = max(1, int(count / self._per_entry))
+        # For Redis, no time at all is for ever.
+        milliseconds = max(1, round(wait_seconds * 1000))
+        return "XREADGROUP", "GROUP", group, consumer, "COUNT", count, "BLOCK", milliseconds
 
     async def _until_first(
         self, waits: Sequence[Coroutine[Any, Any, bool]], away: Sequence[StoreError]

@@ -5,9 +5,10 @@ A fence says how it is meant by the words behind its language:
 - ``python``: saved and run as a script. A ``text output`` block right behind it is what the script prints.
 - ``yaml``: a whole definition that validates; with ``invalid`` one that does not, and with ``fragment`` a
   part of one, which only has to be YAML.
-- ``console``: each line ``$ weft …`` (or ``$ ./dev run …``, ``$ pytest …``, ``$ python -m …``) is run and has
-  to end with code 0, or with the N of ``exit=N``. The lines under it are its output in any order, where ``…``
-  stands for lines left out. ``$ NAME=…`` keeps a value for the rest of the page, and so does ``$ cd …``.
+- ``console``: each line ``$ weft …`` (or ``$ ./dev run …``, ``$ pytest …``, ``$ python -m …``, ``$ kill …``)
+  is run and has to end with code 0, or with the N of ``exit=N``. The lines under it are its output in any
+  order, where ``…`` stands for lines left out. ``$ NAME=…`` keeps a value for the rest of the page, and so
+  does ``$ cd …``.
 - ``$ python -m … &`` is a language model: it stays to the end of the page, on a port that is free, and the
   commands behind it find it at ``WEFT_LLM_BASE_URL``.
 - ``$ weft up`` starts a server, on a port that is free, with the settings before it. The rest of the page
@@ -213,7 +214,7 @@ class Reader:
             printed = self._start_server(line) if server["role"] == "up" else self._start_role(line)
         elif CELERY.match(line):
             printed = self._start_role(line)
-        elif ASSIGNMENT.match(line) or line.startswith(("weft ", "pytest ", "python -m ")):
+        elif ASSIGNMENT.match(line) or line.startswith(("weft ", "pytest ", "python -m ", "kill ")):
             # What is assigned is for the commands behind it as well.
             kept = self._folder / ".environment"
             ended = self._run(["sh", "-c", f"set -a\n{line}\ncode=$?\nenv -0 >{kept}\nexit $code"])

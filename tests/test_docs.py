@@ -16,6 +16,7 @@ from tests.page import FENCE, ROOT, Block, Reader, blocks_of
 from tests.support.simulation import invariants
 from tests.support.simulation.profiles import PROFILES
 
+from weft import run
 from weft.api.problem import CODES
 from weft.api.reference import rest_page
 from weft.cli.reference import commands_page
@@ -28,6 +29,7 @@ from weft.definition.validation import check
 from weft.expressions.compiler import EXECUTION_FIELDS, TESTS
 from weft.expressions.filters import FILTERS
 from weft.handlers.registry import Registry
+from weft.testing.fake_llm import FakeLLM, failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,6 +151,25 @@ def test_every_page_is_in_the_index() -> None:
 def test_the_workflow_of_the_readme_has_ten_lines() -> None:
     first = next(block for block in blocks_of(ROOT / "README.md") if block.language == "yaml")
     assert len(first.text.splitlines()) == 10
+
+
+def test_the_readme_shows_the_example_of_twelve_lines_as_it_is() -> None:
+    example = (ROOT / "examples" / "triage.py").read_text(encoding="utf-8")
+    shown = next(block for block in blocks_of(ROOT / "README.md") if block.language == "python")
+    assert shown.text == example
+    assert len([line for line in example.splitlines() if line]) == 12
+
+
+def test_the_example_of_the_readme_retries_a_model_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeLLM() as llm:
+        llm.script(failed(503))
+        monkeypatch.setenv("WEFT_LLM_BASE_URL", llm.base_url)
+        result = run(
+            ROOT / "examples" / "triage.py:flow", input={"text": "I was charged twice."}, data=tmp_path
+        )
+    assert (result.output, result.nodes["classify"].attempt) == ("billing: I was charged twice.", 2)
 
 
 def test_the_page_of_commands_is_the_one_of_the_parser() -> None:

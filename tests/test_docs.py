@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -140,6 +141,31 @@ def test_every_source_file_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = {name for name in re.findall(r"\b\w+(?:/\w+)+\.py\b", text) if not name.startswith("examples/")}
     assert not {name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "src/weft"))}
+
+
+def test_the_six_questions_name_what_the_tree_has() -> None:
+    named = re.findall(
+        r"`([\w/]+\.(?:py|lua))(?::([\w.]+))?`", section(ROOT / "CONTRIBUTING.md", "Six questions")
+    )
+    assert len(named) > 20
+    for path, name in named:
+        assert (SOURCE / path).is_file(), f"there is no {path}"
+        source = (SOURCE / path).read_text(encoding="utf-8")
+        assert not name or name in names_in(path, source), f"{path} has no {name}"
+
+
+def names_in(path: str, source: str) -> set[str]:
+    """Return the functions of a source file; methods with the name of their class."""
+    if path.endswith(".lua"):
+        return set(re.findall(r"^local function (\w+)\(", source, re.MULTILINE))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    names = set()
+    for item in ast.parse(source).body:
+        if isinstance(item, functions):
+            names.add(item.name)
+        elif isinstance(item, ast.ClassDef):
+            names |= {f"{item.name}.{part.name}" for part in item.body if isinstance(part, functions)}
+    return names
 
 
 def test_every_page_is_in_the_index() -> None:

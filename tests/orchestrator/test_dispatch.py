@@ -52,3 +52,16 @@ async def test_the_cache_does_not_answer_for_an_attempt_that_a_peer_has_sent(por
     await advance([replace(done, execution_id="y", output=b'"of y"')], first)
     row = (await ports.journal.nodes("y"))["a"]
     assert (row.state, row.output, row.cached) == (NodeState.COMPLETED, b'"of y"', False)
+
+
+async def test_what_the_journal_knows_better_is_told_to_the_store(ports: Ports) -> None:
+    behind = {"id": "b", "handler": "echo", "dependencies": ["a"]}
+    plan = compile_plan({"nodes": [{"id": "a", "handler": "echo", "cache": {"ttl_seconds": 60}}, behind]})
+    await submit([Submission(id="x", plan=plan, document=b"{}", input=b"{}")], ports)
+    (applied,) = await ports.store.free(["x"])
+    # Whoever committed this has died before it told the store, and the output is no longer in the cache.
+    hit = NodeCached(execution_id="x", generation=1, node_id="a", attempt=1, output=b"1")
+    await ports.journal.record([hit])
+    assert await dispatch(applied.free, Context(ports, "next")) == []
+    sent = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
+    assert [delivery.task.node_id for delivery in sent] == ["b"]

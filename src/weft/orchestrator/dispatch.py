@@ -40,14 +40,15 @@ async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:
     events: list[Event] = []
     decided: set[tuple[str, str]] = set()
     while free:
-        lined = await _carry_out(free, events, context)
-        if not lined:
+        changed = await _carry_out(free, events, context)
+        if not changed:
             break
-        # Who stands in a line holds no place: others of its execution may have it.
+        # A node in a line holds no place, so that others of its execution may have it; and a node that is
+        # settled after all frees its children.
         decided.update((node.execution.id, node.node_id) for node in free)
         free = [
             node
-            for applied in await context.ports.store.free(lined)
+            for applied in await context.ports.store.free(changed)
             for node in applied.free
             if (node.execution.id, node.node_id) not in decided
         ]
@@ -55,10 +56,10 @@ async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:
 
 
 async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Context) -> Sequence[str]:
-    """Decide free nodes once; return the executions of which some went to a line."""
+    """Decide free nodes once; return the executions whose free nodes are to be listed again."""
     ports = context.ports
     decided = await _decide(free, events, context)
-    lined: dict[str, None] = {}
+    changed: dict[str, None] = {}
     wanted: list[tuple[FreeNode, DispatchNode]] = []
     # Whether all that follows for each node is a task.
     are_plain = True
@@ -70,11 +71,11 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
             events.append(await with_running(_settling_event(node, decision), node.plan, ports))
     if not are_plain:
         wanted = await _answer_from_cache(wanted, events, context)
-        wanted = await _stand_in_line(wanted, lined, context)
-        wanted = await _issue(wanted, context)
+        wanted = await _stand_in_line(wanted, changed, context)
+        wanted = await _issue(wanted, changed, context)
     if wanted:
         await _send(wanted, context)
-    return list(lined)
+    return list(changed)
 
 
 async def _decide(
@@ -150,7 +151,7 @@ async def _answer_from_cache(
 
 
 async def _stand_in_line(
-    wanted: list[tuple[FreeNode, DispatchNode]], lined: dict[str, None], context: Context
+    wanted: list[tuple[FreeNode, DispatchNode]], changed: dict[str, None], context: Context
 ) -> list[tuple[FreeNode, DispatchNode]]:
     """Send nodes of a limited resource tag to the line beside their bucket: the sweep releases them."""
     ports = context.ports
@@ -169,13 +170,13 @@ async def _stand_in_line(
             node_id=ticket.node_id,
             attempt=ticket.attempt,
         )
-        lined[ticket.execution_id] = None
+        changed[ticket.execution_id] = None
         ports.timers_changed()
     return left
 
 
 async def _issue(
-    wanted: list[tuple[FreeNode, DispatchNode]], context: Context
+    wanted: list[tuple[FreeNode, DispatchNode]], changed: dict[str, None], context: Context
 ) -> list[tuple[FreeNode, DispatchNode]]:
     """Commit the attempts of ``at_most_once`` nodes, and of nodes with a cache, before their tasks exist.
 
@@ -191,19 +192,20 @@ async def _issue(
     standings = await ports.journal.record(
         [AttemptIssued(*_attempt_of(node), epoch=node.execution.epoch) for node, _ in unissued]
     )
-    # The store has to know: if the lease runs out, an issued attempt may have run.
+    # The store has to know: if the lease runs out, an issued attempt may have run. It may also not know what
+    # refused the issue: whoever committed that the node is settled has died before it told the store.
     await ports.store.apply(
         [
             Settlement(standing.execution, standing.plan, standing.rows)
             for standing in standings
-            if standing.verdict is Verdict.ACCEPTED and standing.execution and standing.plan
+            if standing.verdict in (Verdict.ACCEPTED, Verdict.KNOWN) and standing.execution and standing.plan
         ]
     )
-    refused = {
-        (node.execution.id, node.node_id)
-        for (node, _), standing in zip(unissued, standings, strict=True)
-        if standing.verdict is not Verdict.ACCEPTED
-    }
+    refused: set[tuple[str, str]] = set()
+    for (node, _), standing in zip(unissued, standings, strict=True):
+        if standing.verdict is not Verdict.ACCEPTED:
+            refused.add((node.execution.id, node.node_id))
+            changed[node.execution.id] = None
     return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]
 
 

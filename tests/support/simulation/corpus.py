@@ -30,4 +30,9 @@ CORPUS: tuple[Past, ...] = (
     Past(
         "set_back_crash", 6003696, "an at_most_once attempt had started, its issue was lost, and it ran again"
     ),
+    Past(
+        "sweeper_crash",
+        7003936,
+        "a node was settled in the journal, and a refused issue did not tell the store",
+    ),
 )

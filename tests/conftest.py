@@ -14,6 +14,8 @@ from weft.journal.postgres.schema import migrate
 from weft.testing.redis_cluster import RedisCluster
 from weft.testing.server_binaries import find_postgres, find_redis
 
+pytest_plugins = ["tests.support.fixtures"]
+
 # A check that fails there says what it saw.
 pytest.register_assert_rewrite("tests.fleet.harness", "tests.operation.calling")
 

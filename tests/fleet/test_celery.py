@@ -16,10 +16,10 @@ import pytest_asyncio
 from tests.celery.harness import celery_fleet
 from tests.fleet.harness import SHORT_LEASE
 from tests.operation.calling import calling, layered
+from tests.support.fixtures import or_not_run
 from tests.tracecheck import DrawnNode
 
 from weft.testing.fault_proxy import FaultProxy
-from weft.testing.plugin import or_not_run
 from weft.testing.rabbitmq_server import RabbitServer
 from weft.testing.redis_server import RedisServer
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -22,7 +23,8 @@ from weft.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def exists(pid: int) -> bool:
@@ -220,16 +222,23 @@ def test_where_nothing_is_found_the_error_says_what_to_do(
         server_binaries.find_redis()
 
 
-def test_a_test_that_has_no_server_fails_and_is_not_skipped(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text("def test_it(redis_url): ...\ndef test_too(redis_url): ...\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", str(tmp_path)],
-        env={**os.environ, "WEFT_TEST_SERVERS": "path", "PATH": str(tmp_path)},
-        cwd=tmp_path,
+def run_pytest(folder: Path, *flags: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a folder, with the fixtures of this project, in a process of their own."""
+    plugins = ("-p", "tests.support.fixtures", "-p", "no:asyncio")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, *flags, str(folder)],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_a_test_that_has_no_server_fails_and_is_not_skipped(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(redis_url): ...\ndef test_too(redis_url): ...\n")
+    environment = {**os.environ, "WEFT_TEST_SERVERS": "path", "PATH": str(tmp_path)}
+    done = run_pytest(tmp_path, environment=environment)
     assert done.returncode == 1
     assert "2 errors" in done.stdout
     assert "WEFT_TEST_REDIS_URL" in done.stdout
@@ -297,14 +306,7 @@ def test_without_what_pip_cannot_bring_a_test_is_not_run_and_fails_in_ci(
     environment = {
         name: value for name, value in os.environ.items() if name not in ("CI", "WEFT_TEST_RABBITMQ_URL")
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", *flags, str(tmp_path)],
-        env={**environment, **settings},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_pytest(tmp_path, *flags, environment={**environment, **settings})
     assert (done.returncode, [text for text in said if text not in done.stdout]) == (code, []), done.stdout
 
 

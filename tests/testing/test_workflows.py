@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock, Mock
 
@@ -22,14 +24,15 @@ from weft import (
     SettingsError,
     Workflow,
 )
-from weft.testing import MockedResult, RecordingService, WeftRun, run, sequence
+from weft.testing import MockedResult, RecordingService, WeftRun, plugin, run, sequence
 from weft.testing.http_server import Answer, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from weft import HandlerContext
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "testing.md").read_text(encoding="utf-8")
 
 FETCH = {
     "id": "fetch",
@@ -432,6 +435,21 @@ def test_the_engine_leaves_no_thread_behind() -> None:
 
 def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
     assert [point.value for point in entry_points(group="pytest11", name="weft")] == ["weft.testing.plugin"]
+
+
+def test_the_plugin_installs_fixtures_of_its_own_prefix_and_no_hook(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "--fixtures", "-v", "-p", "no:cacheprovider"]
+    shown = subprocess.check_output(command, cwd=tmp_path, text=True)
+    assert shown.count("fixtures defined from weft") == 1
+    _, _, after = shown.partition("fixtures defined from weft.testing.plugin")
+    section = re.split(r"\n-+ fixtures defined from|\n=+ ", after)[0]
+    names = re.findall(r"^(\w+)\b.* -- ", section, re.MULTILINE)
+    assert [name for name in names if not name.startswith("weft_")] == []
+    assert names == re.findall(
+        r"^\| `(\w+)` \|", PAGE.partition("## What the plugin installs")[2], re.MULTILINE
+    )
+    assert "weft_run" in names
+    assert [name for name in vars(plugin) if name.startswith("pytest_")] == []
 
 
 def test_loading_the_plugin_loads_nothing_else_of_weft() -> None:

@@ -11,20 +11,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weft.testing.fake_llm import FakeLLM
-    from weft.testing.fault_proxy import FaultProxy
     from weft.testing.mocks import sequence
-    from weft.testing.postgres_server import PostgresServer
     from weft.testing.recording_service import RecordingService
-    from weft.testing.redis_server import RedisServer
     from weft.testing.workflows import MockedResult, WeftRun, run
 
 __all__ = [
     "FakeLLM",
-    "FaultProxy",
     "MockedResult",
-    "PostgresServer",
     "RecordingService",
-    "RedisServer",
     "WeftRun",
     "run",
     "sequence",
@@ -32,11 +26,8 @@ __all__ = [
 
 _MODULES = {
     "FakeLLM": "weft.testing.fake_llm",
-    "FaultProxy": "weft.testing.fault_proxy",
     "MockedResult": "weft.testing.workflows",
-    "PostgresServer": "weft.testing.postgres_server",
     "RecordingService": "weft.testing.recording_service",
-    "RedisServer": "weft.testing.redis_server",
     "WeftRun": "weft.testing.workflows",
     "run": "weft.testing.workflows",
     "sequence": "weft.testing.mocks",

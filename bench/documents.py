@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
+
 from bench.figure import Figure, at_least, at_most
 from bench.run import run_loop
 from bench.server import free_port, wait_until_ready
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

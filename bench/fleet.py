@@ -18,6 +18,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import aiohttp
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.rabbitmq import RabbitServer
+from tests.support.servers.redis import RedisServer
 
 from bench import graphs
 from bench.figure import Figure, at_least, at_most, quantile
@@ -26,9 +29,6 @@ from bench.server import children, cpu_seconds, free_port, resident_bytes, run_b
 from weft.core.time import parse_rfc3339
 from weft.redis.connection import Redis
 from weft.redis.script import make_script
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.rabbitmq_server import RabbitServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,6 +20,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
+
 import weft
 from bench import graphs
 from bench.figure import Figure, at_most
@@ -32,8 +35,6 @@ from weft.handlers.registry import Registry
 from weft.journal.postgres.schema import migrate
 from weft.orchestrator.submit import Manner, Source, make_submission, submit
 from weft.settings import Settings
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

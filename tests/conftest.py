@@ -8,11 +8,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.servers.binaries import find_postgres, find_redis
+from tests.support.servers.redis_cluster import RedisCluster
 
 from weft.errors import NoServerError
 from weft.journal.postgres.schema import migrate
-from weft.testing.redis_cluster import RedisCluster
-from weft.testing.server_binaries import find_postgres, find_redis
 
 pytest_plugins = ["tests.support.fixtures"]
 
@@ -22,7 +22,7 @@ pytest.register_assert_rewrite("tests.fleet.harness", "tests.operation.calling")
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 _NUMBERS = count(1)
 

@@ -88,10 +88,10 @@ async def one_server(folder: Path) -> AsyncIterator[Api]:
 async def a_fleet(folder: Path) -> AsyncIterator[Api]:
     # Only here: the other way needs none of these servers.
     from tests.fleet.harness import RunningFleet
+    from tests.support.servers.postgres import PostgresServer
+    from tests.support.servers.redis import RedisServer
 
     from weft.journal.postgres.schema import migrate
-    from weft.testing.postgres_server import PostgresServer
-    from weft.testing.redis_server import RedisServer
 
     with RedisServer() as redis, PostgresServer() as postgres:
         database_url = postgres.create_database("weft")

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.process import ServerProcess
+from tests.support.servers.redis import RedisServer
+
 from weft.errors import NoServerError
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
-from weft.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

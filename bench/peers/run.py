@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
+
 from bench.peers.environment import ROOT, CannotInstallError, python_of
 from bench.peers.memory import PeakMemory
 from weft.errors import NoServerError
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.api.service import Service
-    from weft.testing.redis_server import RedisServer
 
     Open = Callable[..., AbstractAsyncContextManager["Client"]]
 

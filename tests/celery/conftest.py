@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from tests.celery.harness import CeleryFleet
-
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
     class CeleryFleets(Protocol):
         def __call__(self, broker: str) -> AbstractAsyncContextManager[CeleryFleet]: ...

@@ -14,15 +14,15 @@ from celery import Celery
 from kombu import Connection
 from tests.fleet.harness import Member, RunningFleet
 from tests.operation.serving import PATIENCE_SECONDS
+from tests.support.servers.redis import RedisServer
 
 from weft.handlers.registry import default_registry
-from weft.testing.redis_server import RedisServer
 from weft.transport.celery import celery_queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 # A session of its own, so that all its processes can be killed at once.
 CELERY = ("setsid", str(Path(sys.executable).with_name("celery")))

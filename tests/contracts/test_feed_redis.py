@@ -6,19 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.servers.redis_cluster import RedisCluster
 
 from weft.errors import StoreError
 from weft.feed.redis import RedisFeed
 from weft.redis.connection import Redis
 from weft.redis.slots import slot_of
 from weft.testing.feed_contract import PATIENCE_SECONDS, FeedContract, event, heard
-from weft.testing.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.feed.contract import Feed
-    from weft.testing.redis_server import RedisServer
 
 
 class TestRedisFeed(FeedContract):

@@ -23,7 +23,7 @@ from weft.testing.limits_contract import LimitsContract, NewLimits, at_most_as_o
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.redis import RedisServer
 
 
 @pytest.fixture

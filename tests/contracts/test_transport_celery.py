@@ -25,9 +25,10 @@ from weft.transport.redis.streams import RedisStreams
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Container, Sequence
 
+    from tests.support.servers.rabbitmq import RabbitServer
+    from tests.support.servers.redis import RedisServer
+
     from weft.redis.connection import Redis
-    from weft.testing.rabbitmq_server import RabbitServer
-    from weft.testing.redis_server import RedisServer
 
 # The queues of the contract's tests.
 QUEUES = ("a", "b", "c", "q", "long", "short", "mine", "other", "nobody")

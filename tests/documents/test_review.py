@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.documents.conftest import EXAMPLE
 from tests.documents.test_dataset import record
+from tests.support.servers.process import free_port
 
 from paperwork import review
 from paperwork.__main__ import main
-from weft.testing.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

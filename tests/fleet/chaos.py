@@ -25,14 +25,14 @@ from tests.fleet.chaos_checks import Reckoning, Strike
 from tests.fleet.chaos_faults import EVERYBODY, MEMBERS, POSTGRES, REDIS, Fault, Kind, draw_faults
 from tests.fleet.harness import RunningFleet
 from tests.operation.calling import calling, layered
+from tests.support.fault_proxy import Direction, FaultProxy
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
 from weft.clock import RealClock
 from weft.errors import NoServerError
 from weft.journal.postgres.schema import migrate
-from weft.testing.fault_proxy import Direction, FaultProxy
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

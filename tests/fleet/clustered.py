@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from weft.testing.postgres_server import PostgresServer
-    from weft.testing.redis_cluster import RedisCluster
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.postgres import PostgresServer
+    from tests.support.servers.redis import RedisServer
+    from tests.support.servers.redis_cluster import RedisCluster
 
 PARTITIONS = 8
 

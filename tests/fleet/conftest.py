@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.celery.conftest import celery_fleets as celery_fleets
 from tests.fleet.harness import RunningFleet
+from tests.support.servers.redis import RedisServer
 
 from weft.journal.postgres.schema import migrate
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from contextlib import AbstractAsyncContextManager
     from typing import Protocol
 
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
     class Fleets(Protocol):
         """Have a fleet without members yet; the settings are for all of them."""

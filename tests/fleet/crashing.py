@@ -12,10 +12,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from tests.support.crash import VARIABLE, crashing
+
 from weft import fleet
 from weft.cli.main import main
 from weft.orchestrator import service
-from weft.testing.crash import VARIABLE, crashing
 
 if TYPE_CHECKING:
     from weft.ports import Ports

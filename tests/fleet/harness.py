@@ -20,14 +20,14 @@ import aiohttp
 import redis
 from tests.fleet.crashing import BATCH, PAUSE
 from tests.operation.serving import PATIENCE_SECONDS, WEFT, Api, Server
+from tests.support.crash import VARIABLE as CRASH
+from tests.support.servers.process import free_port
 from tests.tracecheck import DrawnNode, check, merkle
 
 from weft.cli.trace import read_journal
 from weft.embedded import new_id
 from weft.journal.postgres.journal import PostgresJournal
-from weft.testing.crash import VARIABLE as CRASH
 from weft.testing.recording_service import RecordingService
-from weft.testing.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

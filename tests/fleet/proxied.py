@@ -9,17 +9,15 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.fleet.harness import RunningFleet
-
-from weft.testing.fault_proxy import FaultProxy
+from tests.support.fault_proxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.fleet.harness import Member
-
-    from weft.testing.postgres_server import PostgresServer
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.postgres import PostgresServer
+    from tests.support.servers.redis import RedisServer
 
 ROLES = ("api", "orchestrator", "worker")
 

@@ -16,12 +16,11 @@ import pytest_asyncio
 from tests.celery.harness import celery_fleet
 from tests.fleet.harness import SHORT_LEASE
 from tests.operation.calling import calling, layered
+from tests.support.fault_proxy import FaultProxy
 from tests.support.fixtures import or_not_run
+from tests.support.servers.rabbitmq import RabbitServer
+from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
-
-from weft.testing.fault_proxy import FaultProxy
-from weft.testing.rabbitmq_server import RabbitServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 
     from tests.celery.conftest import CeleryFleets
     from tests.celery.harness import CeleryFleet
-
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,17 +10,16 @@ import pytest_asyncio
 from tests.dags_command import AT_ONCE, HANDLER, SLOTS, run_all, runs_of
 from tests.fleet.clustered import PARTITIONS, cluster_fleet, of_partitions
 from tests.operation.calling import calling, layered
+from tests.support.servers.redis_cluster import RedisCluster
 from tests.walks.replay import FILES, FOLDER
 
 from weft.redis.slots import slot_of
-from weft.testing.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.fleet.clustered import ClusterFleet
-
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,16 +11,14 @@ import pytest_asyncio
 from tests.fleet import test_death as deaths
 from tests.fleet import test_races as races
 from tests.fleet.clustered import cluster_fleet
-
-from weft.testing.redis_cluster import RedisCluster
+from tests.support.servers.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from tests.fleet.clustered import ClusterFleet
     from tests.fleet.harness import RunningFleet
-
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

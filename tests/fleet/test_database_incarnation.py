@@ -14,12 +14,12 @@ import pytest
 from tests.fleet.harness import SHORT_LEASE, RunningFleet, is_wrong
 from tests.operation.calling import calling, layered
 from tests.operation.serving import PATIENCE_SECONDS
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
 
 from weft.cli.trace import read_journal
 from weft.errors import JournalError
 from weft.journal.postgres.schema import migrate
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

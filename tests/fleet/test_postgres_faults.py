@@ -15,13 +15,13 @@ import pytest_asyncio
 from tests.fleet.harness import RunningFleet
 from tests.operation.calling import calling, layered
 from tests.operation.serving import PATIENCE_SECONDS
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
 from weft.core.envelope import unpack_all
 from weft.journal.postgres.schema import migrate
 from weft.testing.http_server import Answer
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -19,21 +19,20 @@ from tests.operation.calling import calling, layered
 from tests.operation.serving import PATIENCE_SECONDS
 from tests.operation.usage import cpu_seconds
 from tests.store.refusing import REFUSALS
+from tests.support.fault_proxy import Direction
+from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
 from weft.core.envelope import pack, unpack_all, unpack_task
 from weft.core.seal import sealer
 from weft.core.task import Result, Task, Wake
 from weft.core.time import MICROSECONDS
-from weft.testing.fault_proxy import Direction
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from tests.fleet.proxied import ProxiedFleet
-
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

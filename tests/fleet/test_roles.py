@@ -15,14 +15,13 @@ import aiohttp
 import pytest
 from tests.operation.serving import PATIENCE_SECONDS, WEFT, Api, Server
 from tests.operation.usage import cpu_seconds
-
-from weft.testing.redis_server import RedisServer
+from tests.support.servers.redis import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 # Nets and leases as quick as a test wants them.
 QUICK = {

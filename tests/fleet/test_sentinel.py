@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import redis
 from tests.fleet.harness import RunningFleet, left_in
 from tests.operation.calling import calling, layered
-
-from weft.testing.redis_sentinels import RedisSentinels
+from tests.support.servers.redis_sentinels import RedisSentinels
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 GRAPH = layered(4, 4)
 EXECUTIONS = 12

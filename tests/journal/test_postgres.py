@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from tests.support.fault_proxy import FaultProxy
 
 from weft.core.event import CancelRequested, NodeCompleted
 from weft.core.ledger import Verdict
@@ -29,14 +30,14 @@ from weft.journal.postgres.connection import connected
 from weft.journal.postgres.journal import PostgresJournal
 from weft.journal.postgres.schema import migrate
 from weft.orchestrator.advance import _commit
-from weft.testing.fault_proxy import FaultProxy
 from weft.testing.recording import Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.support.servers.postgres import PostgresServer
+
     from weft.core.event import Event
-    from weft.testing.postgres_server import PostgresServer
 
 
 def new_id() -> str:

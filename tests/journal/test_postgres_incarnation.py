@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from tests.support.servers.postgres import PostgresServer
 
 from weft.core.incarnation import Incarnation
 from weft.core.ledger import Verdict
@@ -15,7 +16,6 @@ from weft.errors import JournalError, StoreError
 from weft.journal.postgres.incarnation import Watch
 from weft.journal.postgres.journal import PostgresJournal
 from weft.journal.postgres.schema import migrate
-from weft.testing.postgres_server import PostgresServer
 from weft.testing.recording import Recording, node
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from weft.journal.postgres.schema import migrate, migrations, pending, unfinishe
 from weft.testing.recording import Recording, assert_consistent, node
 
 if TYPE_CHECKING:
+    from tests.support.servers.postgres import PostgresServer
+
     from weft.core.row import History
-    from weft.testing.postgres_server import PostgresServer
 
 
 def journal_at(url: str) -> PostgresJournal:

@@ -6,9 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tests.support.crash import VARIABLE, crashing
+
 from weft.cli import roles
 from weft.cli.main import main
-from weft.testing.crash import VARIABLE, crashing
 
 if TYPE_CHECKING:
     from weft.embedded import Engine

@@ -21,7 +21,7 @@ from weft.journal.sqlite.journal import FILE_NAME
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
 HISTORY = FOLDER / "0.1"
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.fleet.harness import RunningFleet
 from tests.operation.serving import PATIENCE_SECONDS
+from tests.support.servers.redis import RedisServer
 
 from weft.core.state import TERMINAL
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from weft.testing.postgres_server import PostgresServer
+    from tests.support.servers.postgres import PostgresServer
 
     Fleets = Callable[..., AbstractAsyncContextManager[RunningFleet]]
 

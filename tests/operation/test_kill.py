@@ -9,8 +9,7 @@ import aiohttp
 import pytest
 from tests.operation.chaos import kill_all_at_once, kill_at_random
 from tests.operation.serving import Api, Server, serving
-
-from weft.testing.crash import VARIABLE
+from tests.support.crash import VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis as redis_py
+from tests.support.fault_proxy import FaultProxy
 
 from weft.fleet import Fleet
 from weft.handlers.registry import Registry
 from weft.orchestrator.service import COLLECTORS
 from weft.settings import Settings
-from weft.testing.fault_proxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.redis import RedisServer
 
 PATIENCE_SECONDS = 30.0
 

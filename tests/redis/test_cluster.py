@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.servers.redis_cluster import RedisCluster
 
 from weft.errors import StoreError
 from weft.limits.contract import Rate
@@ -15,7 +16,6 @@ from weft.redis.script import make_script
 from weft.redis.slots import slot_of
 from weft.store.redis import RedisStore
 from weft.testing.limits_contract import ticket
-from weft.testing.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

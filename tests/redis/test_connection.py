@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 import uvloop
 from tests.redis.listener import listening
+from tests.support.fault_proxy import Direction, FaultProxy
+from tests.support.servers.redis import RedisServer
 
 from weft.errors import StoreError
 from weft.redis.batch import Connection
 from weft.redis.connection import Redis, ReplyError
-from weft.testing.fault_proxy import Direction, FaultProxy
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -15,8 +15,9 @@ from weft.redis.connection import Redis
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.redis.keys import Keys
-    from weft.testing.redis_server import RedisServer
 
 
 @pytest.fixture

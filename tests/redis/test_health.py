@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.servers.redis import RedisServer
 
 from weft.clock import RealClock
 from weft.core.time import micros
 from weft.errors import SettingsError, StoreError
 from weft.redis.connection import Redis
 from weft.redis.health import check_server, look_at_server
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -16,7 +16,7 @@ from weft.store.redis import RedisStore
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.redis import RedisServer
 
 FIRST = Incarnation(id="a", line="7/1", started="10", position=100)
 OTHER = Incarnation(id="b", line="7/2", started="20", position=90)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.redis.certificates import make_certificates, server_context
 from tests.redis.listener import listening, tls_in_front_of
+from tests.support.servers.redis import RedisServer
 
 from weft.errors import StoreError
 from weft.redis.address import Address, read_url
 from weft.redis.connection import Redis
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     import asyncio

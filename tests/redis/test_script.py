@@ -15,7 +15,7 @@ from weft.redis.script import Script, load_script
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.redis import RedisServer
 
 
 def script(name: str, text: str) -> Script:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from tests.redis.certificates import make_certificates, server_context
 from tests.redis.listener import tls_in_front_of
+from tests.support.servers.redis_sentinels import MASTER_NAME, RedisSentinel, RedisSentinels
 
 from weft.embedded import new_id
 from weft.errors import StoreError
@@ -16,13 +17,12 @@ from weft.redis.address import Address, read_url
 from weft.redis.connection import PAUSE_SECONDS, Redis
 from weft.redis.subscription import Channels
 from weft.store.redis import RedisStore
-from weft.testing.redis_sentinels import MASTER_NAME, RedisSentinel, RedisSentinels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.redis import RedisServer
 
 T = TypeVar("T")
 

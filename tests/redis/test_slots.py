@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.servers.redis_cluster import RedisCluster
 
 from weft.redis.address import Address
 from weft.redis.connection import Redis
 from weft.redis.keys import Keys, bucket_key, window_key
 from weft.redis.slots import read_slots, slot_of, slot_of_key
-from weft.testing.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.fault_proxy import FaultProxy
 
 from weft.redis.connection import Redis
 from weft.redis.subscription import Channels
-from weft.testing.fault_proxy import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.redis import RedisServer
 
 PATIENCE_SECONDS = 20.0
 

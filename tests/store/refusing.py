@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.redis import RedisServer
 
 
 def fill_the_memory(server: RedisServer) -> None:

@@ -20,9 +20,10 @@ from weft.testing.walk import node
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.clock import VirtualClock
     from weft.store.redis import RedisStore
-    from weft.testing.redis_server import RedisServer
     from weft.testing.walk import Walk
 
 # Every byte there is, and what trips up those who take payloads for text.

@@ -67,12 +67,13 @@ from weft.testing.walk import an_error, nonce
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.core.payload import Json
     from weft.core.row import ExecutionRow
     from weft.core.view import FreeNode
     from weft.definition.plan import Plan
     from weft.redis.script import Script
-    from weft.testing.redis_server import RedisServer
 
 GIVEN = os.environ.get("WEFT_TEST_EXAMPLES")
 EXAMPLES = int(GIVEN or 60)

@@ -15,10 +15,11 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.clock import VirtualClock
     from weft.store.contract import Due
     from weft.store.redis import RedisStore
-    from weft.testing.redis_server import RedisServer
     from weft.testing.walk import Walk
 
 LEASE_SECONDS = 15.0

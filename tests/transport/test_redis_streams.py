@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.store.refusing import REFUSALS
+from tests.support.fault_proxy import FaultProxy
+from tests.support.servers.redis_cluster import RedisCluster
 
 from weft.core.envelope import VERSION, pack, pack_all
 from weft.core.task import PRIORITIES, Wake
@@ -17,8 +19,6 @@ from weft.errors import StoreError
 from weft.redis.connection import Redis, ReplyError
 from weft.redis.keys import partition_of
 from weft.redis.slots import slot_of
-from weft.testing.fault_proxy import FaultProxy
-from weft.testing.redis_cluster import RedisCluster
 from weft.testing.transport_contract import a_result, a_task, fetch, numbers, turns
 from weft.transport.redis import streams as redis_streams
 from weft.transport.redis.streams import RedisStreams
@@ -26,8 +26,9 @@ from weft.transport.redis.streams import RedisStreams
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.core.task import Task
-    from weft.testing.redis_server import RedisServer
     from weft.transport.contract import MessageDelivery
 
 PATIENCE_SECONDS = 20.0

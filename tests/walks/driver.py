@@ -11,12 +11,13 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support.crash import VARIABLE, crashing
+
 from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.handlers.registry import Registry
 from weft.sdk.loading import load
 from weft.settings import Settings
-from weft.testing.crash import VARIABLE, crashing
 
 
 async def run(file: str, data: Path) -> None:

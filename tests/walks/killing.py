@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.crash import VARIABLE
 from tests.tracecheck import merkle
 
 from weft.core.payload import decode
 from weft.core.state import NodeState
 from weft.embedded import new_id
 from weft.journal.sqlite.journal import SqliteJournal
-from weft.testing.crash import VARIABLE
 from weft.views.trace import check
 from weft.views.trace_state import stored_rows
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.crash import CrashPoint
 from tests.walks.killing import Walk, layers
 
 from weft.core.state import ExecutionState, NodeState
-from weft.testing.crash import CrashPoint
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 from tests.journal.test_sqlite import file_size_limit
+from tests.support.fault_proxy import FaultProxy
 
 from weft.core.payload import encode
 from weft.core.state import ExecutionState
@@ -20,15 +21,15 @@ from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
 from weft.orchestrator.submit import Manner, Source, make_submission, submit
 from weft.settings import Settings
-from weft.testing.fault_proxy import FaultProxy
 from weft.worker.service import begin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from tests.support.servers.redis import RedisServer
+
     from weft.core.row import ExecutionRow
-    from weft.testing.redis_server import RedisServer
     from weft.worker.service import Worker
 
 PATIENCE_SECONDS = 30.0

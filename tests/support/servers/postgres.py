@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tests.support.servers.account import unprivileged
+from tests.support.servers.binaries import Binary, find_postgres
+from tests.support.servers.process import PrivateServer, ServerProcess, make_folder
+
 from weft.errors import NoServerError
-from weft.testing.server_account import unprivileged
-from weft.testing.server_binaries import Binary, find_postgres
-from weft.testing.server_process import PrivateServer, ServerProcess, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -169,7 +170,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _run(command: Sequence[str | Path]) -> None:
     account = unprivileged()
-    done = subprocess.run(  # noqa: S603 - the arguments are ours
+    done = subprocess.run(
         command,
         capture_output=True,
         text=True,

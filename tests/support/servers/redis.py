@@ -6,8 +6,8 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Any
 
-from weft.testing.server_binaries import find_redis
-from weft.testing.server_process import PrivateServer, ServerProcess
+from tests.support.servers.binaries import find_redis
+from tests.support.servers.process import PrivateServer, ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,9 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from tests.support.servers.account import unprivileged
+from tests.support.servers.process import is_searchable, make_folder
+
 from weft.errors import NoServerError
-from weft.testing.server_account import unprivileged
-from weft.testing.server_process import is_searchable, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,7 +110,7 @@ def _version_of(path: Path) -> str | None:
 
 
 def _output(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -264,8 +265,8 @@ def _is_installed(package: str) -> bool:
         # Tests run in several processes, and apt-get does not wait for its like.
         fcntl.flock(lock, fcntl.LOCK_EX)
         return all(
-            subprocess.run(  # noqa: S603
-                ["apt-get", *command],  # noqa: S607 - the system's own
+            subprocess.run(
+                ["apt-get", *command],
                 env=environment,
                 capture_output=True,
                 check=False,

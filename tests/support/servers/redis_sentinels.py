@@ -7,10 +7,10 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redis import Redis
+from tests.support.servers.redis import RedisServer
 
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
-from weft.testing.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from weft.testing.server_account import Account
+    from tests.support.servers.account import Account
 
 # Below the ports that the system gives to outgoing connections, so that none of those has taken a server's
 # port when it is started again.
@@ -180,7 +180,7 @@ class ServerProcess:
     def _launch(self, port: int) -> None:
         account = self._account
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the arguments are ours
+            self._process = subprocess.Popen(
                 [str(part) for part in self._command(port, self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -279,7 +279,7 @@ def _make_root() -> Path:
     """Make this process's folder of servers, and the watch over it."""
     root = Path(tempfile.mkdtemp(prefix="weft-servers-", dir=_searchable_temporary()))
     root.chmod(0o711)
-    watch = subprocess.Popen(  # noqa: S603 - the arguments are ours
+    watch = subprocess.Popen(
         ["/bin/sh", "-c", _WATCH, str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -294,7 +294,7 @@ def _make_root() -> Path:
 def _searchable_temporary() -> Path:
     """Give the folder for temporary files, or another where another user may enter it too."""
     given = Path(tempfile.gettempdir()).resolve()
-    return given if os.geteuid() != 0 or is_searchable(given) else Path("/tmp")  # noqa: S108
+    return given if os.geteuid() != 0 or is_searchable(given) else Path("/tmp")
 
 
 def is_searchable(folder: Path) -> bool:

@@ -11,8 +11,8 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weft.testing.server_binaries import find_epmd, find_rabbitmq
-from weft.testing.server_process import PrivateServer, ServerProcess, free_port
+from tests.support.servers.binaries import find_epmd, find_rabbitmq
+from tests.support.servers.process import PrivateServer, ServerProcess, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

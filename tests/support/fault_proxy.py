@@ -16,9 +16,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
+from tests.support.servers.process import free_port
+
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
-from weft.testing.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.servers.binaries import find_postgres, find_redis
+from tests.support.servers.process import NoServerError
 from tests.support.servers.redis_cluster import RedisCluster
 
-from weft.errors import NoServerError
 from weft.journal.postgres.schema import migrate
 
 pytest_plugins = ["tests.support.fixtures"]

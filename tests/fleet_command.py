@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.servers.postgres import PostgresServer
-from tests.support.servers.process import ServerProcess
+from tests.support.servers.process import NoServerError, ServerProcess
 from tests.support.servers.redis import RedisServer
-
-from weft.errors import NoServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.process import NoServerError
 from tests.support.servers.redis import RedisServer
 
 from bench.peers.environment import ROOT, CannotInstallError, python_of
 from bench.peers.memory import PeakMemory
-from weft.errors import NoServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,6 @@
     │   ├── SchemaError          the schema of the database is behind this weft, or too new for it
     │   └── UnstorableError      something in the batch can never be stored; nothing of it was
     ├── StoreError               the store or the transport cannot be reached, or lost the call
-    ├── NoServerError            no Redis or PostgreSQL was found to test with; says what would give one
     └── HandlerError             what a handler says of its own failure
         ├── NonRetryable         another attempt would fail the same way
         └── RetryAfter           another attempt, but not before .seconds have passed
@@ -178,10 +177,6 @@ class StoreError(WeftError):
 
 class StoreKeyError(StoreError):
     """A key in Redis that weft needs holds another type; the message names it and says what to do."""
-
-
-class NoServerError(WeftError):
-    """No Redis or PostgreSQL server was found on this machine, or it did not start."""
 
 
 class HandlerError(WeftError):

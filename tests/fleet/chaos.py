@@ -27,11 +27,11 @@ from tests.fleet.harness import RunningFleet
 from tests.operation.calling import calling, layered
 from tests.support.fault_proxy import Direction, FaultProxy
 from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.process import NoServerError
 from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
 from weft.clock import RealClock
-from weft.errors import NoServerError
 from weft.journal.postgres.schema import migrate
 
 if TYPE_CHECKING:

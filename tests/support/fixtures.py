@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.process import NoServerError
 from tests.support.servers.rabbitmq import RabbitServer
 from tests.support.servers.redis import RedisServer
-
-from weft.errors import NoServerError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

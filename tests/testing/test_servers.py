@@ -16,10 +16,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from tests.support.servers import binaries
 from tests.support.servers.postgres import PostgresServer
-from tests.support.servers.process import ServerProcess
+from tests.support.servers.process import NoServerError, ServerProcess
 from tests.support.servers.redis import RedisServer
-
-from weft.errors import NoServerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -295,7 +293,7 @@ def test_without_what_pip_cannot_bring_a_test_is_not_run_and_fails_in_ci(
     flags: list[str], settings: dict[str, str], code: int, said: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from weft.errors import NoServerError\n"
+        "from tests.support.servers.process import NoServerError\n"
         "from tests.support.servers import rabbitmq\n"
         "def absent(): raise NoServerError('no RabbitMQ: install it')\n"
         "rabbitmq.find_rabbitmq = absent\n"

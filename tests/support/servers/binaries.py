@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tests.support.servers.account import unprivileged
-from tests.support.servers.process import is_searchable, make_folder
-
-from weft.errors import NoServerError
+from tests.support.servers.process import NoServerError, is_searchable, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

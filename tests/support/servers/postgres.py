@@ -15,9 +15,7 @@ from urllib.parse import urlsplit
 
 from tests.support.servers.account import unprivileged
 from tests.support.servers.binaries import Binary, find_postgres
-from tests.support.servers.process import PrivateServer, ServerProcess, make_folder
-
-from weft.errors import NoServerError
+from tests.support.servers.process import NoServerError, PrivateServer, ServerProcess, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Self
 
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
-from weft.errors import NoServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +53,10 @@ for file in "$0"/*/pid; do
 done
 rm -rf "$0"
 """
+
+
+class NoServerError(Exception):
+    """No server of that kind was found on this machine, or it did not start; the message says what to do."""
 
 
 class ServerProcess:

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from time import sleep
 from typing import TYPE_CHECKING, Self
 
+from tests.support.servers.process import NoServerError
 from tests.support.servers.redis import RedisServer
 
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
-from weft.errors import NoServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

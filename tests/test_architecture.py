@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,24 @@ ASKING_THE_TIME = {
     "time.time",
     "time.time_ns",
 }
+
+# The wheel starts one kind of process: the child that runs users' functions. Servers for tests are started,
+# and installed, in tests/support.
+PROCESSES_ARE_STARTED_IN = {"weft.worker.process"}
+MODULES_THAT_START_PROCESSES = {"ensurepip", "multiprocessing", "pip", "pty", "subprocess", "venv"}
+CALLS_THAT_START_A_PROCESS = {
+    "asyncio.create_subprocess_exec",
+    "asyncio.create_subprocess_shell",
+    "loop.subprocess_exec",
+    "loop.subprocess_shell",
+    "os.fork",
+    "os.forkpty",
+    "os.popen",
+    "os.posix_spawn",
+    "os.posix_spawnp",
+    "os.system",
+}
+NOT_IN_THE_WHEEL = {"bench", "examples", "tests"}
 
 NAMES_THAT_SAY_NOTHING = {
     "base",
@@ -217,6 +236,23 @@ def asks_the_time(module: Module) -> Iterator[str]:
                 yield f"{module.name} calls {call}(); take a Clock"
 
 
+def starts_a_process(module: Module) -> Iterator[str]:
+    if module.name in PROCESSES_ARE_STARTED_IN:
+        return
+    for imported in module.imports():
+        if imported.split(".")[0] in MODULES_THAT_START_PROCESSES:
+            yield f"{module.name} imports {imported}; only workers start processes"
+    for call in module.calls():
+        if call in CALLS_THAT_START_A_PROCESS or call.startswith(("os.exec", "os.spawn")):
+            yield f"{module.name} calls {call}()"
+
+
+def imports_what_is_not_shipped(module: Module) -> Iterator[str]:
+    for imported in module.imports():
+        if imported.split(".")[0] in NOT_IN_THE_WHEEL:
+            yield f"{module.name} imports {imported}, which is not in the wheel"
+
+
 def says_nothing_by_its_name(module: Module) -> Iterator[str]:
     if NAMES_THAT_SAY_NOTHING & set(module.name.split(".")):
         yield f"{module.name} is not named after what a reader comes for"
@@ -238,9 +274,16 @@ RULES: tuple[Rule, ...] = (
     knows_an_adapter,
     is_impure,
     asks_the_time,
+    starts_a_process,
+    imports_what_is_not_shipped,
     says_nothing_by_its_name,
     is_unsafe,
 )
+
+
+def test_the_wheel_holds_what_the_rules_read_and_nothing_else() -> None:
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["hatch"]["build"] == {"targets": {"wheel": {"packages": ["src/weft"]}}}
 
 
 def test_every_unit_has_a_floor() -> None:
@@ -271,6 +314,19 @@ def test_no_module(rule: Rule) -> None:
         (asks_the_time, "weft.cli.local", "import time\ntime.monotonic()"),
         (asks_the_time, "weft.cli.local", "from time import time as now\nnow()"),
         (asks_the_time, "weft.cli.local", "import datetime\ndatetime.datetime.now(datetime.UTC)"),
+        (starts_a_process, "weft.testing.plugin", "def f():\n    import subprocess"),
+        (starts_a_process, "weft.testing.mocks", "from multiprocessing import Process"),
+        (
+            starts_a_process,
+            "weft.testing.mocks",
+            "from asyncio import create_subprocess_exec as run\nrun('redis')",
+        ),
+        (starts_a_process, "weft.testing.mocks", "import os\nos.execvp('apt-get', [])"),
+        (
+            imports_what_is_not_shipped,
+            "weft.testing.plugin",
+            "from tests.support.servers.redis import RedisServer",
+        ),
         (says_nothing_by_its_name, "weft.core.utils", ""),
         (is_unsafe, "weft.definition.graph", "import pickle"),
         (is_unsafe, "weft.definition.graph", "eval('1')"),

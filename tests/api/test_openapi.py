@@ -17,7 +17,7 @@ from weft.api.problem import CODES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.api.conftest import Server
+    from tests.api.conftest import Serve, Server
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "openapi.json"
 
@@ -60,8 +60,19 @@ async def test_every_route_is_in_it(server: Server, document: Any) -> None:
     assert {route.path for route in routes if route.include_in_schema} == document["paths"].keys()
     assert [route.path for route in routes if not route.include_in_schema] == [
         "/docs/page.css",
-        "/docs/page.js",
+        "/docs/docs.js",
+        "/docs/swagger-ui-5.34.1/{name}",
     ]
+
+
+async def test_the_key_that_it_declares_is_the_key_that_is_asked_for(serve: Serve, document: Any) -> None:
+    (scheme,) = document["components"]["securitySchemes"].values()
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert document["security"] == [{"key": []}, {}]
+    async with serve(api_keys=("a-key-of-this-server-for-tests-01",)) as server:
+        assert (await server.get("/v1/workflows")).status == 401
+        headers = {"Authorization": "Bearer a-key-of-this-server-for-tests-01"}
+        assert (await server.get("/v1/workflows", headers=headers)).status == 200
 
 
 def test_every_operation_has_a_name_of_its_own_a_tag_and_a_text(document: Any) -> None:

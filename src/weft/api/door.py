@@ -38,17 +38,18 @@ if TYPE_CHECKING:
 
     from weft.api.service import Service
 
-# What a browser is told. Only what this server sends itself is shown or run, and nobody frames it.
+# A browser shows and runs only what this server sends itself, and nobody frames it.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+)
+# Headers of every answer whose route does not set them itself.
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
-    (
-        b"content-security-policy",
-        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'",
-    ),
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
 )
-_NO_STORE = (b"cache-control", b"no-store")
 _CLOSE = (b"connection", b"close")
 # Whatever else is sent as a method is not worth a time series.
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
@@ -174,9 +175,8 @@ class _Answers:
         if message["type"] == "http.response.start":
             self.started = True
             headers = list(message.get("headers", ()))
-            headers += _HEADERS
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers.append(_NO_STORE)
+            own = {name for name, _ in headers}
+            headers += [header for header in _HEADERS if header[0] not in own]
             if self._stopping.is_set():
                 # A caller who kept the connection would be cut off when the process ends.
                 headers.append(_CLOSE)

@@ -16,7 +16,8 @@ _PAGE = """\
 <!-- Written by `python -m weft.api.reference`; a test compares. -->
 
 What a server answers to. The same for tools is [openapi.json](openapi.json); a server has it at
-`/openapi.json`, and as a page at `/docs`. [Clients](client.md) and [commands](commands.md) speak it for you.
+`/openapi.json`, and at `/docs` as a page (Swagger UI) that takes a key and sends calls.
+[Clients](client.md) and [commands](commands.md) speak it for you.
 
 - Bodies are JSON or YAML (`application/json`, `application/yaml`, `text/yaml`); answers are JSON. Unknown
   fields and query parameters are refused.

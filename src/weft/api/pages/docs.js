@@ -1,0 +1,14 @@
+// Draws /openapi.json with Swagger UI, above the table of problems.
+
+// The type of a problem links to its row. Swagger UI's deep links would take that fragment for one of theirs.
+const row = document.getElementById(location.hash.slice(1));
+
+SwaggerUIBundle({
+  url: "/openapi.json",
+  dom_id: "#swagger-ui",
+  // Without this, Swagger UI asks a server on the internet whether the document is valid.
+  validatorUrl: null,
+  deepLinking: row === null,
+  // The row has moved down while the calls were drawn.
+  onComplete: () => row?.scrollIntoView(),
+});

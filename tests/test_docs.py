@@ -205,7 +205,7 @@ def test_the_page_of_commands_is_the_one_of_the_parser() -> None:
 
 def test_the_page_of_the_api_is_the_one_of_its_routes() -> None:
     page = (DOCS / "rest.md").read_text(encoding="utf-8")
-    assert page == rest_page(), "run: python -m weft.api.reference > docs/rest.md"
+    assert page == rest_page(), "run: python -m weft.api.reference rest.md > docs/rest.md"
 
 
 def test_the_errors_page_lists_every_code_of_nodes_and_executions() -> None:

@@ -11,8 +11,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from weft.api.app import create_app
-from weft.api.openapi import write
 from weft.api.problem import CODES
+from weft.api.reference import openapi_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "openapi.json"
 
 @pytest.fixture(scope="module")
 def document() -> Any:
-    return json.loads(write())
+    return json.loads(openapi_document())
 
 
 def operations(document: Any) -> Iterator[tuple[str, Any]]:
@@ -44,8 +44,8 @@ def contents(document: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def test_the_document_in_docs_is_the_one_that_is_served() -> None:
-    regenerate = "run: python -m weft.api.openapi > docs/openapi.json"
-    assert DOCUMENT.read_text(encoding="utf-8") == write(), regenerate
+    regenerate = "run: python -m weft.api.reference openapi.json > docs/openapi.json"
+    assert DOCUMENT.read_text(encoding="utf-8") == openapi_document(), regenerate
 
 
 async def test_it_is_served(server: Server, document: Any) -> None:

@@ -1,7 +1,4 @@
-"""The OpenAPI document: what FastAPI reads off the routes, and what holds for all of them.
-
-``docs/openapi.json`` is written by ``python -m weft.api.openapi``, and a test compares.
-"""
+"""The OpenAPI document: what FastAPI reads off the routes, and what holds for all of them."""
 
 from __future__ import annotations
 
@@ -101,22 +98,3 @@ def _models() -> dict[str, Any]:
     for name, schema in found.items():
         schema["title"] = name
     return found
-
-
-def write() -> str:
-    """Write the document of the whole API as text."""
-    import json
-
-    from weft.api.app import create_app
-    from weft.api.service import Service
-    from weft.settings import Settings
-
-    unused: Any = None
-    app = create_app(Service(settings=Settings(), ports=unused, registry=unused, feed=unused))
-    return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    import sys
-
-    sys.stdout.write(write())

@@ -1,11 +1,16 @@
-"""``docs/rest.md``: every route of the API and every shape, as the OpenAPI document has them."""
+"""The API for readers: ``docs/openapi.json``, and ``docs/rest.md`` with every route and every shape of it.
+
+``python -m weft.api.reference openapi.json`` and ``... rest.md`` write them; tests compare.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from weft.api.openapi import write
+from weft.api.app import create_app
+from weft.api.service import Service
+from weft.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +18,7 @@ if TYPE_CHECKING:
 _PAGE = """\
 # REST
 
-<!-- Written by `python -m weft.api.reference`; a test compares. -->
+<!-- Written by `python -m weft.api.reference rest.md`; a test compares. -->
 
 What a server answers to. The same for tools is [openapi.json](openapi.json); a server has it at
 `/openapi.json`, and at `/docs` as a page (Swagger UI) that takes a key and sends calls.
@@ -41,9 +46,16 @@ _EVERYWHERE = ("401", "403", "429", "500", "503")
 _PROBLEM = "application/problem+json"
 
 
+def openapi_document() -> str:
+    """Return the OpenAPI document of the whole API as text."""
+    unused: Any = None
+    app = create_app(Service(settings=Settings(), ports=unused, registry=unused, feed=unused))
+    return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
 def rest_page() -> str:
-    """Write the page."""
-    document = json.loads(write())
+    """Return the page of all routes and shapes."""
+    document = json.loads(openapi_document())
     routes = [_tag(tag, document) for tag in document["tags"]]
     shapes = [_shape(name, schema) for name, schema in document["components"]["schemas"].items()]
     page = _PAGE.replace("EVERYWHERE", ", ".join(_EVERYWHERE))
@@ -141,4 +153,5 @@ def _row(*cells: str) -> str:
 if __name__ == "__main__":
     import sys
 
-    sys.stdout.write(rest_page())
+    pages = {"openapi.json": openapi_document, "rest.md": rest_page}
+    sys.stdout.write(pages[sys.argv[1]]())

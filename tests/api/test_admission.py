@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.api import admission
-from weft.api.admission import TURN_SECONDS, Line, Load, OverloadedError, Place, admitted
+from weft.api.admission import admitted
+from weft.api.load import TURN_SECONDS, Line, Load, OverloadedError, Place
 from weft.api.problem import ProblemError
 from weft.core.time import micros
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
@@ -78,7 +78,7 @@ class TestRequests:
     async def test_over_the_bound_a_request_is_refused_and_liveness_is_not(
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(admission, "MAX_REQUESTS", 0)
+        monkeypatch.setattr("weft.api.load.MAX_REQUESTS", 0)
         refused = await server.get("/v1/workflows")
         assert (refused.status, refused.json["code"]) == (503, "overloaded")
         assert refused.headers["Retry-After"] == "1"
@@ -96,7 +96,7 @@ class TestRequests:
     async def test_calls_that_wait_for_an_execution_take_no_place_of_others(
         self, serve: Serve, gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(admission, "MAX_REQUESTS", 2)
+        monkeypatch.setattr("weft.api.load.MAX_REQUESTS", 2)
         async with serve() as server:
             execution = (await start(server)).json["id"]
             waiting = []
@@ -111,7 +111,7 @@ class TestRequests:
 
 class TestPlaces:
     def test_a_place_that_waits_counts_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(admission, "MAX_WAITING", 1)
+        monkeypatch.setattr("weft.api.load.MAX_WAITING", 1)
         load = Load()
         first, second = Place(load), Place(load)
         first.wait()
@@ -124,7 +124,7 @@ class TestPlaces:
         assert load == Load()
 
     def test_bodies_are_bounded_together_and_one_alone_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(admission, "MAX_HELD_BYTES", 100)
+        monkeypatch.setattr("weft.api.load.MAX_HELD_BYTES", 100)
         load = Load()
         alone = Place(load)
         alone.hold(80)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from weft.api.admission import Load
+from weft.api.load import Load
 from weft.api.problem import CODES
 from weft.errors import JournalError, OutcomeUnknownError, UnstorableError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from weft.api.admission import place_of
+from weft.api.load import place_of
 from weft.api.problem import ProblemError, fault_of, invalid_request
 from weft.api.service import service_of
 from weft.definition.document import read_json, read_yaml

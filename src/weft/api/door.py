@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 
-from weft.api.admission import Place
 from weft.api.auth import (
     ANYBODY,
     Caller,
@@ -23,6 +22,7 @@ from weft.api.auth import (
     refuse_foreign_pages,
     unauthenticated,
 )
+from weft.api.load import Place
 from weft.api.problem import ProblemError, internal_response, problem_response
 from weft.errors import StoreError
 from weft.limits.memory import MemoryLimits

@@ -11,12 +11,13 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from weft.api import schema
-from weft.api.admission import admitted, waiting
+from weft.api.admission import admitted
 from weft.api.answer import answer, cursor_of, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.definition import check_definition
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
+from weft.api.load import waiting
 from weft.api.problem import ProblemError, invalid_request, log_away, store_away
 from weft.api.service import service_of
 from weft.api.waiting import wait_for_end

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
-from weft.api.admission import Load
+from weft.api.load import Load
 from weft.telemetry import Metrics
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from weft.api.admission import OverloadedError, place_of
 from weft.api.answer import no_content, page
 from weft.api.auth import caller_of
+from weft.api.load import OverloadedError, place_of
 from weft.api.problem import ProblemError, invalid_request
 from weft.api.schema import Events, Limit, answers, problems
 from weft.api.schema import Request as QueryModel

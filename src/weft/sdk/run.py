@@ -19,8 +19,8 @@ from weft.embedded import Engine
 from weft.errors import DefinitionError, NotAllowedError, SettingsError
 from weft.handlers import usercode
 from weft.handlers.registry import default_registry
+from weft.sdk.declaration import Declaration
 from weft.sdk.result import ExecutionResult, read_result
-from weft.sdk.workflow import Workflow
 from weft.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.handlers.registry import Registry
 
-Runnable: TypeAlias = Workflow | Mapping[str, Any] | str | os.PathLike[str]
+Runnable: TypeAlias = Declaration | Mapping[str, Any] | str | os.PathLike[str]
 NewLoop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 _Result = TypeVar("_Result")
 
@@ -115,7 +115,7 @@ def make_plan(workflow: Runnable, registry: Registry, settings: Settings) -> tup
 
         loaded = load(os.fspath(workflow), registry, bounds=bounds)
         document, declared = loaded.document, loaded.workflow
-    elif isinstance(workflow, Workflow):
+    elif isinstance(workflow, Declaration):
         document, declared = workflow.document(), workflow
     elif isinstance(workflow, Mapping):
         document, declared = dict(workflow), None
@@ -124,7 +124,7 @@ def make_plan(workflow: Runnable, registry: Registry, settings: Settings) -> tup
     checked = check(
         document, handlers=registry, bounds=bounds, named=False, resource_limits=settings.resource_limits
     )
-    is_ours = isinstance(declared, Workflow)
+    is_ours = isinstance(declared, Declaration)
     if checked.plan is None:
         raise DefinitionError(declared.located(checked.problems) if is_ours else checked.problems)
     for warning in checked.warnings:

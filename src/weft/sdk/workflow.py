@@ -16,6 +16,7 @@ from weft.definition.model import ID_PATTERN
 from weft.definition.suggestion import Suggester
 from weft.errors import DefinitionError, PayloadError, Problem
 from weft.sdk import signature
+from weft.sdk.declaration import Declaration
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -91,7 +92,7 @@ class WorkflowFields(TypedDict, total=False):
     output: Json
 
 
-class Workflow:
+class Workflow(Declaration):
     """A workflow under construction. Functions declared with ``@flow.node`` stay what they were."""
 
     def __init__(self, name: str, **fields: Unpack[WorkflowFields]) -> None:
@@ -178,20 +179,17 @@ class Workflow:
 
         return await execute(self, input, data=data)
 
-    # -- for those who run it ----------------------------------------------------------------------
+    # -- a Declaration, for those who run it -------------------------------------------------------
 
     def document(self) -> dict[str, Json]:
-        """Give the definition as it was declared, which may be no JSON, and is still ours."""
         fields = dict(self._fields)
         output = {"output": fields.pop("output")} if "output" in fields else {}
         return {"name": self.name, **fields, "nodes": self._nodes, **output}
 
     def __weft_functions__(self) -> Mapping[str, Callable[..., Any]]:
-        """Say which functions ``python`` is to call for this workflow, closures and lambdas too."""
         return dict(self._functions)
 
     def located(self, problems: Sequence[Problem]) -> list[Problem]:
-        """Add to each problem of a node where that node was declared."""
         return [Problem(problem.pointer, problem.message + self._where(problem)) for problem in problems]
 
     def _where(self, problem: Problem) -> str:

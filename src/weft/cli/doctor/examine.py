@@ -54,7 +54,7 @@ def examine(settings: Settings, warnings: Sequence[str], *, url: str) -> Iterato
         yield from _sqlite()
         yield from _data_folder(settings.data)
     if settings.database_url is not None or settings.redis_url is not None:
-        from weft.cli.doctor_servers import examine_servers
+        from weft.cli.doctor.servers import examine_servers
 
         yield from examine_servers(settings)
     yield from _code(settings)

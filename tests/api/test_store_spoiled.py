@@ -15,7 +15,7 @@ import redis as redis_py
 from weft.api.app import create_app
 from weft.api.server import bind, listening, url_of
 from weft.api.service import serve_engine
-from weft.cli.doctor.examine import Health
+from weft.cli.doctor.finding import Health
 from weft.cli.doctor.servers import examine_servers
 from weft.core.state import ExecutionState
 from weft.fleet import Fleet

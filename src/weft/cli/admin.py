@@ -42,7 +42,8 @@ def doctor(
     """
     if execution is not None:
         return _examine(execution, file=file, data=data, as_json=as_json)
-    from weft.cli.doctor.examine import Health, examine
+    from weft.cli.doctor.examine import examine
+    from weft.cli.doctor.finding import Health
     from weft.cli.roles import HOST, PORT
     from weft.settings import read_settings
 

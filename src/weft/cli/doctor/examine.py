@@ -7,12 +7,11 @@ import shutil
 import socket
 import sqlite3
 import sys
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from weft.cli.doctor.finding import START_A_WORKER, Finding, Health
 from weft.cli.local import see_current_folder
 from weft.errors import DataFolderError, WeftError
 
@@ -27,23 +26,6 @@ _ANSWER_SECONDS = 5.0
 _LITTLE_DISK_BYTES = 1024 * 2**20
 _NO_DISK_BYTES = 64 * 2**20
 _SHORT_KEY = 16
-
-
-START_A_WORKER = "start one: `weft worker`, or Celery's where WEFT_TRANSPORT is celery"
-
-
-class Health(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    check: str
-    health: Health
-    message: str
-    advice: str | None = None
 
 
 def examine(settings: Settings, warnings: Sequence[str], *, url: str) -> Iterator[Finding]:

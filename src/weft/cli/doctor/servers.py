@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from weft.cli.doctor.examine import START_A_WORKER, Finding, Health
+from weft.cli.doctor.finding import START_A_WORKER, Finding, Health
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError, WeftError

@@ -16,7 +16,7 @@ from weft.core.payload import encode
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import InputError, NotFoundError
 from weft.feed.memory import MemoryFeed
-from weft.handlers.outbound import Outbound
+from weft.handlers.http.outbound import Outbound
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits

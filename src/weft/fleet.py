@@ -15,7 +15,7 @@ from weft.core.time import MICROSECONDS
 from weft.embedded import new_id
 from weft.errors import JournalError, SchemaError, StoreError
 from weft.feed.redis import RedisFeed
-from weft.handlers.outbound import Outbound
+from weft.handlers.http.outbound import Outbound
 from weft.handlers.usercode import UserCode
 from weft.journal.postgres.incarnation import Watch
 from weft.journal.postgres.journal import PostgresJournal

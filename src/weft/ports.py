@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.core.ledger import Standing
     from weft.core.seal import Seal
     from weft.feed.contract import Feed
-    from weft.handlers.outbound import Outbound
+    from weft.handlers.http.outbound import Outbound
     from weft.journal.contract import Journal
     from weft.limits.contract import Limits
     from weft.store.contract import StateStore

@@ -11,7 +11,7 @@ from weft.clock import RealClock
 from weft.definition.validation import check
 from weft.embedded import Engine
 from weft.handlers.contract import NativeContext
-from weft.handlers.outbound import Outbound
+from weft.handlers.http.outbound import Outbound
 from weft.handlers.registry import Registry
 from weft.settings import Settings
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.core.payload import Json
-    from weft.handlers.http_session import Lookup
+    from weft.handlers.http.session import Lookup
 
 PATIENCE_SECONDS = 30.0
 LOOPBACK = ("127.0.0.0/8",)

@@ -13,9 +13,9 @@ from tests.handlers.outside import caller, run_node
 
 from weft.embedded import Engine
 from weft.errors import SettingsError
-from weft.handlers.address import BlockedAddress, Guard, is_public, read_host
 from weft.handlers.contract import BadConfig
-from weft.handlers.http_failure import NetworkError
+from weft.handlers.http.address import BlockedAddress, Guard, is_public, read_host
+from weft.handlers.http.failure import NetworkError
 from weft.handlers.registry import Registry
 from weft.settings import Settings
 from weft.testing.http_server import Answer

@@ -18,7 +18,7 @@ from tests.handlers.outside import caller, problems, run_node
 
 from weft.clock import RealClock
 from weft.handlers.contract import BadConfig
-from weft.handlers.http_failure import (
+from weft.handlers.http.failure import (
     BadResponse,
     HttpStatus,
     NetworkError,
@@ -379,7 +379,7 @@ def test_retry_after_is_read_in_all_its_forms(text: str | None, seconds: float |
 async def test_a_failure_whose_body_never_ends_keeps_its_status_and_its_floor(
     service: RecordingService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.handlers.response._EXCERPT_SECONDS", 0.1)
+    monkeypatch.setattr("weft.handlers.http.response._EXCERPT_SECONDS", 0.1)
     head = b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 100\r\n\r\nbu"
     service.script(Pieces([head, b"sy"], pause_seconds=60))
     async with caller() as call:
@@ -637,7 +637,7 @@ def test_templates_pass_wherever_they_stand(config: Any) -> None:
 def test_preloading_loads_aiohttp_beside_the_caller() -> None:
     program = """
 import sys, threading
-from weft.handlers.outbound import Outbound
+from weft.handlers.http.outbound import Outbound
 assert "aiohttp" not in sys.modules, "it is loaded without need"
 Outbound.preload()
 (thread,) = [thread for thread in threading.enumerate() if thread.name == "weft-preload"]
@@ -651,7 +651,7 @@ def test_a_process_that_ends_while_it_preloads_waits_for_that() -> None:
     """Otherwise it may crash: extensions are half loaded then."""
     program = """
 import atexit, threading
-from weft.handlers.outbound import Outbound
+from weft.handlers.http.outbound import Outbound
 atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))
 Outbound.preload()
 """

@@ -9,9 +9,9 @@ import pytest
 from tests.handlers.outside import caller, problems, run_node
 
 from weft.clock import RealClock
-from weft.handlers.address import BlockedAddress
 from weft.handlers.contract import BadConfig
-from weft.handlers.http_failure import BadResponse, HttpStatus, NetworkError, ResponseTooLarge
+from weft.handlers.http.address import BlockedAddress
+from weft.handlers.http.failure import BadResponse, HttpStatus, NetworkError, ResponseTooLarge
 from weft.testing.fake_llm import FakeLLM, cut, drip, failed, hang, malformed, rate_limited, reply
 from weft.testing.http_server import Answer, json_answer
 from weft.testing.recording_service import RecordingService

@@ -50,8 +50,8 @@ CONFIG_SCHEMA = {
 
 async def call_external_service(config: Json, context: NativeContext) -> Json:
     # Loaded at the first call: aiohttp takes longer than all of weft.
-    from weft.handlers.exchange import exchange
-    from weft.handlers.outgoing import make_request
+    from weft.handlers.http.exchange import exchange
+    from weft.handlers.http.outgoing import make_request
 
     request = make_request(
         url=config["url"],

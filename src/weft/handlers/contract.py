@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft.core.payload import Json
-    from weft.handlers.outbound import Outbound
+    from weft.handlers.http.outbound import Outbound
 
 # The handler that calls a user's function by reference. Who places its calls looks at the function.
 PYTHON = "python"

@@ -13,14 +13,14 @@ import msgspec
 from weft.core.payload import Json, canonical, decode
 from weft.errors import HandlerError
 from weft.handlers.contract import BadConfig, Handler, HandlerKind, NativeContext
-from weft.handlers.http_failure import BadResponse
+from weft.handlers.http.failure import BadResponse
 from weft.handlers.outcome import cut
 from weft.handlers.secrets import hidden
 
 if TYPE_CHECKING:
     from weft.definition.schema import Schema
-    from weft.handlers.outbound import Outbound
-    from weft.handlers.response import Received
+    from weft.handlers.http.outbound import Outbound
+    from weft.handlers.http.response import Received
 
 CONFIG_SCHEMA = {
     "type": "object",
@@ -58,8 +58,8 @@ _KEPT_SCHEMAS = 256
 
 async def llm_service(config: Json, context: NativeContext) -> Json:
     # Loaded at the first call: aiohttp takes longer than all of weft.
-    from weft.handlers.exchange import exchange
-    from weft.handlers.outgoing import make_request
+    from weft.handlers.http.exchange import exchange
+    from weft.handlers.http.outgoing import make_request
 
     outbound = context.outbound
     schema = _schema(config)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft.definition.suggestion import Suggester
 from weft.embedded import Engine, EngineParts
 from weft.errors import SettingsError
-from weft.handlers.outbound import Outbound
+from weft.handlers.http.outbound import Outbound
 from weft.sdk.result import ExecutionResult, read_result
 from weft.sdk.run import effective_settings, ended, make_plan, registry_of, run_to_end
 from weft.settings import Settings

@@ -9,20 +9,20 @@ import aiohttp
 from yarl import URL
 
 from weft.handlers.contract import BadConfig
-from weft.handlers.http_failure import (
+from weft.handlers.http.failure import (
     BadResponse,
     HttpStatus,
     NetworkError,
     is_retryable,
     read_retry_after,
 )
-from weft.handlers.outgoing import OutgoingRequest, read_url, same_origin, spelled_address
-from weft.handlers.response import Received, headers_of, read_body, read_excerpt
+from weft.handlers.http.outgoing import OutgoingRequest, read_url, same_origin, spelled_address
+from weft.handlers.http.response import Received, headers_of, read_body, read_excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.handlers.outbound import Outbound
+    from weft.handlers.http.outbound import Outbound
 
 MAX_REDIRECTS = 5
 

@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote_plus
 import msgspec
 from yarl import URL
 
-from weft.handlers.address import Address, BlockedAddress, read_host
 from weft.handlers.contract import BadConfig
+from weft.handlers.http.address import Address, BlockedAddress, read_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

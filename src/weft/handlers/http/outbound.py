@@ -6,13 +6,13 @@ from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from weft.handlers.address import Guard
+from weft.handlers.http.address import Guard
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from weft.clock import Clock
-    from weft.handlers.http_session import Lookup
+    from weft.handlers.http.session import Lookup
     from weft.settings import Settings
 
 
@@ -41,7 +41,7 @@ class Outbound:
     def preload() -> None:
         """Load what calls need, in a thread: on the loop it would hold up everybody for half a second."""
         # No daemon: a process that ended in the middle of it would crash, with extensions half loaded.
-        Thread(target=import_module, args=("weft.handlers.exchange",), name="weft-preload").start()
+        Thread(target=import_module, args=("weft.handlers.http.exchange",), name="weft-preload").start()
 
     def guarded(self) -> ClientSession:
         if self._guarded is None:
@@ -60,7 +60,7 @@ class Outbound:
         self._guarded = self._trusted = None
 
     def _open(self, guard: Guard | None) -> ClientSession:
-        from weft.handlers.http_session import open_session
+        from weft.handlers.http.session import open_session
 
         return open_session(
             guard=guard,

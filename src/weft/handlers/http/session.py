@@ -15,7 +15,7 @@ from typing import TypeAlias
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from weft.handlers.address import Guard, read_addresses
+from weft.handlers.http.address import Guard, read_addresses
 
 # The addresses of a name, as text.
 Lookup: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]

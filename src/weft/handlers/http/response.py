@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from weft.handlers.http_failure import BadResponse, NetworkError, ResponseTooLarge
+from weft.handlers.http.failure import BadResponse, NetworkError, ResponseTooLarge
 
 if TYPE_CHECKING:
     from yarl import URL

@@ -1,30 +1,25 @@
-"""Connections to PostgreSQL: how they are made, how many there are, and what their errors mean.
+"""Connections to PostgreSQL: how one is made, what its errors mean, and the clock behind it.
 
 Every wait has a bound. The server gives up on a lock or a statement first, so that its message says why; the
-client's own bound is for a server that says nothing. While the server is away, a call fails at once with what
-the last attempt to reach it said, and no more than two attempts are made in a second.
+client's own bound is for a server that says nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
 
 from weft.core.time import MICROSECONDS
-from weft.errors import JournalError, OutcomeUnknownError, UnstorableError, WeftError
+from weft.errors import JournalError, UnstorableError, WeftError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from weft.journal.postgres.incarnation import Watch
+    from collections.abc import AsyncIterator, Callable
 
 Url: TypeAlias = str
 Connection: TypeAlias = Any  # asyncpg has no types of its own
-
-T = TypeVar("T")
 
 SCHEMA = "weft"
 
@@ -33,7 +28,6 @@ CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 _CONNECT_SECONDS = 3.0
 _CALL_SECONDS = 10.0
-_RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 
 _SETTINGS = {
@@ -86,7 +80,7 @@ async def connect(url: Url, *, seconds: float = _CALL_SECONDS, relaxed: bool = F
             url, timeout=_CONNECT_SECONDS, command_timeout=seconds, server_settings=settings
         )
     except (*_LOST, asyncpg.PostgresError, ValueError) as error:
-        raise JournalError(f"PostgreSQL cannot be reached: {_said(error)}") from error
+        raise JournalError(f"PostgreSQL cannot be reached: {message_of(error)}") from error
 
 
 @asynccontextmanager
@@ -115,10 +109,12 @@ def explained(error: BaseException) -> BaseException:
         return error
     if isinstance(error, asyncpg.PostgresError):
         if (error.sqlstate or "").startswith(_UNSTORABLE):
-            return UnstorableError(f"nothing was written: a value cannot be stored: {_said(error)}")
-        return JournalError(f"nothing was written: {_said(error)}")
+            return UnstorableError(f"nothing was written: a value cannot be stored: {message_of(error)}")
+        return JournalError(f"nothing was written: {message_of(error)}")
     if isinstance(error, _LOST):
-        return JournalError(f"nothing was written: the connection to PostgreSQL was lost: {_said(error)}")
+        return JournalError(
+            f"nothing was written: the connection to PostgreSQL was lost: {message_of(error)}"
+        )
     return error
 
 
@@ -132,7 +128,8 @@ def is_conflict(error: BaseException) -> bool:
     return isinstance(error, _CONFLICTS)
 
 
-def _said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return what an error says, or the name of its type where it says nothing."""
     return str(error) or type(error).__name__
 
 
@@ -164,146 +161,6 @@ class DatabaseClock:
         if self._ahead is None:
             return None
         return self._ahead + int(asyncio.get_running_loop().time() * MICROSECONDS)
-
-
-class Door:
-    """Opens connections, one at a time, and none for a moment after an attempt that failed."""
-
-    def __init__(self, url: Url, *, relaxed: bool = False, watch: Watch | None = None) -> None:
-        """``watch`` compares the database of every new connection with what the fleet has seen of it."""
-        self._url = url
-        self._relaxed = relaxed
-        self._watch = watch
-        # The incarnation of the database that connections lead to; None if nobody watches.
-        self.incarnation: str | None = None
-        self._one_at_a_time = asyncio.Lock()
-        self._failed: JournalError | None = None
-        self._closed_until = 0.0
-
-    async def connect(self) -> Connection:
-        """Open a connection; raises JournalError."""
-        async with self._one_at_a_time:
-            loop = asyncio.get_running_loop()
-            if self._failed is not None and loop.time() < self._closed_until:
-                raise JournalError(str(self._failed)) from self._failed
-            try:
-                connection = await connect(self._url, relaxed=self._relaxed)
-                await self._check(connection)
-            except JournalError as error:
-                self._failed = error
-                self._closed_until = loop.time() + _RETRY_SECONDS
-                raise
-            self._failed = None
-            return connection
-
-    async def _check(self, connection: Connection) -> None:
-        if self._watch is None:
-            return
-        try:
-            await self._watch.check(connection)
-            if self._watch.current is not None:
-                self.incarnation = self._watch.current.id
-        except BaseException as error:
-            connection.terminate()
-            raise explained(error) from error
-
-
-class Pool:
-    """A few connections, for reads and for changes that are no part of the group commit."""
-
-    def __init__(self, door: Door, *, size: int, wait_seconds: float) -> None:
-        self._door = door
-        self._places = asyncio.Semaphore(size)
-        self._wait_seconds = wait_seconds
-        # Each with the incarnation of the database that it leads to.
-        self._idle: list[tuple[str | None, Connection]] = []
-        self._under_way: set[asyncio.Task[Any]] = set()
-        self._is_open = False
-
-    def open(self) -> None:
-        self._is_open = True
-
-    async def close(self) -> None:
-        """Let go of all connections, after what is under way."""
-        self._is_open = False
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-        while self._idle:
-            await let_go(self._idle.pop()[1])
-
-    async def read(self, work: Callable[[Connection], Awaitable[T]], nothing: T) -> T:
-        """Read what is committed. What PostgreSQL cannot hold it does not have: then it is ``nothing``."""
-        try:
-            return await self._run(work)
-        except asyncpg.DataError:
-            return nothing
-        except Exception as error:
-            raise _unread(error) from error
-
-    async def change(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run statements that are transactions of their own, or one; a lost answer is OutcomeUnknownError."""
-        while True:
-            try:
-                return await self._run(work)
-            except Exception as error:
-                if is_conflict(error):
-                    continue
-                if was_lost(error):
-                    raise OutcomeUnknownError(f"the answer was lost: {_said(error)}") from error
-                raise explained(error) from error
-
-    async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        if not self._is_open:
-            raise JournalError("the journal is not open")
-        try:
-            # (``wait_for`` of Python 3.11 may forget that it was cancelled.)
-            async with asyncio.timeout(self._wait_seconds):
-                await self._places.acquire()
-        except TimeoutError:
-            raise JournalError(f"no connection came free within {self._wait_seconds:g} s") from None
-        # Whoever asked may go away in the middle. A statement is not cut off for that, which would take a
-        # connection more than it takes to let it end.
-        task = asyncio.ensure_future(self._run_here(work))
-        self._under_way.add(task)
-        task.add_done_callback(self._end)
-        return await asyncio.shield(task)
-
-    def _end(self, task: asyncio.Task[Any]) -> None:
-        self._places.release()
-        self._under_way.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen, also where nobody waits any more
-
-    async def _run_here(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        connection = self._take_idle() or await self._door.connect()
-        incarnation = self._door.incarnation
-        try:
-            result = await work(connection)
-        except BaseException as error:
-            if isinstance(error, asyncpg.PostgresError) and not (
-                connection.is_closed() or connection.is_in_transaction()
-            ):
-                self._idle.append((incarnation, connection))
-            else:
-                connection.terminate()
-            raise
-        self._idle.append((incarnation, connection))
-        return result
-
-    def _take_idle(self) -> Connection | None:
-        while self._idle:
-            incarnation, connection = self._idle.pop()
-            if incarnation != self._door.incarnation:
-                connection.terminate()
-            if not connection.is_closed():
-                return connection
-        return None
-
-
-def _unread(error: BaseException) -> BaseException:
-    known = explained(error)
-    if isinstance(known, JournalError) and known is not error:
-        return JournalError(f"the journal cannot be read: {_said(error)}")
-    return known
 
 
 async def roll_back(connection: Connection) -> None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.journal.catalog import PlanCache, SqlCatalog
 from weft.journal.postgres import queries
-from weft.journal.postgres.connection import DatabaseClock, Door, Pool
+from weft.journal.postgres.connection import DatabaseClock
 from weft.journal.postgres.incarnation import read_position
+from weft.journal.postgres.pool import Door, Pool
 from weft.journal.postgres.record import Recorder
 from weft.journal.postgres.rows import label
 from weft.journal.postgres.schema import migrate, missing, refuse

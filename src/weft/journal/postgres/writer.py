@@ -14,20 +14,16 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
 import msgspec
 
 from weft.errors import DataFolderError, JournalError, OutcomeUnknownError, UnstorableError, WeftError
-from weft.journal.postgres.connection import (
-    Connection,
-    Door,
-    explained,
-    is_conflict,
-    let_go,
-    roll_back,
-)
+from weft.journal.postgres.connection import Connection, explained, is_conflict, let_go, roll_back
+
+if TYPE_CHECKING:
+    from weft.journal.postgres.pool import Door
 
 # A transaction that others were in the way of so often is given up.
 _TRIES = 8

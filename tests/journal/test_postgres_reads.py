@@ -16,10 +16,10 @@ from weft.core.ledger import LiveExecution, NodeEvent
 from weft.core.output import output_nodes
 from weft.core.row import digest_of
 from weft.core.state import ExecutionState
-from weft.journal.catalog import PlanCache
 from weft.journal.memory import MemoryJournal, accepted_claim
 from weft.journal.postgres.connection import DatabaseClock
 from weft.journal.postgres.record import Reads, Recorder, _by_execution
+from weft.journal.sql import PlanCache
 from weft.testing.journal_contract import JournalContract
 from weft.testing.recording import Recording, node
 

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.journal.catalog import PlanCache, SqlCatalog
 from weft.journal.postgres import queries
 from weft.journal.postgres.connection import DatabaseClock
 from weft.journal.postgres.incarnation import read_position
@@ -27,6 +26,7 @@ from weft.journal.postgres.schema import migrate, missing, refuse
 from weft.journal.postgres.submit import Submit, Submitter
 from weft.journal.postgres.writer import Transaction, Writer
 from weft.journal.queries import ping
+from weft.journal.sql import PlanCache, SqlJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ _SEAL_BYTES = 32
 _MAX_GROUP = 512
 
 
-class PostgresJournal(SqlCatalog):
+class PostgresJournal(SqlJournal):
     _own = queries
     _event_table = "recorded_events"
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.ledger import Changes
     from weft.core.row import ExecutionRow, NodeRow
-    from weft.journal.catalog import PlanCache
     from weft.journal.postgres.connection import Connection, DatabaseClock
     from weft.journal.postgres.writer import Transaction
+    from weft.journal.sql import PlanCache
 
 MAX_BYTES = 64 * 1024 * 1024
 # Of more nodes than this the rows are read as they are needed: of a wide execution that is a small part.

@@ -23,12 +23,12 @@ from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
 from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError
-from weft.journal.catalog import PlanCache, SqlCatalog
 from weft.journal.data_folder import DataFolder
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
 from weft.journal.queries import ping, put_batch, put_definition
+from weft.journal.sql import PlanCache, SqlJournal
 from weft.journal.sqlite import changes, queries
 from weft.journal.sqlite.schema import open_for_reading, open_for_writing
 from weft.journal.sqlite.threads import Reader, Writer
@@ -54,7 +54,7 @@ _MAX_BYTES = 512 * 1024 * 1024
 _FEW_EVENTS = 4
 
 
-class SqliteJournal(SqlCatalog):
+class SqliteJournal(SqlJournal):
     _own = queries
     _event_table = "events"
 

@@ -1,4 +1,4 @@
-"""The part of a journal that asks a database what both databases understand."""
+"""The base of the two SQL journals: every method whose statements SQLite and PostgreSQL both understand."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class PlanCache:
             self._plans.drop(digest)
 
 
-class SqlCatalog:
+class SqlJournal:
     # The questions that are put to this database in its own words.
     _own: ModuleType
     _event_table: str

@@ -65,6 +65,10 @@ OPEN_TO_MOVERS = {f"weft.{port}.contract" for port in PORTS} | {
     "weft.handlers.usercode",
 }
 
+# What the API reads of a journal, and every name it could come by. The engine is given the Journal.
+ENGINE = {"orchestrator", "worker"}
+NOT_FOR_THE_ENGINE = {"ApiPorts", "Catalog", "JournalAdapter", "catalog"}
+
 NOT_IN_CORE = {
     "asyncio",
     "concurrent",
@@ -218,6 +222,15 @@ def knows_an_adapter(module: Module) -> Iterator[str]:
             yield f"{module.name} imports {imported}; a mover knows contracts only"
 
 
+def names_the_catalog(module: Module) -> Iterator[str]:
+    if module.unit not in ENGINE:
+        return
+    for node in ast.walk(module.tree):
+        names = {value for _, value in ast.iter_fields(node) if isinstance(value, str)}
+        for name in names & NOT_FOR_THE_ENGINE:
+            yield f"{module.name} names {name}; the engine knows the Journal alone"
+
+
 def is_impure(module: Module) -> Iterator[str]:
     if module.unit not in CORE:
         return
@@ -272,6 +285,7 @@ Rule = Callable[[Module], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     points_up,
     knows_an_adapter,
+    names_the_catalog,
     is_impure,
     asks_the_time,
     starts_a_process,
@@ -309,6 +323,9 @@ def test_no_module(rule: Rule) -> None:
         (points_up, "weft.cli.main", "from weft import run"),
         (knows_an_adapter, "weft.orchestrator.advance", "from weft.handlers.echo import HANDLER"),
         (knows_an_adapter, "weft.worker.run", "from weft.handlers import echo"),
+        (names_the_catalog, "weft.orchestrator.batch", "from weft.journal.contract import Catalog as C"),
+        (names_the_catalog, "weft.worker.run", "import weft.ports as p\ndef f(ports: p.ApiPorts): ..."),
+        (names_the_catalog, "weft.orchestrator.batch", "ports.catalog.batch('x')"),
         (is_impure, "weft.definition.graph", "import os.path"),
         (is_impure, "weft.definition.graph", "from datetime import datetime as d\nd.now()"),
         (asks_the_time, "weft.cli.local", "import time\ntime.monotonic()"),
@@ -344,6 +361,7 @@ def test_a_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> None:
             "weft.orchestrator.advance",
             "from weft.store.contract import StateStore\nfrom weft.core import state",
         ),
+        ("weft.orchestrator.batch", "from weft.journal.contract import Journal"),
         ("weft.cli.main", "from weft.sdk.loading import load"),
         ("weft.core.time", "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)"),
     ],

@@ -78,4 +78,4 @@ async def test_what_is_forgotten_leaves_nothing_in_memory() -> None:
         await here.wait(execution_id)
         here.forget(execution_id)
         assert await here.ports.journal.execution(execution_id) is None
-        assert await here.ports.journal.events(execution_id) == []
+        assert await here.ports.catalog.events(execution_id) == []

@@ -24,7 +24,7 @@ from weft.orchestrator import control
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.submit import Manner, Source, make_submission, read_input, submit
-from weft.ports import Ports
+from weft.ports import ApiPorts, Ports
 from weft.settings import Settings
 from weft.store.contract import StoreOptions
 from weft.store.memory import MemoryStore
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.handlers.registry import Registry
     from weft.handlers.usercode import UserCode
-    from weft.journal.contract import Journal
+    from weft.journal.contract import JournalAdapter
     from weft.limits.contract import Limits
     from weft.telemetry import Metrics
     from weft.worker.call import Caller
@@ -106,7 +106,7 @@ class EngineParts(msgspec.Struct, frozen=True):
     # Runs tasks.
     runner: Callable[[Ports], Runner] | None = None
     # Makes another journal than ``data`` says; this process has to be the only one on it.
-    journal: Callable[[], Journal] | None = None
+    journal: Callable[[], JournalAdapter] | None = None
 
 
 NO_PARTS = EngineParts()
@@ -165,7 +165,7 @@ class Engine:
             grace_seconds=settings.worker_grace_seconds,
         )
 
-    def _make_ports(self, settings: Settings, data: Path | None, parts: EngineParts) -> Ports:
+    def _make_ports(self, settings: Settings, data: Path | None, parts: EngineParts) -> ApiPorts:
         clock = parts.clock or RealClock()
         transport = InProcessTransport(now=clock.now)
         self._store = MemoryStore(
@@ -183,9 +183,11 @@ class Engine:
         )
         self._outbound = Outbound(settings, clock)
         bounds = settings.bounds()
-        ports = Ports(
+        journal = self._open_journal(data, clock, settings) if parts.journal is None else parts.journal()
+        ports = ApiPorts(
             store=self._store,
-            journal=self._open_journal(data, clock, settings) if parts.journal is None else parts.journal(),
+            journal=journal,
+            catalog=journal,
             transport=transport,
             limits=self._make_limits(settings, clock) if parts.limits is None else parts.limits(clock),
             clock=clock,
@@ -212,7 +214,7 @@ class Engine:
         return MemoryLimits(rates, now=clock.now)
 
     @staticmethod
-    def _open_journal(data: Path | None, clock: Clock, settings: Settings) -> Journal:
+    def _open_journal(data: Path | None, clock: Clock, settings: Settings) -> JournalAdapter:
         if data is None:
             return MemoryJournal(now=clock.now, new_id=new_id, bounds=settings.bounds())
         from weft.journal.sqlite.journal import SqliteJournal

@@ -22,7 +22,7 @@ from weft.journal.postgres.journal import PostgresJournal
 from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
 from weft.orchestrator.service import Orchestrator
-from weft.ports import Ports
+from weft.ports import ApiPorts
 from weft.redis.connection import Redis
 from weft.store.contract import StoreOptions
 from weft.store.redis import RedisStore
@@ -143,12 +143,12 @@ class Fleet:
             grace_seconds=settings.worker_grace_seconds,
         )
 
-    def _make_ports(self, settings: Settings) -> Ports:
+    def _make_ports(self, settings: Settings) -> ApiPorts:
         rates = {
             tag: Rate(limit.rate_per_second, limit.burst) for tag, limit in settings.resource_limits.items()
         }
         journal = self._journal
-        ports = Ports(
+        ports = ApiPorts(
             store=RedisStore(
                 self._redis,
                 plans=journal.plan,
@@ -164,6 +164,7 @@ class Fleet:
                 ),
             ),
             journal=journal,
+            catalog=journal,
             transport=self._transport,
             limits=RedisLimits(self._redis, rates),
             clock=self._clock,

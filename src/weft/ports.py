@@ -1,4 +1,8 @@
-"""What a mover is given: the ports, by their contracts, and the few numbers that shape its work."""
+"""The ports, by their contracts, and the few numbers that shape the work behind them.
+
+``Ports`` is what orchestrator and worker are given. ``ApiPorts`` is what the API, the CLI and the views are
+given: the same, and the catalog.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
     from weft.core.seal import Seal
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound
-    from weft.journal.contract import Journal
+    from weft.journal.contract import Catalog, Journal
     from weft.limits.contract import Limits
     from weft.store.contract import StateStore
     from weft.transport.contract import Transport
@@ -75,3 +79,9 @@ class Ports:
     timers_changed: Callable[[], None] = field(default=_nothing)
     # How many events a commit took, and how long it took in microseconds; None: nobody counts.
     committed: Callable[[int, int], None] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ApiPorts(Ports):
+    # The lists, the history, workflows, batches and dead letters of the same journal.
+    catalog: Catalog

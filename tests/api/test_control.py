@@ -74,11 +74,11 @@ async def test_what_does_not_exist_cannot_be_controlled(play: Play, verb: str) -
 async def test_the_same_call_again_changes_nothing_more(play: Play, verb: str) -> None:
     execution_id = await brought_to("PAUSED" if verb == "resume" else "RUNNING", play)
     first = await play.control(execution_id, verb)
-    events = await play.server.engine.ports.journal.events(execution_id)
+    events = await play.server.engine.ports.catalog.events(execution_id)
     second = await play.control(execution_id, verb)
     assert (first.status, second.status) == (202, 202)
     assert second.json == first.json
-    assert await play.server.engine.ports.journal.events(execution_id) == events
+    assert await play.server.engine.ports.catalog.events(execution_id) == events
 
 
 class TestCancel:
@@ -104,7 +104,7 @@ class TestCancel:
             server.session.headers["Authorization"] = "Bearer secret-key-of-somebody"
             execution_id = await brought_to("CANCELLED", play)
             await play.control(execution_id, "retry")
-            events = await server.engine.ports.journal.events(execution_id)
+            events = await server.engine.ports.catalog.events(execution_id)
             actors = {event.type: event.actor for event in events if event.actor is not None}
             assert actors.keys() == {"execution.cancelled", "execution.retried"}
             (actor,) = set(actors.values())
@@ -184,7 +184,7 @@ class TestSideBySide:
         answers = await asyncio.gather(*[play.control(execution_id, "cancel") for _ in range(self.PARALLEL)])
         assert {answer.status for answer in answers} == {202}
         assert {answer.json["state"] for answer in answers} == {"CANCELLED"}
-        events = await play.server.engine.ports.journal.events(execution_id)
+        events = await play.server.engine.ports.catalog.events(execution_id)
         assert [event.type for event in events].count("execution.cancelled") == 1
 
     async def test_of_many_retries_one_opens_a_generation(self, play: Play) -> None:

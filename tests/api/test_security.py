@@ -323,7 +323,7 @@ def broken(server: Server, error: Exception) -> Iterator[None]:
     """Let every route meet an error that nobody foresaw."""
     bug: Any = Bug(error)
     whole = server.service.ports
-    server.service.ports = replace(whole, journal=bug, store=bug, transport=bug)
+    server.service.ports = replace(whole, journal=bug, catalog=bug, store=bug, transport=bug)
     yield
     server.service.ports = whole
 

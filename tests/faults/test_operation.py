@@ -82,7 +82,7 @@ async def in_engine(
         execution_id = await engine.submit(plan, document=dict(document), input=given)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await engine.wait(execution_id)
-        events = await engine.ports.journal.events(execution_id, limit=10_000)
+        events = await engine.ports.catalog.events(execution_id, limit=10_000)
         return await engine.describe(execution_id), [
             {name: getattr(event, name, None) for name in event.__struct_fields__} for event in events
         ]

@@ -19,7 +19,7 @@ from weft.cli.main import main
 from weft.orchestrator import service
 
 if TYPE_CHECKING:
-    from weft.ports import Ports
+    from weft.ports import ApiPorts
     from weft.settings import Settings
 
 PAUSE = "WEFT_TEST_PAUSE"
@@ -27,7 +27,7 @@ BATCH = "WEFT_TEST_BATCH"
 
 
 class FlawedFleet(fleet.Fleet):
-    def _make_ports(self, settings: Settings) -> Ports:
+    def _make_ports(self, settings: Settings) -> ApiPorts:
         ports = super()._make_ports(settings)
         if point := os.environ.get(VARIABLE):
             crashing(ports, point)

@@ -117,13 +117,13 @@ async def test_what_was_begun_comes_to_its_end_and_changes_nothing_settled(
 ) -> None:
     ids = {story: shown[story]["id"] for story in ENDS}
     async with engine(data) as opened:
-        journal = opened.ports.journal
-        before = {story: await _kept(journal, id_) for story, id_ in ids.items()}
+        journal, catalog = opened.ports.journal, opened.ports.catalog
+        before = {story: await _kept(catalog, id_) for story, id_ in ids.items()}
         await control.resume(ids["paused"], opened.ports)
         for story, execution_id in ids.items():
             row = await opened.wait(execution_id)
             assert row.state == ENDS[story], (story, row.error)
-            trace = await read_journal(journal, execution_id)
+            trace = await read_journal(catalog, execution_id)
             assert trace.check() == []
             events, rows = before[story]
             assert list(trace.history[: len(events)]) == events, "history was rewritten"

@@ -54,7 +54,7 @@ async def test_what_is_past_its_retention_goes_and_what_is_not_terminal_stays(da
         # Several batches of them, while others come in.
         old = await finished(engine, 2 * upkeep.PURGED_AT_ONCE + 1)
         await gone(engine, old)
-        assert await engine.ports.journal.events(old[0]) == []
+        assert await engine.ports.catalog.events(old[0]) == []
         (new,) = await finished(engine, 1)
         row = await engine.ports.journal.execution(running)
         assert row is not None

@@ -81,11 +81,11 @@ class TestInputs:
 
 class TestASource:
     async def test_a_version_is_found_by_number_by_alias_and_as_the_latest(self, engine: Engine) -> None:
-        journal = engine.ports.journal
+        catalog = engine.ports.catalog
         for n in (1, 2):
             document = {**DOCUMENT, "description": str(n)}
-            await journal.put_version("flow", compile_plan(document), encode(document, max_bytes=10_000))
-        await journal.put_alias("flow", "live", 1)
+            await catalog.put_version("flow", compile_plan(document), encode(document, max_bytes=10_000))
+        await catalog.put_alias("flow", "live", 1)
         for wanted, version in (("latest", 2), (1, 1), ("live", 1)):
             source = await find_source("flow", wanted, engine.ports)
             assert (source.workflow, source.version) == ("flow", version)
@@ -93,7 +93,7 @@ class TestASource:
 
     @pytest.mark.parametrize("wanted", [3, 0, -1, 10**30, "nobody"])
     async def test_what_is_not_there_is_named(self, engine: Engine, wanted: int | str) -> None:
-        await engine.ports.journal.put_version("flow", PLAN, SOURCE.document)
+        await engine.ports.catalog.put_version("flow", PLAN, SOURCE.document)
         with pytest.raises(NotFoundError, match=f"no version '{wanted}' of workflow 'flow'"):
             await find_source("flow", wanted, engine.ports)
         with pytest.raises(NotFoundError, match="no workflow 'nobody'"):
@@ -135,7 +135,7 @@ async def test_those_who_look_on_are_told_of_a_new_execution(engine: Engine) -> 
     async with engine.ports.feed.subscribe(execution_id=submission.id) as subscription:
         (row,) = await submit([submission], engine.ports)
         created, started, *_ = await subscription.hear(wait_seconds=10)
-    assert [created, started] == list(await engine.ports.journal.events(row.id))[:2]
+    assert [created, started] == list(await engine.ports.catalog.events(row.id))[:2]
 
 
 class TestTheStart:

@@ -170,14 +170,14 @@ class Stage:
         return dict(await self.engine.ports.journal.nodes(execution_id))
 
     async def events(self, execution_id: str) -> Sequence[History]:
-        return await self.engine.ports.journal.events(execution_id, limit=100_000)
+        return await self.engine.ports.catalog.events(execution_id, limit=100_000)
 
     async def event_types(self, execution_id: str) -> list[str]:
         return [event.type for event in await self.events(execution_id)]
 
     async def letters(self, execution_id: str) -> dict[str, DeadLetter]:
         """Give the latest dead letter of each node that has one."""
-        letters = await self.engine.ports.journal.dead_letters(LetterQuery(execution_id=execution_id))
+        letters = await self.engine.ports.catalog.dead_letters(LetterQuery(execution_id=execution_id))
         return {letter.node_id: letter for letter in reversed(letters)}
 
     async def node(self, execution_id: str, node_id: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.embedded import Engine
     from weft.handlers.contract import HandlerContext
-    from weft.journal.contract import Journal
+    from weft.journal.contract import RowReader
 
 EXECUTION = [
     *("id", "workflow", "version", "digest", "generation", "state", "live", "input", "output", "error"),
@@ -74,7 +74,7 @@ def check_times(times: Sequence[str | None]) -> None:
 class Interrupted:
     """A journal that lets something happen before it gives its first answer to one kind of question."""
 
-    def __init__(self, journal: Journal, method: str, between: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, journal: RowReader, method: str, between: Callable[[], Awaitable[None]]) -> None:
         self._journal = journal
         self._method = method
         self._between = between
@@ -257,8 +257,8 @@ class TestWhileItRuns:
             call.complete()
             await stage.ended(execution_id)
 
-        interrupted: Any = Interrupted(engine.ports.journal, method, complete)
-        shown = await describe_execution(execution_id, replace(engine.ports, journal=interrupted))
+        interrupted: Any = Interrupted(engine.ports.catalog, method, complete)
+        shown = await describe_execution(execution_id, replace(engine.ports, catalog=interrupted))
 
         check_shape(shown)
         assert (shown["state"], by_id(shown)["a"]["state"]) == (state, state)

@@ -398,7 +398,7 @@ class TestDeadLetters:
         await engine.retry(execution_id)
         await stage.ended(execution_id)
 
-        letters = await engine.ports.journal.dead_letters(LetterQuery(execution_id=execution_id))
+        letters = await engine.ports.catalog.dead_letters(LetterQuery(execution_id=execution_id))
 
         assert sorted((letter.node_id, letter.generation, letter.state) for letter in letters) == [
             ("a", 1, "retried"),

@@ -31,7 +31,7 @@ async def run(replay: Replay, data: Path | None) -> dict[str, Any]:
     async with Engine(registry=handlers, settings=settings, data=data) as engine:
         execution_id = await engine.submit(checked.plan, document=replay.document)
         await engine.wait(execution_id)
-        assert (await read_journal(engine.ports.journal, execution_id)).check() == []
+        assert (await read_journal(engine.ports.catalog, execution_id)).check() == []
         return await engine.describe(execution_id)
 
 

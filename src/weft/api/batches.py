@@ -91,8 +91,8 @@ async def list_results(
     """List what became of the inputs, in their order."""
     (after,) = cast("tuple[int]", read_cursor(query.cursor, int) or (-1,))
     await _require(request, batch_id)
-    journal = service_of(request).ports.journal
-    found = await journal.batch_results(batch_id, after=after, limit=query.limit + 1)
+    catalog = service_of(request).ports.catalog
+    found = await catalog.batch_results(batch_id, after=after, limit=query.limit + 1)
     items = [result_fields(index, row, show=SHOW) for index, row in found[: query.limit]]
     more = len(found) > query.limit
     return page(items, next_cursor=cursor_of(items[-1]["index"]) if more else None)
@@ -117,7 +117,7 @@ async def cancel(batch_id: str, request: Request) -> Response:
 
 async def _require(request: Request, batch_id: str) -> Batch:
     namespace = caller_of(request).namespace
-    batch = await service_of(request).ports.journal.batch(batch_id, namespace=namespace)
+    batch = await service_of(request).ports.catalog.batch(batch_id, namespace=namespace)
     if batch is None:
         raise NotFoundError(f"there is no batch {batch_id}")
     return batch

@@ -36,7 +36,7 @@ class LettersQuery(schema.PageQuery):
 async def list_dead_letters(request: Request, query: Annotated[LettersQuery, Query()]) -> Response:
     """List dead letters, newest first."""
     ports = service_of(request).ports
-    letters = await ports.journal.dead_letters(
+    letters = await ports.catalog.dead_letters(
         LetterQuery(workflow=query.workflow, state=query.state, code=query.code),
         namespace=caller_of(request).namespace,
         before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
@@ -84,15 +84,15 @@ async def retry_dead_letter(letter_id: str, request: Request) -> Response:
 )
 async def drop_dead_letter(letter_id: str, request: Request) -> Response:
     """Mark a dead letter as dropped: nobody will retry it."""
-    journal, namespace = service_of(request).ports.journal, caller_of(request).namespace
-    if not await journal.drop_letter(letter_id, namespace=namespace):
+    catalog, namespace = service_of(request).ports.catalog, caller_of(request).namespace
+    if not await catalog.drop_letter(letter_id, namespace=namespace):
         raise _no_letter(letter_id)
     return no_content()
 
 
 async def _require(request: Request, letter_id: str) -> DeadLetter:
     namespace = caller_of(request).namespace
-    letter = await service_of(request).ports.journal.dead_letter(letter_id, namespace=namespace)
+    letter = await service_of(request).ports.catalog.dead_letter(letter_id, namespace=namespace)
     if letter is None:
         raise _no_letter(letter_id)
     return letter

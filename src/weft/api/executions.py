@@ -215,7 +215,7 @@ class ExecutionsQuery(schema.PageQuery):
 async def list_executions(request: Request, query: Annotated[ExecutionsQuery, Query()]) -> Response:
     """List executions, newest first."""
     ports = service_of(request).ports
-    rows = await ports.journal.executions(
+    rows = await ports.catalog.executions(
         _asked_for(query),
         namespace=caller_of(request).namespace,
         before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
@@ -290,7 +290,7 @@ async def _shown(request: Request, execution_id: str, nodes: str) -> dict[str, A
 async def require_execution(request: Request, execution_id: str) -> ExecutionRow:
     """Find an execution that the caller may see; raises NotFoundError."""
     namespace = caller_of(request).namespace
-    row = await service_of(request).ports.journal.execution(execution_id, namespace=namespace)
+    row = await service_of(request).ports.catalog.execution(execution_id, namespace=namespace)
     if row is None:
         raise _no_execution(execution_id)
     return row

@@ -107,7 +107,7 @@ def _living(workers: Sequence[WorkerSight]) -> str:
 async def _journal_fault(service: Service) -> str | None:
     try:
         async with asyncio.timeout(LONGEST_SECONDS):
-            await service.ports.journal.check()
+            await service.ports.catalog.check()
     except TimeoutError:
         return f"it did not answer within {LONGEST_SECONDS:g} s"
     except WeftError as error:
@@ -158,7 +158,7 @@ async def read_metrics(request: Request) -> Response:
 async def _look_around(service: Service) -> None:
     """Set what is not counted but looked up. What cannot be looked up now is missing from the answer."""
     metrics, ports = service.metrics, service.ports
-    census = await _in_time(ports.journal.census())
+    census = await _in_time(ports.catalog.census())
     metrics.show(telemetry.JOURNAL_UP, {(): census is not None})
     active = {} if census is None else census.executions
     metrics.show(

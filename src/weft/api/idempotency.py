@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from starlette.requests import Request
 
-    from weft.ports import Ports
+    from weft.ports import ApiPorts
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def read_key(request: Request, body: BaseModel) -> Key | None:
 
 
 async def once(
-    key: Key | None, resource: str, ports: Ports, start: Callable[[Claim | None], Awaitable[T]]
+    key: Key | None, resource: str, ports: ApiPorts, start: Callable[[Claim | None], Awaitable[T]]
 ) -> T | str:
     """Start something that will be known as ``resource``, and give what ``start`` gave.
 
@@ -79,7 +79,7 @@ async def once(
     if key is None:
         return await start(None)
     # Asked first: what the request names, such as a workflow, may be gone by the time it is sent again.
-    known = await ports.journal.claim(key.text, namespace=key.namespace)
+    known = await ports.catalog.claim(key.text, namespace=key.namespace)
     if known is not None:
         return _same(key, known.request_digest, known.resource)
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from weft.feed.contract import Feed
     from weft.handlers.registry import Registry
-    from weft.ports import Ports
+    from weft.ports import ApiPorts
     from weft.settings import Settings
 
 # Large documents that are read and checked at once. Python runs one of them at a time, and lets the event
@@ -48,7 +48,7 @@ class Process(Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def ports(self) -> Ports: ...
+    def ports(self) -> ApiPorts: ...
 
     @property
     def metrics(self) -> Metrics | None: ...
@@ -72,7 +72,7 @@ class Service:
     """One API. The routes find it at ``request.app.state.service``."""
 
     settings: Settings
-    ports: Ports
+    ports: ApiPorts
     registry: Registry
     feed: Feed
     # Set when the process is asked to stop: streams and waits end, and new work is refused.

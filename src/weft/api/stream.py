@@ -116,12 +116,12 @@ async def list_events(
     if "last-event-id" in request.headers:
         # A browser that connects again sends the address it had, and where it was beside it.
         after = _number("Last-Event-ID", request.headers["last-event-id"])
-    journal = service.ports.journal
-    row = await journal.execution(execution_id, namespace=caller_of(request).namespace)
+    catalog = service.ports.catalog
+    row = await catalog.execution(execution_id, namespace=caller_of(request).namespace)
     if row is None:
         raise NotFoundError(f"there is no execution {execution_id}")
     if not _wants_stream(request):
-        events = await journal.events(execution_id, after=after, limit=query.limit + 1)
+        events = await catalog.events(execution_id, after=after, limit=query.limit + 1)
         shown = [describe_event(event) for event in events[: query.limit]]
         more = len(events) > query.limit
         return page(shown, next_cursor=str(shown[-1]["seq"]) if more else None)
@@ -294,9 +294,9 @@ class ExecutionStream(EventStream):
 
     async def _told_all(self, heard: Sequence[History]) -> bool:
         """Tell what the journal has by now, and say whether that was the end."""
-        journal = self._service.ports.journal
+        catalog = self._service.ports.catalog
         while True:
-            recorded = await journal.events(self._id, after=self._after, limit=PAGE_EVENTS)
+            recorded = await catalog.events(self._id, after=self._after, limit=PAGE_EVENTS)
             behind = len(recorded) == PAGE_EVENTS
             # For one who is so far behind, what was told live is old news.
             events = recorded if behind else self._in_order(heard, recorded)

@@ -37,7 +37,7 @@ async def _wait(service: Service, execution_id: str, seconds: float) -> bool:
     # Listen first, then look: the end may come while the journal is being asked.
     async with service.feed.subscribe(execution_id=execution_id, types=ENDS) as subscription:
         while True:
-            row = await service.ports.journal.execution(execution_id)
+            row = await service.ports.catalog.execution(execution_id)
             if row is None:
                 raise NotFoundError(f"there is no execution {execution_id}")
             if row.is_terminal:

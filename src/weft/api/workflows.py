@@ -71,7 +71,7 @@ async def store_workflow(request: Request) -> Response:
     name = checked.plan.definition.name
     assert name is not None
     body = await service.aside(encode, document, max_bytes=service.ports.bounds.max_body_bytes)
-    version, new = await service.ports.journal.put_version(
+    version, new = await service.ports.catalog.put_version(
         name, checked.plan, body, namespace=caller.namespace
     )
     stored = {"name": name, "version": version.version, "digest": version.digest}
@@ -106,7 +106,7 @@ def _shown(found: Sequence[Problem]) -> list[dict[str, str]]:
 async def list_workflows(request: Request, query: Annotated[PageQuery, Query()]) -> Response:
     """List the workflows by name, each in its latest version."""
     cursor = read_cursor(query.cursor, str)
-    found = await service_of(request).ports.journal.workflows(
+    found = await service_of(request).ports.catalog.workflows(
         namespace=caller_of(request).namespace,
         after=str(cursor[0]) if cursor else "",
         limit=query.limit + 1,
@@ -126,10 +126,10 @@ async def list_workflows(request: Request, query: Annotated[PageQuery, Query()])
 )
 async def get_workflow(name: str, request: Request, query: Annotated[VersionQuery, Query()]) -> Response:
     """Show a workflow in one of its versions, with the definition."""
-    journal, namespace = service_of(request).ports.journal, caller_of(request).namespace
+    catalog, namespace = service_of(request).ports.catalog, caller_of(request).namespace
     workflow = await _find(name, request)
-    version = await journal.version(name, _version(name, query.version), namespace=namespace)
-    document = None if version is None else await journal.document(version.digest)
+    version = await catalog.version(name, _version(name, query.version), namespace=namespace)
+    document = None if version is None else await catalog.document(version.digest)
     if version is None or document is None:
         raise _no_version(name, query.version)
     return answer({**_workflow(workflow, version), "definition": msgspec.Raw(document)})
@@ -144,7 +144,7 @@ async def list_versions(name: str, request: Request, query: Annotated[PageQuery,
     """List the versions of a workflow, newest first."""
     cursor = read_cursor(query.cursor, int)
     await _find(name, request)
-    found = await service_of(request).ports.journal.versions(
+    found = await service_of(request).ports.catalog.versions(
         name,
         namespace=caller_of(request).namespace,
         before=int(cursor[0]) if cursor else None,
@@ -170,7 +170,7 @@ async def put_alias(name: str, alias: str, request: Request) -> Response:
     if not _is_alias(alias):
         message = f"must be a name like a workflow's, not a number and not {LATEST}"
         raise invalid_request([Problem("/alias", message)])
-    done = await service_of(request).ports.journal.put_alias(
+    done = await service_of(request).ports.catalog.put_alias(
         name, alias, wanted.version, namespace=caller_of(request).namespace
     )
     if not done:
@@ -188,8 +188,8 @@ async def delete_alias(name: str, alias: str, request: Request) -> Response:
     """Take a name away from a version."""
     await _find(name, request)
     namespace = caller_of(request).namespace
-    journal = service_of(request).ports.journal
-    if not _is_alias(alias) or not await journal.delete_alias(name, alias, namespace=namespace):
+    catalog = service_of(request).ports.catalog
+    if not _is_alias(alias) or not await catalog.delete_alias(name, alias, namespace=namespace):
         raise NotFoundError(f"workflow {name} has no alias {alias[:200]!r}")
     return no_content()
 
@@ -203,7 +203,7 @@ async def delete_alias(name: str, alias: str, request: Request) -> Response:
 async def delete_workflow(name: str, request: Request) -> Response:
     """Let no new execution start by this name. Running ones go on, and the history stays."""
     await _find(name, request)
-    if not await service_of(request).ports.journal.delete_workflow(
+    if not await service_of(request).ports.catalog.delete_workflow(
         name, namespace=caller_of(request).namespace
     ):
         raise _no_workflow(name)
@@ -216,8 +216,8 @@ async def delete_workflow(name: str, request: Request) -> Response:
 async def _find(name: str, request: Request) -> Workflow:
     # What cannot be a name is not asked for: it may hold what a database does not take.
     if NAME_PATTERN.fullmatch(name):
-        journal = service_of(request).ports.journal
-        workflow = await journal.workflow(name, namespace=caller_of(request).namespace)
+        catalog = service_of(request).ports.catalog
+        workflow = await catalog.workflow(name, namespace=caller_of(request).namespace)
         if workflow is not None:
             return workflow
     raise _no_workflow(name)

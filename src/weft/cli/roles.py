@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from weft.embedded import Engine
     from weft.handlers.registry import Registry
-    from weft.journal.contract import Journal
+    from weft.journal.contract import JournalAdapter
     from weft.settings import Settings
 
 log = logging.getLogger("weft.server")
@@ -153,7 +153,7 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
     from weft.handlers.usercode import UserCode
     from weft.telemetry import Metrics
 
-    def open_journal() -> Journal:
+    def open_journal() -> JournalAdapter:
         from weft.journal.postgres.journal import PostgresJournal
 
         assert settings.database_url is not None

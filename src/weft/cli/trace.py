@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.core.row import DeadLetter
     from weft.definition.plan import Plan
-    from weft.journal.contract import Journal
+    from weft.journal.contract import Catalog
 
 # An execution that goes on while it is read is read again, so often; then its history alone is checked.
 _READS = 5
@@ -68,30 +68,30 @@ async def read_folder(path: Path, execution_id: str) -> Trace:
         await journal.close()
 
 
-async def read_journal(journal: Journal, execution_id: str) -> Trace:
+async def read_journal(catalog: Catalog, execution_id: str) -> Trace:
     """Read an execution from a journal that nobody writes meanwhile."""
-    execution = await journal.execution(execution_id)
-    plan = None if execution is None else await journal.plan(execution.digest)
+    execution = await catalog.execution(execution_id)
+    plan = None if execution is None else await catalog.plan(execution.digest)
     if execution is None or plan is None:
         raise NotFoundError(f"there is no execution {execution_id}")
     history: list[History] = []
-    while page := await journal.events(execution_id, after=len(history), limit=_PAGE):
+    while page := await catalog.events(execution_id, after=len(history), limit=_PAGE):
         history += page
     stored = stored_rows(
         execution,
-        await journal.nodes(execution_id),
-        await _letters(journal, execution_id, execution.namespace),
+        await catalog.nodes(execution_id),
+        await _letters(catalog, execution_id, execution.namespace),
     )
     return Trace(execution_id, plan, history, stored)
 
 
-async def _letters(journal: Journal, execution_id: str, namespace: str) -> list[DeadLetter]:
+async def _letters(catalog: Catalog, execution_id: str, namespace: str) -> list[DeadLetter]:
     from weft.journal.contract import LetterQuery
 
     query = LetterQuery(execution_id=execution_id)
     letters: list[DeadLetter] = []
     before = None
-    while page := await journal.dead_letters(query, namespace=namespace, before=before, limit=_PAGE):
+    while page := await catalog.dead_letters(query, namespace=namespace, before=before, limit=_PAGE):
         letters += page
         before = (page[-1].created_at, page[-1].id)
     return letters

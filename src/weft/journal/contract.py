@@ -146,7 +146,48 @@ class ActiveExecution(msgspec.Struct, frozen=True):
     updated_at: int
 
 
-class Journal(Protocol):
+class RowReader(Protocol):
+    """The reads that the engine and the API share."""
+
+    async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
+        """Read one execution."""
+
+    async def executions(
+        self,
+        query: ExecutionQuery = EVERY_EXECUTION,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[ExecutionRow]:
+        """List executions, newest first, without input (``b""``) and output (None).
+
+        ``before``: (created_at, id) of the last one that was shown.
+        """
+
+    async def nodes(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        """Read the rows of an execution's nodes, all or those named; a node without a row is not listed.
+
+        They are those of one commit.
+        """
+
+    async def plan(self, digest: str) -> Plan | None:
+        """Give a stored definition, made ready to run; kept for the next caller."""
+
+    async def version(
+        self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> Version | None:
+        """Find a version by its number, by an alias, or the latest. Of a deleted workflow there is none."""
+
+    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Read large payloads."""
+
+
+class Journal(RowReader, Protocol):
+    """What the engine needs: orchestrator, worker, and the processes that hold them."""
+
     async def open(self) -> None:
         """Make the journal ready; raises JournalError or DataFolderError where it cannot be."""
 
@@ -182,19 +223,35 @@ class Journal(Protocol):
     async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
         """List executions that are not terminal and have not changed since then."""
 
-    async def plan(self, digest: str) -> Plan | None:
-        """Give a stored definition, made ready to run; kept for the next caller."""
+    async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
+        """Look outputs up in the result cache; what is missing or too old is not in the answer."""
 
-    async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
-        """Read one execution."""
+    async def put_blob(self, payload: bytes) -> str:
+        """Store a large payload and give its name."""
 
-    async def nodes(
-        self, execution_id: str, *, names: Collection[str] | None = None
-    ) -> Mapping[str, NodeRow]:
-        """Read the rows of an execution's nodes, all or those named; a node without a row is not listed.
+    # -- upkeep --------------------------------------------------------------------------------------
 
-        They are those of one commit.
+    async def purge(self, *, finished_before: int, limit: int) -> int:
+        """Remove up to ``limit`` executions that became terminal before then, with all that is theirs.
+
+        That is their rows, events, dead letters, claims and the blobs nobody else names, batches that
+        have no execution left, and definitions that neither a version nor an execution names. Gives the
+        number of executions removed, the oldest first: less than ``limit`` means that none is left.
         """
+
+    async def sweep_blobs(self, *, older_than: int) -> int:
+        """Remove the blobs from before ``older_than`` that nothing names, and count them.
+
+        Outputs that the cache no longer gives go first. A blob that only a task or a result on its way
+        names is protected by its age alone: ``older_than`` lies further back than any of those can.
+        """
+
+    async def seal_key(self) -> bytes:
+        """Give the 32 bytes that messages are signed with: the same for all processes on this journal."""
+
+
+class Catalog(RowReader, Protocol):
+    """What the API, the CLI and the views read, and what they write without the engine."""
 
     async def events(
         self,
@@ -205,19 +262,6 @@ class Journal(Protocol):
         nodes: Collection[str] | None = None,
     ) -> Sequence[History]:
         """Read the history after event number ``after``; ``nodes``: only what is about one of these."""
-
-    async def executions(
-        self,
-        query: ExecutionQuery = EVERY_EXECUTION,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[ExecutionRow]:
-        """List executions, newest first, without input (``b""``) and output (None).
-
-        ``before``: (created_at, id) of the last one that was shown.
-        """
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
         """Give what an idempotency key stands for."""
@@ -263,11 +307,6 @@ class Journal(Protocol):
         all it is given is new, and its numbering goes on.
         """
 
-    async def version(
-        self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> Version | None:
-        """Find a version by its number, by an alias, or the latest. Of a deleted workflow there is none."""
-
     async def document(self, digest: str) -> bytes | None:
         """Give a stored definition as JSON."""
 
@@ -306,29 +345,6 @@ class Journal(Protocol):
     async def census(self) -> Census:
         """Count what is not done, of all namespaces."""
 
-    async def purge(self, *, finished_before: int, limit: int) -> int:
-        """Remove up to ``limit`` executions that became terminal before then, with all that is theirs.
 
-        That is their rows, events, dead letters, claims and the blobs nobody else names, batches that
-        have no execution left, and definitions that neither a version nor an execution names. Gives the
-        number of executions removed, the oldest first: less than ``limit`` means that none is left.
-        """
-
-    async def sweep_blobs(self, *, older_than: int) -> int:
-        """Remove the blobs from before ``older_than`` that nothing names, and count them.
-
-        Outputs that the cache no longer gives go first. A blob that only a task or a result on its way
-        names is protected by its age alone: ``older_than`` lies further back than any of those can.
-        """
-
-    async def seal_key(self) -> bytes:
-        """Give the 32 bytes that messages are signed with: the same for all processes on this journal."""
-
-    async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
-        """Look outputs up in the result cache; what is missing or too old is not in the answer."""
-
-    async def put_blob(self, payload: bytes) -> str:
-        """Store a large payload and give its name."""
-
-    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Read large payloads."""
+class JournalAdapter(Journal, Catalog, Protocol):
+    """What every adapter implements: both, in one object on the same connections."""

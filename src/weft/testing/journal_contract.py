@@ -41,7 +41,7 @@ from weft.testing.recording import ERROR, Recording, assert_consistent, node, su
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from weft.journal.contract import Journal
+    from weft.journal.contract import JournalAdapter as Journal
 
 ACCEPTED, KNOWN, STALE, REFUSED, UNKNOWN = Verdict
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.clock import VirtualClock
     from weft.core.event import Event
     from weft.core.ledger import Standing
-    from weft.journal.contract import Journal
+    from weft.journal.contract import JournalAdapter as Journal
 
 
 async def pages(journal: Journal, execution_id: str, *, limit: int) -> list[History]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weft.clock import VirtualClock
     from weft.core.row import DeadLetter, ExecutionRow
-    from weft.journal.contract import Journal
+    from weft.journal.contract import JournalAdapter as Journal
 
 STATES = tuple(ExecutionState)
 

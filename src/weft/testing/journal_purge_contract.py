@@ -10,7 +10,7 @@ from weft.testing.recording import Recording, node, submission
 
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
-    from weft.journal.contract import Journal
+    from weft.journal.contract import JournalAdapter as Journal
 
 
 async def finish(journal: Journal, execution_id: str) -> Recording:

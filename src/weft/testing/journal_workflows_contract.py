@@ -15,7 +15,8 @@ from weft.testing.recording import Recording, node, submission
 
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
-    from weft.journal.contract import Journal, Submission
+    from weft.journal.contract import JournalAdapter as Journal
+    from weft.journal.contract import Submission
 
 
 def content(number: int) -> Submission:

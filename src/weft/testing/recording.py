@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weft.core.ledger import Standing, Verdict
-    from weft.journal.contract import Journal
+    from weft.journal.contract import JournalAdapter as Journal
 
 ERROR = {"code": "handler_error", "message": "it broke", "retryable": True}
 

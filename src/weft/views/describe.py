@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.definition.model import Node
     from weft.definition.plan import Plan
-    from weft.ports import Ports
+    from weft.ports import ApiPorts, Ports
     from weft.store.contract import NodeSight, Sight, WorkerSight
 
 # So many nodes are shown before others have a turn on the loop.
@@ -56,7 +56,7 @@ _ENDS = {
 
 async def describe_execution(
     execution_id: str,
-    ports: Ports,
+    ports: ApiPorts,
     *,
     namespace: str | None = None,
     brief: bool = False,
@@ -83,7 +83,7 @@ async def describe_execution(
 
 async def describe_nodes(
     execution_id: str,
-    ports: Ports,
+    ports: ApiPorts,
     *,
     namespace: str | None = None,
     states: Collection[NodeState] = (),
@@ -109,14 +109,14 @@ async def describe_nodes(
 
 
 async def describe_node(
-    execution_id: str, node_id: str, ports: Ports, *, namespace: str | None = None, show: Show = decode
+    execution_id: str, node_id: str, ports: ApiPorts, *, namespace: str | None = None, show: Show = decode
 ) -> dict[str, Any]:
     """Give one node with its config, all its attempts and its whole output."""
     execution, plan, rows, sight = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id)
     node = _node(node_id, row, plan, sight, show)
     if row is not None and row.blob is not None:
-        node["output"] = show((await ports.journal.blobs([row.blob]))[row.blob])
+        node["output"] = show((await ports.catalog.blobs([row.blob]))[row.blob])
     elif row is not None and row.output is not None:
         node["output"] = show(row.output)
     generation = execution.generation if row is None else row.generation
@@ -126,7 +126,7 @@ async def describe_node(
     return node
 
 
-async def describe_dead_letters(letters: Sequence[DeadLetter], ports: Ports) -> list[dict[str, Any]]:
+async def describe_dead_letters(letters: Sequence[DeadLetter], ports: ApiPorts) -> list[dict[str, Any]]:
     """Give dead letters in their order, each with the config and the attempts of its generation."""
     shown: dict[str, dict[str, Any]] = {}
     by_execution: dict[str, list[DeadLetter]] = {}
@@ -140,7 +140,7 @@ async def describe_dead_letters(letters: Sequence[DeadLetter], ports: Ports) -> 
             continue  # removed meanwhile, with its letters
         failed = {letter.node_id for letter in own}
         names = failed.union(*(plan.wanted[node_id] for node_id in failed))
-        rows = await ports.journal.nodes(execution_id, names=names)
+        rows = await ports.catalog.nodes(execution_id, names=names)
         attempts = await attempts_of(execution_id, failed, ports)
         for letter in own:
             config = await _config(letter.node_id, execution, plan, rows, ports, generation=letter.generation)
@@ -148,7 +148,7 @@ async def describe_dead_letters(letters: Sequence[DeadLetter], ports: Ports) -> 
     return [shown[letter.id] for letter in letters if letter.id in shown]
 
 
-async def describe_dead_letter(letter: DeadLetter, ports: Ports) -> dict[str, Any]:
+async def describe_dead_letter(letter: DeadLetter, ports: ApiPorts) -> dict[str, Any]:
     """Give one dead letter."""
     shown = await describe_dead_letters([letter], ports)
     if not shown:
@@ -175,12 +175,12 @@ def _letter(letter: DeadLetter, config: Json, attempts: list[dict[str, Any]]) ->
 
 
 async def attempts_of(
-    execution_id: str, node_ids: Collection[str], ports: Ports
+    execution_id: str, node_ids: Collection[str], ports: ApiPorts
 ) -> dict[str, list[dict[str, Any]]]:
     """Read the attempts of nodes from the history: the end of each is an event."""
     found: dict[str, dict[int, dict[str, Any]]] = {node_id: {} for node_id in node_ids}
     after = 0
-    while page := await ports.journal.events(execution_id, after=after, limit=_READ_AT_ONCE, nodes=found):
+    while page := await ports.catalog.events(execution_id, after=after, limit=_READ_AT_ONCE, nodes=found):
         for event in page:
             outcome = _ENDS.get(event.type)
             if outcome is None or not event.attempt:
@@ -201,7 +201,7 @@ async def attempts_of(
 async def explain_node(
     execution_id: str,
     node_id: str,
-    ports: Ports,
+    ports: ApiPorts,
     *,
     namespace: str | None = None,
     workers: Sequence[WorkerSight] | None,
@@ -251,7 +251,7 @@ def _takes(worker: WorkerSight, node: Node) -> bool:
 
 
 async def _read(
-    execution_id: str, ports: Ports, namespace: str | None, *, node_id: str | None = None
+    execution_id: str, ports: ApiPorts, namespace: str | None, *, node_id: str | None = None
 ) -> tuple[ExecutionRow, Plan, Mapping[str, NodeRow], Sight | None]:
     """Read all that is shown of an execution, so that the parts fit together.
 
@@ -267,7 +267,7 @@ async def _read(
         if node_id is not None:
             _require_node(execution, plan, node_id)
             names = {node_id, *plan.wanted[node_id]}
-        rows = await ports.journal.nodes(execution_id, names=None if node_id is None else names)
+        rows = await ports.catalog.nodes(execution_id, names=None if node_id is None else names)
         now, _ = await _find(execution_id, ports)
         if now.generation != execution.generation:
             continue  # the rows may be of either
@@ -312,7 +312,7 @@ async def _config(
     execution: ExecutionRow,
     plan: Plan,
     rows: Mapping[str, NodeRow],
-    ports: Ports,
+    ports: ApiPorts,
     *,
     generation: int,
 ) -> Json:
@@ -328,7 +328,7 @@ async def _config(
     if seen is None or any(name in rows and rows[name].generation > generation for name in template.nodes):
         return None
     named = {name: seen[name] for name in template.nodes if name in seen}
-    blobs = await ports.journal.blobs([row.blob for row in named.values() if row.blob is not None])
+    blobs = await ports.catalog.blobs([row.blob for row in named.values() if row.blob is not None])
     scope = Scope(
         decode(execution.input),
         execution={**ExecutionFacts(execution), "generation": generation},
@@ -363,9 +363,11 @@ def _seen(
     return seen(count) if decided(count) is READY else None
 
 
-async def _find(execution_id: str, ports: Ports, namespace: str | None = None) -> tuple[ExecutionRow, Plan]:
-    execution = await ports.journal.execution(execution_id, namespace=namespace)
-    plan = None if execution is None else await ports.journal.plan(execution.digest)
+async def _find(
+    execution_id: str, ports: ApiPorts, namespace: str | None = None
+) -> tuple[ExecutionRow, Plan]:
+    execution = await ports.catalog.execution(execution_id, namespace=namespace)
+    plan = None if execution is None else await ports.catalog.plan(execution.digest)
     if execution is None or plan is None:
         raise NotFoundError(f"there is no execution {execution_id}")
     return execution, plan

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft.core.row import ExecutionRow
     from weft.journal.contract import Batch
-    from weft.ports import Ports
+    from weft.ports import ApiPorts, Ports
 
 # How a payload is shown: read into a value, or as the text it is, where that goes into JSON again.
 Show: TypeAlias = Callable[[bytes], Any]
@@ -26,12 +26,12 @@ NOTHING_IN_FLIGHT = (0, 0)
 
 
 async def summarise(
-    execution_id: str, ports: Ports, *, namespace: str | None = None, show: Show = decode
+    execution_id: str, ports: ApiPorts, *, namespace: str | None = None, show: Show = decode
 ) -> dict[str, Any] | None:
     """Show an execution without its nodes; None where there is none."""
     # The store first: a node that leaves it meanwhile is counted as settled by then.
     (in_flight,) = await in_flight_of([execution_id], ports)
-    row = await ports.journal.execution(execution_id, namespace=namespace)
+    row = await ports.catalog.execution(execution_id, namespace=namespace)
     return None if row is None else summary(row, in_flight, show=show)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.world import World
 
     from weft.definition.plan import Plan
-    from weft.ports import Ports
+    from weft.ports import ApiPorts
 
 _CONTROLS = (
     "cancel",
@@ -128,7 +128,7 @@ class Caller:
                     except (JournalError, PortError, NotAllowedError, NotFoundError):
                         continue
 
-    async def _call(self, request: Request, ports: Ports) -> None:
+    async def _call(self, request: Request, ports: ApiPorts) -> None:
         world = self._world
         if request.kind == "submit":
             await self._submit(request, ports)
@@ -164,7 +164,7 @@ class Caller:
                 await self._retry_once(row.id, ports)
         world.hits[f"control call {request.kind}"] += 1
 
-    async def _submit(self, request: Request, ports: Ports) -> None:
+    async def _submit(self, request: Request, ports: ApiPorts) -> None:
         """Start executions as the API does: the key's claim is looked up, then taken with the commit."""
         world = self._world
         began_on = world.incarnation
@@ -173,7 +173,7 @@ class Caller:
         ids = tuple(world.new_id() for _ in range(request.count))
         batch_id = world.new_id() if is_batch else None
         if request.key is not None:
-            known = await ports.journal.claim(request.key)
+            known = await ports.catalog.claim(request.key)
             if known is not None:
                 world.hits["claim: known"] += 1
                 self._answered(request, known.resource, began_on)
@@ -215,7 +215,7 @@ class Caller:
             if request.answer is not None and not all(id_ in there for id_ in request.answer):
                 request.answer = None
 
-    async def _retry_once(self, execution_id: str, ports: Ports) -> None:
+    async def _retry_once(self, execution_id: str, ports: ApiPorts) -> None:
         """Retry with a key, twice: the second call must not open another generation."""
         self._keys += 1
         claim = Claim(

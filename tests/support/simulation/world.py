@@ -33,7 +33,7 @@ from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
 from weft.orchestrator.service import Orchestrator
-from weft.ports import Ports
+from weft.ports import ApiPorts
 from weft.store.contract import StoreOptions
 
 if TYPE_CHECKING:
@@ -360,16 +360,18 @@ class World:
                 self.scheduler.schedule(loop, seconds)
         return seconds, None
 
-    def ports(self, actor: Actor) -> Ports:
+    def ports(self, actor: Actor) -> ApiPorts:
         skew = self.amounts["skew"]
         if skew and actor.lives == 1 and self.rng.random() < 0.5:
             # Somebody set the clock right, or wrong.
             actor.clock.offset = micros(self.drawing.uniform(-skew, skew))
         process = actor.process
         self.connect(process)
-        return Ports(
+        journal = _port(self, actor, self.journal, "journal")
+        return ApiPorts(
             store=_port(self, actor, self.store, "store"),
-            journal=_port(self, actor, self.journal, "journal"),
+            journal=journal,
+            catalog=journal,
             transport=_port(self, actor, self.transport, "transport"),
             limits=_port(self, actor, self.limits, "limits"),
             clock=actor.clock,

@@ -130,7 +130,7 @@ EVERY_LETTER = LetterQuery()
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do, in numbers."""
+    """How many executions are not terminal, by state, and how many dead letters are open."""
 
     # Of the states that are not terminal.
     executions: dict[ExecutionState, int]
@@ -174,12 +174,12 @@ class RowReader(Protocol):
         """
 
     async def plan(self, digest: str) -> Plan | None:
-        """Give a stored definition, made ready to run; kept for the next caller."""
+        """Return a stored definition, compiled; the journal keeps it for the next caller."""
 
     async def version(
         self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
     ) -> Version | None:
-        """Find a version by its number, by an alias, or the latest. Of a deleted workflow there is none."""
+        """Return a version by its number, by an alias, or the latest. A deleted workflow has none."""
 
     async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
         """Read large payloads."""
@@ -189,10 +189,10 @@ class Journal(RowReader, Protocol):
     """What the engine needs: orchestrator, worker, and the processes that hold them."""
 
     async def open(self) -> None:
-        """Make the journal ready; raises JournalError or DataFolderError where it cannot be."""
+        """Open the journal for reads and writes; raises JournalError or DataFolderError."""
 
     async def close(self) -> None:
-        """End what is under way and let go of everything."""
+        """Finish the calls that wait, and close every connection and file."""
 
     async def submit(
         self,
@@ -224,10 +224,10 @@ class Journal(RowReader, Protocol):
         """List executions that are not terminal and have not changed since then."""
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
-        """Look outputs up in the result cache; what is missing or too old is not in the answer."""
+        """Return the outputs that the result cache has for these keys, without those that are too old."""
 
     async def put_blob(self, payload: bytes) -> str:
-        """Store a large payload and give its name."""
+        """Store a large payload and return its name."""
 
     # -- upkeep --------------------------------------------------------------------------------------
 
@@ -235,8 +235,8 @@ class Journal(RowReader, Protocol):
         """Remove up to ``limit`` executions that became terminal before then, with all that is theirs.
 
         That is their rows, events, dead letters, claims and the blobs nobody else names, batches that
-        have no execution left, and definitions that neither a version nor an execution names. Gives the
-        number of executions removed, the oldest first: less than ``limit`` means that none is left.
+        have no execution left, and definitions that neither a version nor an execution names. Returns
+        the number of executions removed, the oldest first: less than ``limit`` means that none is left.
         """
 
     async def sweep_blobs(self, *, older_than: int) -> int:
@@ -247,7 +247,7 @@ class Journal(RowReader, Protocol):
         """
 
     async def seal_key(self) -> bytes:
-        """Give the 32 bytes that messages are signed with: the same for all processes on this journal."""
+        """Return the 32 bytes that messages are signed with: the same for all processes on this journal."""
 
 
 class Catalog(RowReader, Protocol):
@@ -264,7 +264,7 @@ class Catalog(RowReader, Protocol):
         """Read the history after event number ``after``; ``nodes``: only what is about one of these."""
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
-        """Give what an idempotency key stands for."""
+        """Return the claim of an idempotency key; None if the key is free."""
 
     async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
         """Read a batch, its executions counted now."""
@@ -308,7 +308,7 @@ class Catalog(RowReader, Protocol):
         """
 
     async def document(self, digest: str) -> bytes | None:
-        """Give a stored definition as JSON."""
+        """Return a stored definition as JSON."""
 
     async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
         """Read one workflow that is not deleted."""
@@ -326,13 +326,13 @@ class Catalog(RowReader, Protocol):
     async def put_alias(
         self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
     ) -> bool:
-        """Let an alias mean that version from now on; False where there is no such version."""
+        """Point an alias at a version, whatever it named before; False where there is no such version."""
 
     async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
         """Remove an alias; False where there is none."""
 
     async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        """Let no new execution start by this name, and forget its aliases; False where there is none.
+        """Delete a workflow and its aliases: no new execution starts by its name. False where there is none.
 
         Executions and their history stay.
         """

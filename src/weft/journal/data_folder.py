@@ -1,4 +1,4 @@
-"""The folder in which an embedded engine keeps what it must not lose. One process at a time owns it."""
+"""The folder with the journal of an embedded engine. One process at a time owns the folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DataFolder:
         self._lock = lock
 
     def release(self) -> None:
-        """Let go of the folder; nothing happens where it is not held."""
+        """Release the folder; does nothing where this process does not hold it."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -66,7 +66,7 @@ class DataFolder:
 
 
 def holder(path: Path) -> str | None:
-    """Name the process that holds a data folder; None where nobody does, or there is no folder."""
+    """Return the process that holds a data folder; None where nobody does, or there is no folder."""
     try:
         lock = os.open(path / LOCK_NAME, os.O_RDONLY)
     except FileNotFoundError:

@@ -280,7 +280,7 @@ class MemoryJournal(MemoryWorkflows):
     # -- letting go --------------------------------------------------------------------------------
 
     def forget(self, execution_id: str) -> None:
-        """Let go of a terminal execution: a program that goes on has no use for it."""
+        """Drop a terminal execution from memory: a program that goes on has no use for it."""
         for held in (self._executions, self._nodes, self._events, self._letters):
             held.pop(execution_id, None)
 
@@ -303,7 +303,7 @@ class MemoryJournal(MemoryWorkflows):
         return len(purged)
 
     def _drop_unnamed(self) -> None:
-        """Let go of the claims on what is gone, and of definitions that nothing names."""
+        """Drop the claims on executions and batches that are gone, and the definitions that nothing names."""
         resources = {f"execution/{id_}" for id_ in self._executions} | {
             f"batch/{id_}" for id_ in self._batches
         }
@@ -489,7 +489,7 @@ def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
 
 
 def accepted_claim(claim: Claim | None, standings: Sequence[Standing]) -> Claim | None:
-    """Give the claim that came with a control call, if the call is accepted: only then it is taken."""
+    """Return the claim of a control call if the journal accepted the call: only then is the key taken."""
     if claim is None:
         return None
     (standing,) = standings
@@ -497,7 +497,7 @@ def accepted_claim(claim: Claim | None, standings: Sequence[Standing]) -> Claim 
 
 
 def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None) -> ExecutionRow:
-    """Let a ledger take in the execution of a submission; return its row."""
+    """Add the execution of a submission to a ledger; return its row."""
     execution = ExecutionRow(
         id=submission.id,
         namespace=submission.namespace,

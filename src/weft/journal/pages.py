@@ -100,7 +100,7 @@ def execution_listings(query: ExecutionQuery, namespace: str, before: Before, li
 
 
 def _walked(query: ExecutionQuery) -> tuple[str, str]:
-    """Choose by the condition that most likely leaves the fewest."""
+    """Return the table to walk, and how: by the condition that likely leaves the fewest rows."""
     if query.batch is not None:
         return "executions", _BY_INDEX.format("executions_batch_newest")
     if query.labels:

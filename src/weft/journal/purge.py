@@ -1,4 +1,4 @@
-"""Letting go of old executions, in steps so small that a result never waits long for one.
+"""Removal of old executions, in steps so small that a result never waits long for one.
 
 The first step takes executions out of sight, whole: their own rows go, and their numbers are noted in
 ``purging``. Their nodes, events and dead letters follow, some at a time; nothing finds them any more, because
@@ -27,7 +27,7 @@ _MAX_BLOBS = 20
 
 
 def hide_some(finished_before: int, limit: int) -> Query[tuple[int, list[str]]]:
-    """Take some executions out of sight that became terminal before then.
+    """Soft-delete some executions that became terminal before then.
 
     Return their number, and the definitions that they named.
     """

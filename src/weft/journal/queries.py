@@ -1,4 +1,4 @@
-"""The questions and changes that both databases understand.
+"""The queries, reading and writing, that both databases understand.
 
 A query is a generator. It yields a statement with the values for each ``?``, and is sent the answer: the rows
 of a SELECT, or how many rows another statement has changed. The adapters run it; one that changes something
@@ -166,7 +166,7 @@ def put_definition(digest: str, document: bytes, now: int) -> Query[None]:
 
 
 def unnamed_definitions() -> Query[list[str]]:
-    """List some definitions that nothing needs: it looks at all there are."""
+    """List some definitions that nothing needs; the statement scans all definitions."""
     found = yield (
         f"SELECT digest FROM definitions WHERE {UNNAMED_DEFINITION} LIMIT ?",  # noqa: S608
         (_MAX_DEFINITIONS,),

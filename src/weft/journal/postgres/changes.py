@@ -254,7 +254,7 @@ async def add_executions(
 
 
 def _in_order(changes: Changes) -> list[ExecutionRow]:
-    """Give new executions by their ids: two who store the same ones wait for each other in no circle."""
+    """Return new executions ordered by id: two processes that store the same ones cannot deadlock."""
     new = [change.row for change in changes.executions.values() if change.is_new]
     return sorted(new, key=lambda row: row.id)
 
@@ -277,7 +277,7 @@ def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:
 
 
 async def lock_definitions(connection: Connection, digests: Iterable[str]) -> set[str]:
-    """Keep definitions from being purged until the commit; give those that are there."""
+    """Lock definitions against the purge until the commit; return those that exist."""
     found = await connection.fetch(
         "SELECT digest FROM definitions WHERE digest = ANY($1) ORDER BY digest FOR KEY SHARE", sorted(digests)
     )
@@ -285,7 +285,10 @@ async def lock_definitions(connection: Connection, digests: Iterable[str]) -> se
 
 
 async def take_claims(connection: Connection, claims: Sequence[Claim], now: int) -> set[int]:
-    """Take keys, and give the places of those that were free. It waits for whoever is just taking one."""
+    """Take idempotency keys; return the indexes of those that were free.
+
+    Waits for a transaction that is taking one of the same keys.
+    """
     found = await connection.fetch(
         """
         INSERT INTO idempotency_keys
@@ -311,7 +314,7 @@ async def take_claims(connection: Connection, claims: Sequence[Claim], now: int)
 
 
 async def drop_claim(connection: Connection, claim: Claim) -> None:
-    """Give back a key that this transaction has taken."""
+    """Delete the claim of a key that this transaction has taken."""
     await connection.execute(
         "DELETE FROM idempotency_keys WHERE namespace = $1 AND key = $2", claim.namespace, claim.key
     )

@@ -85,7 +85,7 @@ async def connect(url: Url, *, seconds: float = _CALL_SECONDS, relaxed: bool = F
 
 @asynccontextmanager
 async def connected(url: Url, *, seconds: float = _CALL_SECONDS) -> AsyncIterator[Connection]:
-    """Have a connection for a while; what goes wrong on it is a JournalError."""
+    """Open a connection for the block; errors of the driver inside become JournalError."""
     connection = await connect(url, seconds=seconds)
     try:
         yield connection
@@ -104,7 +104,7 @@ async def let_go(connection: Connection) -> None:
 
 
 def explained(error: BaseException) -> BaseException:
-    """Say what an error of the driver means for who called. A bug of ours stays what it is."""
+    """Return the error to raise for an error of the driver; a bug of ours is returned as it is."""
     if isinstance(error, WeftError):
         return error
     if isinstance(error, asyncpg.PostgresError):
@@ -119,12 +119,12 @@ def explained(error: BaseException) -> BaseException:
 
 
 def was_lost(error: BaseException) -> bool:
-    """Say whether an error means that the connection ended, or that no answer came."""
+    """True if an error means that the connection ended, or that no answer came."""
     return isinstance(error, _LOST) and not isinstance(error, WeftError)
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Say whether two transactions were in each other's way: then nothing happened, and it is tried again."""
+    """True if two transactions conflicted: nothing was written, and the caller tries again."""
     return isinstance(error, _CONFLICTS)
 
 
@@ -146,7 +146,7 @@ class DatabaseClock:
         self._ahead: int | None = None
 
     def hear(self, said: int) -> int:
-        """Note the time that the database has just said; give the time that counts."""
+        """Keep the offset of a time that the database has just returned; return the time that counts."""
         self._ahead = said - int(asyncio.get_running_loop().time() * MICROSECONDS)
         return said if self._given is None else self._given()
 
@@ -164,7 +164,7 @@ class DatabaseClock:
 
 
 async def roll_back(connection: Connection) -> None:
-    """Undo what is under way; a connection that cannot is given up."""
+    """Roll back the open transaction; terminate the connection if that fails."""
     if connection.is_closed():
         return
     with suppress(Exception):

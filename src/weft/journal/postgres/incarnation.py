@@ -61,7 +61,7 @@ class Watch:
         self.current: Incarnation | None = None
 
     async def check(self, connection: Connection) -> None:
-        """Find out which incarnation a new connection leads to, and have the store follow it."""
+        """Read the incarnation behind a new connection, and make the store enter it."""
         server = await _look(connection)
         if server is None:
             return  # the schema is behind: nobody works on this database yet

@@ -179,7 +179,7 @@ class PostgresJournal(SqlJournal):
 
 
 async def _touch(transaction: Transaction, requests: Sequence[None]) -> list[None]:
-    """Change nothing, but so that the server has to be one that can be written to."""
+    """Take a transaction number and change nothing else: a standby, which takes no writes, refuses it."""
     await transaction.begin()
     transaction.number = await transaction.connection.fetchval("SELECT pg_current_xact_id()::text")
     return [None for _ in requests]

@@ -83,14 +83,14 @@ class Pool:
         self._is_open = True
 
     async def close(self) -> None:
-        """Let go of all connections, after what is under way."""
+        """Wait for the calls under way, then close all connections."""
         self._is_open = False
         await asyncio.gather(*self._under_way, return_exceptions=True)
         while self._idle:
             await let_go(self._idle.pop()[1])
 
     async def read(self, work: Callable[[Connection], Awaitable[T]], nothing: T) -> T:
-        """Read what is committed. What PostgreSQL cannot hold it does not have: then it is ``nothing``."""
+        """Read what is committed; a value that PostgreSQL cannot hold is not there: returns ``nothing``."""
         try:
             return await self._run(work)
         except asyncpg.DataError:

@@ -1,4 +1,4 @@
-"""Questions that are put to PostgreSQL in its own words, and the running of those that are shared."""
+"""The queries that only PostgreSQL understands, and how it runs those that both databases share."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _translated(sql: str) -> str:
 
 
 def changed_rows(done: str) -> int:
-    """Return how many rows a statement has changed, of which PostgreSQL says that it is done."""
+    """Return how many rows a statement has changed, from the command tag of PostgreSQL."""
     return int(done.split()[-1])
 
 
@@ -242,7 +242,7 @@ async def batch_results(
 
 
 async def seal_key(connection: Connection, new: bytes) -> bytes:
-    """Give the key of this journal, which is ``new`` if it has none yet."""
+    """Return the key of this journal; ``new`` becomes its key if it has none yet."""
     await connection.execute("INSERT INTO seal (key) VALUES ($1) ON CONFLICT DO NOTHING", new)
     key: bytes = await connection.fetchval("SELECT key FROM seal")
     return key

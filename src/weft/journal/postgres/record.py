@@ -308,7 +308,7 @@ class Recorder:
     async def _ask_after(
         self, connection: Connection, left: dict[str, Sequence[Event]]
     ) -> dict[str, list[Standing]]:
-        """Look for what was written, perhaps: it is there if the last thing that was to happen has happened.
+        """Read whether a write without an answer was committed: its last event is in the history then.
 
         What others have written there instead differs at least in its time.
         """

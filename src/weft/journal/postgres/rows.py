@@ -70,7 +70,7 @@ class Columns:
         return ", ".join(f"{name} = {alias}.{name}" for name in self.names[skipped:])
 
     def parameters(self, rows: Sequence[Values]) -> list[Any]:
-        """Give the parameters for rows, of which there is at least one."""
+        """Return the parameters for rows, of which there is at least one."""
         parameters: list[Any] = []
         for type_, column in zip(self.types, zip(*rows, strict=True), strict=True):
             if type_ == "text":
@@ -198,7 +198,7 @@ def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
 
 
 def _text(text: str | None) -> str | None:
-    """Leave out what no text column takes."""
+    """Return the text without the characters that no text column takes."""
     if text is None or text.isprintable():
         return text
     return "".join(letter for letter in text if letter >= " ")

@@ -36,7 +36,7 @@ def is_incompatible(name: str) -> bool:
 
 
 async def pending(url: Url) -> list[str]:
-    """Name the migrations that the database has not had, and change nothing; raises JournalError."""
+    """Return the migrations that the database has not had; changes nothing; raises JournalError."""
     async with connected(url) as connection:
         return await missing(connection)
 
@@ -57,7 +57,7 @@ async def unfinished(url: Url, *, limit: int) -> tuple[int, list[Unfinished]]:
 
 
 async def migrate(url: Url) -> list[str]:
-    """Make the migrations that the database has not had, and name them; raises JournalError.
+    """Run the migrations that the database has not had, and return them; raises JournalError.
 
     Of several processes that migrate at once one does it, and the others wait for it.
     """
@@ -92,7 +92,7 @@ async def _has_marks(connection: Connection) -> bool:
 
 
 async def missing(connection: Connection) -> list[str]:
-    """Name the migrations that the database of this connection has not had.
+    """Return the migrations that the database of this connection has not had.
 
     Raises SchemaError where it has had one that this release does not know and must not run on.
     """

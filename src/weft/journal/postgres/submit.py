@@ -122,7 +122,7 @@ class Submitter:
     async def _missing_documents(
         self, connection: Connection, calls: Sequence[Submit], refusals: dict[int, Exception]
     ) -> dict[str, bytes]:
-        """Lock the definitions that are there, and give the others; refuse the calls that leave one out."""
+        """Lock the stored definitions, return the other documents; refuse calls that leave one out."""
         given: dict[str, bytes] = {}
         for call in calls:
             for new in call.submissions:
@@ -172,13 +172,13 @@ class Submitter:
 
 
 def _is_plain(call: Submit) -> bool:
-    """Say whether a call stores executions, and nothing with them."""
+    """True if a call stores executions without labels, a claim or a batch."""
     has_labels = any(submission.labels for submission in call.submissions)
     return bool(call.submissions) and call.claim is None and call.batch is None and not has_labels
 
 
 async def _taken(connection: Connection, claim: Claim) -> Exception:
-    """Say what a key that is taken stands for."""
+    """Return the error for a key that is taken, with what the key stands for."""
     taken = await queries.run_query(connection, find_claim(claim.key, claim.namespace))
     if taken is None:
         return JournalError(f"the idempotency key {claim.key!r} was taken and has been given back")

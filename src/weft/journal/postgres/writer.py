@@ -133,7 +133,7 @@ class Writer:
             self._connection = self._prepared = None
 
     async def run(self, work: Work, request: Any = None, *, size: int | None = None) -> Any:
-        """Let a request be done in a transaction, perhaps with others of the same work; give its answer."""
+        """Run a request in a transaction, perhaps with others of the same work; return its answer."""
         if self._task is None:
             raise JournalError("the journal is not open")
         future = asyncio.get_running_loop().create_future()

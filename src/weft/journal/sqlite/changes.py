@@ -55,12 +55,12 @@ def put_claim(connection: Connection, claim: Claim | None, now: int) -> None:
 
 
 def touch(connection: Connection) -> None:
-    """Change nothing, but so that it has to be written to the disk."""
+    """Write the application id that the file has already, so that the commit has to reach the disk."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def write(connection: Connection, changes: Changes, now: int) -> None:
-    """Write what the ledger gathered; where a value cannot be stored, the caller rolls back the rest."""
+    """Write what the ledger gathered; if a value cannot be stored, the caller rolls back the rest."""
     with STORING:
         executions = changes.executions
         changed = ExecutionChanges(executions.values(), rows.write_json)

@@ -188,7 +188,7 @@ class SqliteJournal(SqlJournal):
         return snapshot
 
     def _write(self, connection: Connection, gathered: Changes, now: int) -> None:
-        """Write what was gathered, and make the executions in memory what has become of them."""
+        """Write the gathered changes, and bring the executions in memory up to date with them."""
         changes.write(connection, gathered, now)
         for execution_id, change in gathered.executions.items():
             if change.row.state in TERMINAL:
@@ -236,7 +236,7 @@ class SqliteJournal(SqlJournal):
         return plan
 
     def _find_plan(self, connection: Connection, digest: str) -> Plan | None:
-        """Give a plan that is kept, or compile it anew: in this thread, for a large one takes seconds."""
+        """Return a plan that is kept, or compile it anew: in this thread, for a large one takes seconds."""
         plan = self._plans.get(digest)
         if plan is None:
             document = queries.run_query(connection, find_document(digest))

@@ -1,4 +1,4 @@
-"""Questions that are put to SQLite in its own words, and the running of those that are shared."""
+"""The queries that only SQLite understands, and how it runs those that both databases share."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def pending(path: Path) -> list[str]:
-    """Name the migrations that the file has not had, and change nothing; raises DataFolderError.
+    """Return the migrations that the file has not had; changes nothing; raises DataFolderError.
 
     Where there is no file yet, these are all.
     """
@@ -146,7 +146,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """Give the number of the last migration that the file has had."""
+    """Return the number of the last migration that the file has had."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     known = len(migrations())
     if version > known:

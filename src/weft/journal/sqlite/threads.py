@@ -64,7 +64,7 @@ class ConnectionThread:
             raise
 
     async def run(self, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
-        """Let the thread do the work on its connection, and give the result."""
+        """Run the work in the thread, on its connection, and return the result."""
         if self._loop is None:
             raise JournalError("the journal is not open")
         future: asyncio.Future[T] = self._loop.create_future()
@@ -228,7 +228,7 @@ def _take(waiting: SimpleQueue[Job | None]) -> list[Job]:
 
 
 def _explained(error: Exception) -> Exception:
-    """Make the exception for one caller. A bug of ours stays what it is."""
+    """Return a new exception for one caller; a bug of ours is returned as it is."""
     if isinstance(error, sqlite3.Error):
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_FSYNC:
             # It is in the log, but perhaps not on the disk: a crash now may leave it or take it.

@@ -29,7 +29,7 @@ from bench.figure import Figure, at_most
 from bench.run import run_loop
 from weft.core.payload import encode
 from weft.definition.plan import compile_plan
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.fleet import Fleet
 from weft.handlers.registry import Registry
 from weft.journal.postgres.schema import migrate

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
 
 _BATCH = 256
 

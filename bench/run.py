@@ -14,14 +14,14 @@ import uvloop
 
 from weft.core.state import ExecutionState
 from weft.definition.validation import check
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
 
 _T = TypeVar("_T")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weft.api.app import create_app
 from weft.api.server import bind, listening, url_of
 from weft.api.service import serve_engine
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.errors import NonRetryable
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry

@@ -1,7 +1,7 @@
 """Real graphs through a server's REST API: deployed, started, waited for, and checked against what it tells.
 
 The trace of every node and the data on every edge are checked by ``tests.tracecheck``, the history and that
-it leads to what is shown by ``weft.views.trace``.
+it leads to what is shown by ``weft.views.history_check``.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 FLOORS = {
     # core, and what is as plain
     "errors": 0,
+    "lru": 0,
     "core": 1,
     "definition": 1,
     "expressions": 1,
@@ -40,7 +41,7 @@ FLOORS = {
     # the read side
     "views": 5,
     # what puts them together
-    "embedded": 6,
+    "engine": 6,
     "fleet": 7,
     # doors
     "api": 8,

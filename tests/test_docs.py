@@ -211,7 +211,7 @@ def test_the_page_of_the_api_is_the_one_of_its_routes() -> None:
 def test_the_errors_page_lists_every_code_of_nodes_and_executions() -> None:
     listed = first_column(section(ERRORS_PAGE, "Nodes")) | first_column(section(ERRORS_PAGE, "Executions"))
     folders = ("core", "definition", "expressions", "handlers")
-    files = [SOURCE / "errors.py", *(path for folder in folders for path in (SOURCE / folder).glob("*.py"))]
+    files = [SOURCE / "errors.py", *(path for folder in folders for path in (SOURCE / folder).rglob("*.py"))]
     source = "\n".join(path.read_text(encoding="utf-8") for path in files)
     given = set(
         re.findall(r"""(?:^    code = |"code": |_failed\(|_fail\(view, )"(\w+)\"""", source, re.MULTILINE)

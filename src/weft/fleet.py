@@ -10,9 +10,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Self
 
 from weft.clock import ServerClock
-from weft.core.seal import sealer
+from weft.core.signature import sealer
 from weft.core.time import MICROSECONDS
-from weft.embedded import new_id
+from weft.engine import new_id
 from weft.errors import JournalError, SchemaError, StoreError
 from weft.feed.redis import RedisFeed
 from weft.handlers.http.outbound import Outbound

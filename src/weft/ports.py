@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft.clock import Clock
     from weft.core.ledger import Standing
-    from weft.core.seal import Seal
+    from weft.core.signature import Seal
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound
     from weft.journal.contract import Catalog, Journal

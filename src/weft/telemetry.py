@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
     from weft.core.ledger import Standing
-    from weft.core.row import History, NodeRow
+    from weft.core.rows import History, NodeRow
     from weft.definition.model import Node
 
 log = logging.getLogger("weft.loop")

@@ -15,7 +15,7 @@ from tests.walks.stage import Stage
 from weft.api.app import create_app
 from weft.api.server import bind, listening, url_of
 from weft.api.service import Service, serve_engine
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings
 from weft.telemetry import Metrics

@@ -15,7 +15,7 @@ from tests.walks.stage import Stage, echo, fails, node
 
 from weft.core.event import NodeCompleted
 from weft.core.ledger import Standing, Verdict
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.core.state import NodeState
 from weft.definition.validation import check
 from weft.handlers.contract import Handler, HandlerKind

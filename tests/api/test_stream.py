@@ -15,7 +15,7 @@ from tests.api.sse import Stream, Told, watch
 from tests.walks.stage import PATIENCE_SECONDS, Stage, echo, fails, node
 
 from weft.api import stream as streams
-from weft.core.row import History
+from weft.core.rows import History
 from weft.feed.memory import MemoryFeed
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weft.clock import VirtualClock
     from weft.core.payload import Json
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.task import Task
     from weft.definition.plan import Plan
     from weft.store.contract import StateStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.core.state import NodeState, Reason
 
 

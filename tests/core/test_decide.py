@@ -12,7 +12,7 @@ from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import Skip
 from weft.core.output import node_value
 from weft.core.payload import decode
-from weft.core.row import ExecutionRow, NodeRow
+from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
 from weft.core.view import FreeNode
 from weft.definition.plan import compile_plan

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.envelope import pack, pack_all, pack_json, unpack_all, unpack_json, unpack_message, unpack_task
-from weft.core.seal import fits, sealer
+from weft.core.signature import fits, sealer
 from weft.core.task import Result, Task, Wake
 from weft.expressions.template import compile_template
 from weft.testing.transport_contract import a_task

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.core.workflows import verdict, workflows
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
-from weft.core.generation import plan_retry
 from weft.core.ledger import Verdict
 from weft.core.readiness import READY, readiness
-from weft.core.row import History, NodeRow
+from weft.core.retry_plan import plan_retry
+from weft.core.rows import History, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import EXECUTION_MOVES, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS

@@ -27,7 +27,7 @@ from weft.core.event import (
     RetryRequested,
 )
 from weft.core.ledger import Verdict
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.core.state import (
     EXECUTION_MOVES,
     ROW_MOVES,

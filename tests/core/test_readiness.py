@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from weft.core.readiness import Readiness
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
 
 DEFAULT = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 NONE_FAILED = TriggerRule.NONE_FAILED

@@ -24,7 +24,7 @@ from weft.definition.model import TriggerRule
 if TYPE_CHECKING:
     from random import Random
 
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
 
 OUTCOMES = [
     completed,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from weft.core.payload import Json
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
     from weft.definition.plan import Plan
 
 CONDITIONS = [None, None, None, "1 == 1", "1 == 2", "input.missing > 1"]

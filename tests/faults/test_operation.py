@@ -15,7 +15,7 @@ from tests.faults.scenarios import SCENARIOS
 from tests.operation.serving import PATIENCE_SECONDS, ROOT, Api, Server, serving
 
 from weft.definition.validation import check
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
 from weft.sdk.run import execute
 from weft.settings import Settings

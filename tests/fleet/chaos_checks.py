@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.tracecheck import DrawnNode
 
     from weft.cli.trace import Trace
-    from weft.core.row import History
+    from weft.core.rows import History
     from weft.testing.recording_service import RecordedCall
 
 # What Redis does not have is rebuilt execution by execution: what became ready so long after a fault may

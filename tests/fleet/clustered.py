@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 from tests.fleet.harness import RunningFleet, left_in
 
-from weft.core.row import partition_of
+from weft.core.rows import partition_of
 from weft.redis.slots import slot_of
 
 if TYPE_CHECKING:

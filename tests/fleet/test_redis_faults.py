@@ -24,7 +24,7 @@ from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
 from weft.core.envelope import pack, unpack_all, unpack_task
-from weft.core.seal import sealer
+from weft.core.signature import sealer
 from weft.core.task import Result, Task, Wake
 from weft.core.time import MICROSECONDS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.clock import RealClock
 from weft.definition.validation import check
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.contract import NativeContext
 from weft.handlers.http.outbound import Outbound
 from weft.handlers.registry import Registry

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.handlers.outside import caller, run_node
 
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.errors import SettingsError
 from weft.handlers.contract import BadConfig
 from weft.handlers.http.address import BlockedAddress, Guard, is_public, read_host
@@ -347,7 +347,7 @@ async def test_no_proxy_of_the_environment_is_asked(
 def test_the_library_for_calls_is_not_loaded_before_the_first() -> None:
     program = (
         "import sys, weft, weft.cli.main\n"
-        "from weft.embedded import Engine\n"
+        "from weft.engine import Engine\n"
         "from weft.handlers.registry import Registry\n"
         "Engine(registry=Registry())\n"
         "sys.exit(int('aiohttp' in sys.modules or 'yarl' in sys.modules))"

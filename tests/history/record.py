@@ -29,7 +29,7 @@ from weft.api.server import bind, listening, url_of
 from weft.api.service import serve_engine
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
-from weft.embedded import Engine, EngineParts
+from weft.engine import Engine, EngineParts
 from weft.journal.sqlite.journal import FILE_NAME
 from weft.settings import Settings
 

@@ -13,7 +13,7 @@ from tests.history.record import FOLDER, record, restore
 from weft.cli.trace import read_journal
 from weft.clock import RealClock
 from weft.core.state import ExecutionState
-from weft.embedded import Engine, new_id
+from weft.engine import Engine, new_id
 from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
 from weft.journal.sqlite.schema import pending
 from weft.orchestrator import control
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from weft.core.row import History, NodeRow
+    from weft.core.rows import History, NodeRow
 
 RELEASES = sorted(path.name for path in FOLDER.iterdir() if (path / "journal.sql.gz").exists())
 TERMINAL = ("COMPLETED", "FAILED", "CANCELLED")

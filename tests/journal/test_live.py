@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.core.ledger import Change, LiveExecution, live_executions
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.definition.plan import compile_plan
 from weft.journal.memory import MemoryJournal, admit
 from weft.journal.sql import PlanCache

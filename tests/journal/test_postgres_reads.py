@@ -14,7 +14,7 @@ from tests.core.workflows import workflows
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
 from weft.core.ledger import LiveExecution, NodeEvent
 from weft.core.output import output_nodes
-from weft.core.row import digest_of
+from weft.core.rows import digest_of
 from weft.core.state import ExecutionState
 from weft.journal.memory import MemoryJournal, accepted_claim
 from weft.journal.postgres.connection import DatabaseClock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.ledger import Standing
     from weft.core.payload import Json
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
     from weft.journal.contract import Claim, Journal
 
 

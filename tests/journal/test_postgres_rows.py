@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.row import History
+from weft.core.rows import History
 from weft.journal.postgres.rows import event_values, read_event
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

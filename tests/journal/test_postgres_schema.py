@@ -25,7 +25,7 @@ from weft.testing.recording import Recording, assert_consistent, node
 if TYPE_CHECKING:
     from tests.support.servers.postgres import PostgresServer
 
-    from weft.core.row import History
+    from weft.core.rows import History
 
 
 def journal_at(url: str) -> PostgresJournal:

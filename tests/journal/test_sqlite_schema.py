@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from weft.core.row import History
+    from weft.core.rows import History
 
 # Every table of the first schema, with the columns it had.
 FIRST_SCHEMA = {

@@ -24,16 +24,16 @@ from tests.operation.calling import calling, layered
 from tests.operation.serving import Api, Server, serving
 from tests.tracecheck import check, merkle
 
-from weft.embedded import new_id
+from weft.engine import new_id
 from weft.journal.sqlite.journal import SqliteJournal
 from weft.testing.recording_service import RecordingService
-from weft.views.trace import check as check_trace
-from weft.views.trace_state import stored_rows
+from weft.views.history_check import check as check_trace
+from weft.views.history_state import stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from weft.core.row import History, NodeRow
+    from weft.core.rows import History, NodeRow
     from weft.testing.recording_service import RecordedCall
 
 SETTINGS = {"WEFT_HTTP_ALLOW": "127.0.0.1", "WEFT_WORKER_HEARTBEAT_TIMEOUT": "300"}

@@ -12,7 +12,7 @@ from weft.cli import roles
 from weft.cli.main import main
 
 if TYPE_CHECKING:
-    from weft.embedded import Engine
+    from weft.engine import Engine
     from weft.handlers.registry import Registry
     from weft.settings import Settings
 

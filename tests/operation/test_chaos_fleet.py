@@ -7,7 +7,7 @@ from tests.fleet.chaos import run_chaos
 from tests.fleet.chaos_checks import Reckoning, Strike
 from tests.fleet.chaos_faults import EVERYBODY, MEMBERS, POSTGRES, REDIS, Fault, Kind, draw_faults
 
-from weft.core.row import History
+from weft.core.rows import History
 from weft.core.time import MICROSECONDS
 
 

@@ -9,9 +9,9 @@ import pytest
 from tests.operation.serving import PATIENCE_SECONDS
 
 from weft.definition.plan import compile_plan
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
-from weft.orchestrator import upkeep
+from weft.orchestrator import retention as upkeep
 from weft.settings import Settings
 
 if TYPE_CHECKING:

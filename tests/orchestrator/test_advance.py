@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.core.event import ExecutionStarted, NodeCompleted
 from weft.core.state import NodeState
 from weft.definition.plan import compile_plan
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.errors import UnstorableError
 from weft.handlers.registry import Registry
 from weft.journal.contract import Submission

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.core.payload import encode
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.core.state import NodeState
 from weft.errors import JournalError
 from weft.journal.memory import MemoryJournal

@@ -42,7 +42,7 @@ def test_importing_weft_loads_nothing_else_of_it() -> None:
 
 
 def test_declaring_a_workflow_loads_no_engine() -> None:
-    code = "import sys, weft; weft.Workflow; print('weft.embedded' in sys.modules, 'jinja2' in sys.modules)"
+    code = "import sys, weft; weft.Workflow; print('weft.engine' in sys.modules, 'jinja2' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False False"
 
 

@@ -247,7 +247,7 @@ MUTANTS = (
     ),
     Mutant(
         "retry_keeps_what_ran_on_failures",
-        "weft.core.generation:plan_retry",
+        "weft.core.retry_plan:plan_retry",
         "or plan.nodes[dependent].trigger_rule in _RAN_ON_FAILURES",
         "or False",
         "api_crash",
@@ -516,7 +516,7 @@ MUTANTS = (
     # -- nets --------------------------------------------------------------------------------------
     Mutant(
         "no_sweep_of_leases",
-        f"{_ORCHESTRATOR}.reap:sweep",
+        f"{_ORCHESTRATOR}.sweep:sweep",
         "for expired in due.expired",
         "for expired in ()",
         "worker_crash",
@@ -525,7 +525,7 @@ MUTANTS = (
     ),
     Mutant(
         "no_reclaim",
-        f"{_ORCHESTRATOR}.reap:reclaim",
+        f"{_ORCHESTRATOR}.sweep:reclaim",
         "await take(messages, context)",
         "pass",
         "orchestrator_crash",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from weft.core.event import Running
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
     from weft.store.contract import Applied, Held, Sight, Started, StartRequest

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 from msgspec.structs import replace
 
-from weft.core.row import ExecutionRow, NodeRow
+from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
 from weft.redis.script import Script
 from weft.store.redis import inspect, store, sweep

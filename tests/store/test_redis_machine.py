@@ -51,7 +51,7 @@ from weft.core.event import (
 )
 from weft.core.judge import judge
 from weft.core.ledger import Verdict
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Result, Task
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from tests.support.servers.redis import RedisServer
 
     from weft.core.payload import Json
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.view import FreeNode
     from weft.definition.plan import Plan
     from weft.redis.script import Script

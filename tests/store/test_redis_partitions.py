@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from weft.core.row import partition_of
+from weft.core.rows import partition_of
 from weft.core.snapshot import Settlement, Snapshot
 from weft.redis.connection import Redis
 from weft.store.contract import Answer

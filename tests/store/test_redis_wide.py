@@ -16,7 +16,7 @@ from weft.testing.walk import node
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
     from weft.core.view import FreeNode
     from weft.redis.connection import Redis
     from weft.store.redis import RedisStore

@@ -9,7 +9,7 @@ import pytest
 from tests.core.outcomes import completed
 from tests.core.test_decide import execution
 
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.core.state import TERMINAL, ExecutionState
 from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.row import ExecutionRow
+from weft.core.rows import ExecutionRow
 from weft.core.state import ExecutionState, NodeState
 from weft.views.summary import counts_of, summary
 

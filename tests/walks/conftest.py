@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from weft.embedded import Engine
+    from weft.engine import Engine
 
 
 @pytest.fixture(autouse=True)

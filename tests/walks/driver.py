@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.crash import VARIABLE, crashing
 
 from weft.definition.validation import check
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
 from weft.sdk.loading import load
 from weft.settings import Settings

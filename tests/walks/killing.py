@@ -24,15 +24,15 @@ from tests.tracecheck import merkle
 
 from weft.core.payload import decode
 from weft.core.state import NodeState
-from weft.embedded import new_id
+from weft.engine import new_id
 from weft.journal.sqlite.journal import SqliteJournal
-from weft.views.trace import check
-from weft.views.trace_state import stored_rows
+from weft.views.history_check import check
+from weft.views.history_state import stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.core.rows import ExecutionRow, History, NodeRow
 
 # One process alone takes a second or so; this is for a machine with much else to do.
 PATIENCE_SECONDS = 120

@@ -15,7 +15,7 @@ from tests.tracecheck import DrawnNode, check
 from tests.walks.replay import Replay, plain, registry
 
 from weft.definition.validation import check as check_definition
-from weft.embedded import Engine
+from weft.engine import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

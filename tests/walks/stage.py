@@ -10,7 +10,7 @@ import pytest
 
 from weft.core.task import Result
 from weft.definition.validation import check
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.errors import NonRetryable, StoreError
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.core.payload import Json
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
     from weft.handlers.usercode import UserCode
 
 # A test that waits this long waits for something that will not come.

@@ -19,13 +19,13 @@ from tests.walks.stage import (
     workflow,
 )
 
-from weft.core.generation import RetryPlan
+from weft.core.retry_plan import RetryPlan
 from weft.errors import NotAllowedError, NotFoundError, RequestError
 from weft.orchestrator.control import retry_plan
 
 if TYPE_CHECKING:
     from weft.core.payload import Json
-    from weft.embedded import Engine
+    from weft.engine import Engine
     from weft.handlers.contract import HandlerContext
 
 STATES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")

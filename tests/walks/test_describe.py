@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from weft.core.payload import Json
-    from weft.embedded import Engine
+    from weft.engine import Engine
     from weft.handlers.contract import HandlerContext
     from weft.journal.contract import RowReader
 

@@ -14,7 +14,7 @@ from weft.views.describe import describe_dead_letter
 
 if TYPE_CHECKING:
     from weft.core.payload import Json
-    from weft.embedded import Engine
+    from weft.engine import Engine
 
 POLICIES = ("fail_fast", "continue")
 OFF = "1 == 2"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.core.payload import Json
-    from weft.embedded import Engine
+    from weft.engine import Engine
     from weft.handlers.contract import HandlerContext
 
 NO_DELAY = {"base_delay_seconds": 0}

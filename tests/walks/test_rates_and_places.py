@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.payload import Json
-    from weft.embedded import Engine
+    from weft.engine import Engine
     from weft.handlers.contract import HandlerContext
 
 # One token, and none after it within the life of a test.

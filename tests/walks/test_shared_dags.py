@@ -11,7 +11,7 @@ from tests.walks.replay import FILES, Replay, read, registry, structural, with_r
 
 from weft.cli.trace import read_journal
 from weft.definition.validation import check as check_definition
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.settings import Settings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.support.fault_proxy import FaultProxy
 from weft.core.payload import encode
 from weft.core.state import ExecutionState
 from weft.definition.plan import compile_plan
-from weft.embedded import Engine, new_id
+from weft.engine import Engine, new_id
 from weft.fleet import Fleet
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers.redis import RedisServer
 
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.worker.service import Worker
 
 PATIENCE_SECONDS = 30.0

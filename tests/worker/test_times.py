@@ -31,7 +31,7 @@ from weft.worker.service import Worker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
 
 TOOK_SECONDS = 0.2
 OFFSETS = [0.5, -0.5, 3600.0, -3600.0]

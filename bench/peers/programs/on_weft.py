@@ -19,7 +19,7 @@ from bench import graphs
 from bench.peers.programs.contract import Reporter, folder, measure
 from weft.core.state import ExecutionState
 from weft.definition.validation import check
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings
 

@@ -20,7 +20,7 @@ from weft.api import (
     stream,
     workflows,
 )
-from weft.api.door import Door
+from weft.api.gateway import Door
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from weft.journal.contract import LetterQuery
 from weft.views.describe import describe_dead_letter, describe_dead_letters
 
 if TYPE_CHECKING:
-    from weft.core.row import DeadLetter
+    from weft.core.rows import DeadLetter
 
 router = APIRouter(tags=["dead letters"])
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from weft.api.service import Service
     from weft.core.payload import Json
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim
 
 router = APIRouter(tags=["executions"])

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse, HTMLResponse
 
-from weft.api.door import CONTENT_SECURITY_POLICY
+from weft.api.gateway import CONTENT_SECURITY_POLICY
 from weft.api.problem import CODES, ProblemError
 from weft.api.schema import answers
 

@@ -29,7 +29,7 @@ from weft.api.schema import Events, Limit, answers, problems
 from weft.api.schema import Request as QueryModel
 from weft.api.service import service_of
 from weft.api.waiting import ENDS, unless
-from weft.core.row import shown_error
+from weft.core.rows import shown_error
 from weft.core.time import MICROSECONDS, micros, rfc3339
 from weft.errors import JournalError, NotFoundError, Problem
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from weft.api.service import Service
-    from weft.core.row import ExecutionRow, History
+    from weft.core.rows import ExecutionRow, History
     from weft.feed.contract import Subscription
 
 log = logging.getLogger("weft.api")

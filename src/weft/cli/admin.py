@@ -178,7 +178,7 @@ def _migrate_folder(settings: Settings, *, check: bool) -> list[str]:
 
 async def _open_once(settings: Settings) -> None:
     from weft.clock import RealClock
-    from weft.embedded import new_id
+    from weft.engine import new_id
     from weft.journal.sqlite.journal import SqliteJournal
 
     journal = SqliteJournal(settings.data, now=RealClock().now, new_id=new_id)
@@ -227,7 +227,7 @@ def bench(*, as_json: AsJson = False) -> int:
 async def _measure(settings: Settings, folder: Path) -> float:
     from weft.core.time import MICROSECONDS
     from weft.definition.plan import compile_plan
-    from weft.embedded import Engine
+    from weft.engine import Engine
     from weft.handlers.registry import Registry
 
     plan = compile_plan(_DIAMOND)

@@ -201,7 +201,7 @@ async def _follow(
     """
     from weft.cli.follow import follow
     from weft.cli.progress import open_progress
-    from weft.embedded import Engine
+    from weft.engine import Engine
 
     total = len(plan.nodes)
     code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Collection
 
-    from weft.embedded import Engine
+    from weft.engine import Engine
     from weft.handlers.registry import Registry
     from weft.journal.contract import JournalAdapter
     from weft.settings import Settings
@@ -149,7 +149,7 @@ def _serve_inside(
 
 def open_engine(settings: Settings, registry: Registry) -> Engine:
     """Make a server's engine: it takes up what an earlier process left, and runs users' code in children."""
-    from weft.embedded import Engine, EngineParts, new_id
+    from weft.engine import Engine, EngineParts, new_id
     from weft.handlers.usercode import UserCode
     from weft.telemetry import Metrics
 

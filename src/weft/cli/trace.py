@@ -9,13 +9,13 @@ import msgspec
 
 from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import encode
-from weft.core.row import History
+from weft.core.rows import History
 from weft.core.state import SETTLED, NodeState
 from weft.core.time import parse_rfc3339
 from weft.definition.plan import compile_plan
 from weft.errors import ApiError, DataFolderError, DocumentError, NotFoundError
-from weft.views.trace import check
-from weft.views.trace_state import Letter, Stored, StoredNode, Violation, stored_rows
+from weft.views.history_check import check
+from weft.views.history_state import Letter, Stored, StoredNode, Violation, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from weft.cli.server import Server
     from weft.core.payload import Json
-    from weft.core.row import DeadLetter
+    from weft.core.rows import DeadLetter
     from weft.definition.plan import Plan
     from weft.journal.contract import Catalog
 
@@ -52,7 +52,7 @@ class Trace(msgspec.Struct, frozen=True):
 async def read_folder(path: Path, execution_id: str) -> Trace:
     """Read an execution from the data folder of a server that is stopped."""
     from weft.clock import RealClock
-    from weft.embedded import new_id
+    from weft.engine import new_id
     from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
     from weft.journal.sqlite.schema import pending
 

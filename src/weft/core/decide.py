@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from weft.core.consequence import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
 from weft.core.readiness import READY, readiness
+from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.state import NodeState, Reason
 from weft.definition.model import TriggerRule
 from weft.errors import EvaluationError, PayloadError

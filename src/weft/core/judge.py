@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.consequence import SettledNodes, no_nodes, skips_behind_failure
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed
 from weft.core.retry import delay_seconds
+from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure
 from weft.definition.model import Delivery
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.consequence import skips_behind_failure
 from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
@@ -42,11 +41,11 @@ from weft.core.event import (
     Running,
     Skip,
 )
-from weft.core.generation import may_have_started, plan_retry
-from weft.core.lru import Lru
 from weft.core.output import LoadBlob, execution_output
 from weft.core.readiness import has_failed
-from weft.core.row import DeadLetter, ExecutionRow, Halt, History, NodeRow, completion_event, digest_of
+from weft.core.retry_plan import may_have_started, plan_retry
+from weft.core.rows import DeadLetter, ExecutionRow, Halt, History, NodeRow, completion_event, digest_of
+from weft.core.skip_propagation import skips_behind_failure
 from weft.core.state import (
     EXECUTION_MOVES,
     ROW_MOVES,
@@ -60,6 +59,7 @@ from weft.core.state import (
 from weft.core.time import micros
 from weft.definition.model import FailurePolicy, TriggerRule
 from weft.errors import EvaluationError, PayloadError
+from weft.lru import Lru
 
 if TYPE_CHECKING:
     from weft.core.attempt import EndedAttempt

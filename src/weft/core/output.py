@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.core.payload import decode, encode
-from weft.core.row import shown_error
+from weft.core.rows import shown_error
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
 from weft.expressions.scope import NodeValue, Scope
 
 if TYPE_CHECKING:
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.plan import Plan
 
 # Outputs over a bound lie in the journal as blobs: how to read one.

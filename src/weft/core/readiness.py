@@ -11,7 +11,7 @@ from weft.definition.model import TriggerRule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
 
 READY: Literal["ready"] = "ready"
 WAIT: Literal["wait"] = "wait"

@@ -11,7 +11,7 @@ from weft.core.state import ExecutionState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.plan import Plan
 
 

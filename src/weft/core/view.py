@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.row import ExecutionRow, NodeRow
+from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.time import rfc3339
 from weft.expressions.compiler import EXECUTION_FIELDS
 from weft.expressions.scope import NodeValue, Scope

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import yaml
 
 from weft.core.payload import MAX_INTEGER_DIGITS, Json, find_fault, is_json, pointer
-from weft.definition.collector import collector_paused
-from weft.definition.pieces import PIECE_CHARACTERS, read_in_pieces
+from weft.definition.chunked_json import PIECE_CHARACTERS, read_in_pieces
+from weft.definition.gc_pause import collector_paused
 from weft.errors import DocumentError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.payload import encode
-from weft.definition.collector import collector_paused
+from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import Graph
 from weft.definition.model import Definition, Node, TriggerRule, digest, read_definition
 from weft.definition.schema import Schema, compile_schema

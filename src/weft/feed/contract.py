@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, Self
 
-from weft.core.row import History
+from weft.core.rows import History
 from weft.core.state import NodeState
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from weft.core.row import History
+    from weft.core.rows import History
 
 # So many events wait for one subscriber: what a busy engine tells between two looks of a stream. They are
 # shared by all who hear them, so a subscriber that never looks costs this many references, and at worst about

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
-from weft.core.row import History  # noqa: TC001 - the decoder reads the annotations
+from weft.core.rows import History  # noqa: TC001 - the decoder reads the annotations
 from weft.errors import StoreError
 from weft.feed.memory import HELD_EVENTS, MemorySubscription
 from weft.redis.connection import ReplyError

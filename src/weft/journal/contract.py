@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.ledger import Standing
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.core.state import ExecutionState
     from weft.definition.plan import Plan

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.ledger import Changes, Ledger, LiveExecution, Standing, Verdict, moved_letter
-from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
+from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import micros

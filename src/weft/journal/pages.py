@@ -17,7 +17,7 @@ from weft.journal.queries import Listing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.row import DeadLetter, ExecutionRow
+    from weft.core.rows import DeadLetter, ExecutionRow
     from weft.journal.contract import ExecutionQuery, LetterQuery
     from weft.journal.queries import Query
 

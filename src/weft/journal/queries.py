@@ -20,7 +20,7 @@ from weft.journal import rows
 from weft.journal.contract import LATEST, ActiveExecution, Batch, Census, Claim, Version, Workflow
 
 if TYPE_CHECKING:
-    from weft.core.row import DeadLetter, ExecutionRow
+    from weft.core.rows import DeadLetter, ExecutionRow
     from weft.journal.contract import NewBatch
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.ledger import is_first_completion
-from weft.core.row import DeadLetter, ExecutionRow, Halt, NodeRow
+from weft.core.rows import DeadLetter, ExecutionRow, Halt, NodeRow
 from weft.core.state import ExecutionState, NodeState
 from weft.errors import UnstorableError
 

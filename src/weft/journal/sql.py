@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from weft.core.lru import Lru
 from weft.journal import pages, purge, queries
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
@@ -23,12 +22,13 @@ from weft.journal.contract import (
     Version,
     Workflow,
 )
+from weft.lru import Lru
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import ModuleType
 
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
     from weft.definition.plan import Plan
     from weft.journal.queries import Query
 

@@ -22,10 +22,10 @@ from weft.core.judge import unstorable
 from weft.core.ledger import Standing, Verdict
 from weft.core.snapshot import Settlement
 from weft.errors import UnstorableError
-from weft.orchestrator.ahead import foresee
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.incarnation import check_step
 from weft.orchestrator.recover import rebuild
+from weft.orchestrator.speculative_dispatch import foresee
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:

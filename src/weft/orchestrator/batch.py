@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from weft.core.payload import Json
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.journal.contract import Submission
     from weft.orchestrator.submit import Manner, Source
     from weft.ports import Ports

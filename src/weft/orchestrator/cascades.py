@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.event import NodeFailed, NodeSkipped
 from weft.core.ledger import Verdict
-from weft.core.lru import Lru
+from weft.lru import Lru
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.event import Event, NodeCompleted
 from weft.core.judge import judge
-from weft.core.seal import fits
+from weft.core.signature import fits
 from weft.core.task import Wake
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
@@ -17,7 +17,7 @@ from weft.orchestrator.inhand import with_running
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.seal import Seal
+    from weft.core.signature import Seal
     from weft.core.task import Result
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.orchestrator.cascades import Cascades
-from weft.orchestrator.inbox import Inbox
+from weft.orchestrator.fair_queue import Inbox
 from weft.orchestrator.payloads import Payloads
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft.core.event import CancelRequested, PauseRequested, ResumeRequested, RetryRequested
-from weft.core.generation import RetryPlan, plan_retry
 from weft.core.ledger import Standing, Verdict
-from weft.core.row import ExecutionRow, NodeRow
+from weft.core.retry_plan import RetryPlan, plan_retry
+from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake

@@ -23,7 +23,7 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.model import Node
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context

@@ -16,7 +16,7 @@ from weft.core.state import ExecutionState
 from weft.errors import JournalError, StoreError
 
 if TYPE_CHECKING:
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.ports import Ports
     from weft.store.contract import Sight
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.lru import Lru
 from weft.core.payload import decode
-from weft.core.row import shown_error
+from weft.core.rows import shown_error
 from weft.core.state import NodeState
 from weft.errors import JournalError
 from weft.expressions.scope import NodeValue
+from weft.lru import Lru
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from weft.core.row import NodeRow
+    from weft.core.rows import NodeRow
     from weft.journal.contract import Journal
 
 _WORTH_REMEMBERING = 4096

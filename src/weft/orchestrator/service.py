@@ -13,9 +13,9 @@ from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, t
 from weft.orchestrator.context import Context
 from weft.orchestrator.halt import observe_stop
 from weft.orchestrator.incarnation import begin_step
-from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import recover
-from weft.orchestrator.upkeep import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
+from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
+from weft.orchestrator.sweep import reclaim, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from weft.core.event import ExecutionStarted
 from weft.core.ledger import Standing, Verdict
 from weft.core.payload import decode, encode, find_fault, pointer
-from weft.core.row import History, partition_of
+from weft.core.rows import History, partition_of
 from weft.core.snapshot import Snapshot
 from weft.core.task import Wake
 from weft.definition.validation import check_input
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from weft.core.bounds import Bounds
     from weft.core.payload import Json
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.task import Task
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch

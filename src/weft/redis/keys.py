@@ -5,7 +5,7 @@ All keys of one partition share a hash tag, so that a script may touch them toge
 
 from __future__ import annotations
 
-from weft.core.row import partition_of
+from weft.core.rows import partition_of
 
 __all__ = ["PREFIX", "Keys", "bucket_key", "partition_of"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.output import output_of
 from weft.core.payload import Json, decode
-from weft.core.row import NodeRow, shown_error
+from weft.core.rows import NodeRow, shown_error
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS
 

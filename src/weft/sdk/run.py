@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from weft.definition.validation import check
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.errors import DefinitionError, NotAllowedError, SettingsError
 from weft.handlers import usercode
 from weft.handlers.registry import default_registry

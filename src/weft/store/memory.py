@@ -40,7 +40,7 @@ from weft.store.contract import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan

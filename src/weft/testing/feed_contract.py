@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.core.row import History
+from weft.core.rows import History
 from weft.feed.contract import QUEUED, Feed
 
 if TYPE_CHECKING:

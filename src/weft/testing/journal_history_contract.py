@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.core.event import NodeCompleted, RetryRequested
-from weft.core.row import History
+from weft.core.rows import History
 from weft.core.state import ExecutionState
 from weft.testing.recording import ERROR, Recording, node
 

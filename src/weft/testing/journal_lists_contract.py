@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.clock import VirtualClock
-    from weft.core.row import DeadLetter, ExecutionRow
+    from weft.core.rows import DeadLetter, ExecutionRow
     from weft.journal.contract import JournalAdapter as Journal
 
 STATES = tuple(ExecutionState)

@@ -27,7 +27,7 @@ from weft.core.event import (
     Skip,
 )
 from weft.core.payload import encode
-from weft.core.row import ExecutionRow, History, NodeRow
+from weft.core.rows import ExecutionRow, History, NodeRow
 from weft.core.state import SETTLED, NodeState
 from weft.definition.plan import Plan, compile_plan
 from weft.journal.contract import DEFAULT_NAMESPACE, LetterQuery, Submission

@@ -14,7 +14,7 @@ from weft.testing.walk import node
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.task import Task
     from weft.testing.store_contract import StoreBench
     from weft.testing.walk import Walk

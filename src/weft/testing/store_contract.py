@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from weft.core.payload import Json
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.task import Result, Task
 
 NEVER = 1e9

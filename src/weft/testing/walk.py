@@ -26,7 +26,7 @@ from weft.core.judge import judge
 from weft.core.ledger import Standing, Verdict
 from weft.core.output import node_value
 from weft.core.payload import Json, decode, encode
-from weft.core.row import ExecutionRow, NodeRow
+from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.snapshot import Settlement, Snapshot
 from weft.core.task import Result, Task
 from weft.definition.plan import compile_plan

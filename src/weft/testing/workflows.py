@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.definition.suggestion import Suggester
-from weft.embedded import Engine, EngineParts
+from weft.engine import Engine, EngineParts
 from weft.errors import SettingsError
 from weft.handlers.http.outbound import Outbound
 from weft.sdk.result import ExecutionResult, read_result

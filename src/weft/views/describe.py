@@ -13,7 +13,7 @@ from weft.core.attempt import AttemptRef
 from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
-from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow, shown_error
+from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, shown_error
 from weft.core.state import NodeState
 from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError

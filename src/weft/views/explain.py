@@ -9,7 +9,7 @@ import msgspec
 from weft.core.state import ExecutionState
 
 if TYPE_CHECKING:
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.plan import Plan
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.core.payload import decode
-from weft.core.row import shown_error
+from weft.core.rows import shown_error
 from weft.core.state import NodeState
 from weft.core.time import rfc3339
 from weft.errors import StoreError
@@ -14,7 +14,7 @@ from weft.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.journal.contract import Batch
     from weft.ports import ApiPorts, Ports
 

@@ -41,7 +41,7 @@ from weft.handlers.secrets import known
 from weft.handlers.usercode import UserCode, load
 from weft.logs import set_up_logs
 from weft.worker import wire
-from weft.worker.wear import Wear
+from weft.worker.recycling import Wear
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

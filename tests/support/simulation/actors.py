@@ -16,9 +16,9 @@ from weft.core.time import MICROSECONDS, micros
 from weft.errors import JournalError
 from weft.orchestrator.collect import collect
 from weft.orchestrator.incarnation import begin_step
-from weft.orchestrator.reap import reclaim, sweep
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
+from weft.orchestrator.sweep import reclaim, sweep
 from weft.worker.lease import renew
 from weft.worker.service import begin
 

@@ -20,8 +20,8 @@ from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS, micros
 from weft.definition.model import TriggerRule
 from weft.store.contract import Answer
-from weft.views import trace
-from weft.views.trace_state import stored_rows
+from weft.views import history_check as trace
+from weft.views.history_state import stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.world import World
 
     from weft.core.ledger import Standing
-    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
     from weft.store.contract import Held, Started, StartRequest

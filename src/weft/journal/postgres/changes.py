@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from weft.core.ledger import Changes
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim
     from weft.journal.postgres.connection import Connection
     from weft.journal.rows import Values

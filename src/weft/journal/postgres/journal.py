@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.journal.postgres import queries
 from weft.journal.postgres.connection import DatabaseClock
+from weft.journal.postgres.group_commit import Transaction, Writer
 from weft.journal.postgres.incarnation import read_position
 from weft.journal.postgres.pool import Door, Pool
 from weft.journal.postgres.record import Recorder
 from weft.journal.postgres.rows import label
 from weft.journal.postgres.schema import migrate, missing, refuse
 from weft.journal.postgres.submit import Submit, Submitter
-from weft.journal.postgres.writer import Transaction, Writer
 from weft.journal.queries import ping
 from weft.journal.sql import PlanCache, SqlJournal
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.ledger import Standing
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.snapshot import Snapshot
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch, Submission

@@ -14,7 +14,7 @@ from weft.journal.queries import Listing
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.journal.postgres.connection import Connection
     from weft.journal.queries import Query
 

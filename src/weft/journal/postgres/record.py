@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from weft.core.bounds import Bounds
     from weft.core.event import Event
     from weft.core.ledger import Changes
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.journal.postgres.connection import Connection, DatabaseClock
-    from weft.journal.postgres.writer import Transaction
+    from weft.journal.postgres.group_commit import Transaction
     from weft.journal.sql import PlanCache
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.row import History, NodeRow, completion_event
+from weft.core.rows import History, NodeRow, completion_event
 from weft.journal import rows
 from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.row import DeadLetter, ExecutionRow
+    from weft.core.rows import DeadLetter, ExecutionRow
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.postgres.connection import Connection, DatabaseClock
+    from weft.journal.postgres.group_commit import Transaction
     from weft.journal.postgres.record import Recorder
-    from weft.journal.postgres.writer import Transaction
 
 _LOOK = f"""
     SELECT {CLOCK}, pg_current_xact_id()::text,

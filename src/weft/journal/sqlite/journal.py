@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from weft.core.event import Event
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.queries import Query
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.core.row import completion_event, digest_of
+from weft.core.rows import completion_event, digest_of
 from weft.errors import JournalError
 from weft.journal.queries import Listing, blobs
 from weft.journal.sqlite import rows as sqlite_rows
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from sqlite3 import Connection
 
-    from weft.core.row import ExecutionRow, History, NodeRow
+    from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.journal.queries import Query
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.row import ExecutionRow, History
+from weft.core.rows import ExecutionRow, History
 from weft.journal import rows
 from weft.journal.rows import Values, decode_json, encode_json
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Mapping, Sequence
 
-    from weft.core.row import DeadLetter, NodeRow
+    from weft.core.rows import DeadLetter, NodeRow
 
 # A row has at most 24 values, and SQLite takes 32,766 in one statement.
 _MAX_ROWS = 256

@@ -27,7 +27,7 @@ from weft.store.redis.partitions import MOST_BYTES, MOST_FIELDS, MOST_TASKS, Scr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.snapshot import Settlement
     from weft.core.task import Task
     from weft.definition.plan import Plan

@@ -48,7 +48,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.row import ExecutionRow, NodeRow
+from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
 from weft.redis.keys import Keys
 from weft.redis.script import Script, make_script

@@ -11,7 +11,7 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.core.row import partition_of
+from weft.core.rows import partition_of
 from weft.core.time import micros
 from weft.errors import StoreKeyError
 from weft.redis.connection import ReplyError
@@ -21,7 +21,7 @@ from weft.store.redis.layout import CONSTANTS, PoisonError, read_mark
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.redis.connection import Redis, Reply
     from weft.redis.keys import Keys
     from weft.redis.script import Script

@@ -12,7 +12,7 @@ from weft.store.redis.layout import is_outcome, node_field, output_field, read_n
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.plan import Plan
     from weft.redis.connection import Reply
     from weft.redis.keys import Keys

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.store.redis.calls import WAKES, add_tasks, pieces_of, waiting_fields
 from weft.store.redis.layout import (
     CONSTANTS,
@@ -28,7 +28,7 @@ from weft.store.redis.partitions import MOST_BYTES, MOST_FIELDS, ScriptCall, Scr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.snapshot import Snapshot
     from weft.core.task import Task
     from weft.definition.plan import Plan

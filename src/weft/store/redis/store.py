@@ -65,7 +65,7 @@ from weft.store.redis.sweep import Sweep
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from weft.core.row import ExecutionRow
+    from weft.core.rows import ExecutionRow
     from weft.core.snapshot import Settlement, Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan

@@ -12,7 +12,7 @@ from weft.core.state import NodeState
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from weft.core.row import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from weft.definition.chunked_json import PIECE_CHARACTERS, read_in_pieces
 from weft.definition.document import MAX_CONTAINERS, read_json
-from weft.definition.pieces import PIECE_CHARACTERS, read_in_pieces
 from weft.errors import DocumentError
 
 DECODER = json.JSONDecoder()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from weft.core.state import ExecutionState
 from weft.definition.plan import compile_plan
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
 from weft.orchestrator import advance
 from weft.orchestrator.dispatch import dispatch

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.core.consequence import skips_behind_failure, skips_behind_skip
 from weft.core.event import Skip
 from weft.core.readiness import SKIPPED_BY_FAILURE
+from weft.core.skip_propagation import skips_behind_failure, skips_behind_skip
 from weft.definition.model import TriggerRule
 from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow

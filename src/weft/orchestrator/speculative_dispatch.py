@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weft.core.ledger import Standing
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.task import Task
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import CancelRequested, PauseRequested, RetryRequested
-from weft.core.generation import RetryPlan, may_have_started, plan_retry
-from weft.core.row import NodeRow
+from weft.core.retry_plan import RetryPlan, may_have_started, plan_retry
+from weft.core.rows import NodeRow
 from weft.core.state import ExecutionState
 from weft.testing.walk import Walk, node, workflow
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from contextlib import ExitStack
 
-from weft.worker.wear import LOOK_EVERY_CALLS, MORE_FILES, MORE_THREADS, Wear
+from weft.worker.recycling import LOOK_EVERY_CALLS, MORE_FILES, MORE_THREADS, Wear
 
 
 def looks(held: Wear) -> bool:

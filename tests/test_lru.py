@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.lru import Lru
+from weft.lru import Lru
 
 
 def test_the_value_used_longest_ago_goes_first() -> None:

@@ -36,12 +36,12 @@ from typing import TYPE_CHECKING, Any
 from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS, rfc3339
 from weft.definition.model import Delivery, FailurePolicy, TriggerRule
-from weft.views.trace_state import Letter, ReplayedNode, Stored, Violation
+from weft.views.history_state import Letter, ReplayedNode, Stored, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from weft.core.row import History
+    from weft.core.rows import History
     from weft.definition.model import Node
     from weft.definition.plan import Plan
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.core.row import NodeRow
+from weft.core.rows import NodeRow
 from weft.core.state import NodeState, Reason
 from weft.definition.model import TriggerRule
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.state import ExecutionState
 from weft.definition.plan import Plan, compile_plan
-from weft.embedded import Engine
+from weft.engine import Engine
 from weft.handlers.registry import Registry
 from weft.settings import Settings
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from tests.core.workflows import workflows
 
 from weft.core.event import CancelRequested, DeadlinePassed, NodeCached, Running
-from weft.core.row import History
+from weft.core.rows import History
 from weft.core.state import ExecutionState, NodeState
 from weft.testing.walk import WORKER, Walk, node, workflow
-from weft.views.trace import check
-from weft.views.trace_state import Stored, Violation, stored_rows
+from weft.views.history_check import check
+from weft.views.history_state import Stored, Violation, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,6 @@ import uuid_utils
 
 from weft.clock import RealClock
 from weft.core.event import RetryRequested
-from weft.core.lru import Lru
 from weft.core.payload import encode
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import InputError, NotFoundError
@@ -20,6 +19,7 @@ from weft.handlers.http.outbound import Outbound
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
+from weft.lru import Lru
 from weft.orchestrator import control
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.service import Orchestrator
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.clock import Clock
     from weft.core.ledger import Standing
     from weft.core.payload import Json
-    from weft.core.row import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.plan import Plan
     from weft.handlers.registry import Registry
     from weft.handlers.usercode import UserCode

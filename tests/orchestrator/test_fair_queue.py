@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from weft.core.task import Wake
-from weft.orchestrator.inbox import Inbox
+from weft.orchestrator.fair_queue import Inbox
 from weft.transport.contract import MessageDelivery
 
 if TYPE_CHECKING:

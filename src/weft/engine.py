@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.clock import Clock
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.payload import Json
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.plan import Plan
@@ -129,7 +129,7 @@ class Engine:
         settings: Settings | None = None,
         data: Path | None = None,
         code: UserCode | None = None,
-        listen: Callable[[Sequence[Standing]], None] | None = None,
+        listen: Callable[[Sequence[RecordedEvent]], None] | None = None,
         recovers: bool = True,
         metrics: Metrics | None = None,
         parts: EngineParts = NO_PARTS,
@@ -424,30 +424,30 @@ class Engine:
             raise NotFoundError(f"there is no execution {execution_id}")
         return row
 
-    def _hear(self, standings: Sequence[Standing]) -> None:
+    def _hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
         if self._listen is not None:
-            self._listen(standings)
+            self._listen(recorded_events)
         if self.metrics is not None:
-            self.metrics.hear(standings)
+            self.metrics.hear(recorded_events)
         feed = self.ports.feed
         if feed is not None and not feed.has_listeners:
             feed = None
         watched = self._progress
-        for standing in standings:
-            execution = standing.execution
+        for recorded_event in recorded_events:
+            execution = recorded_event.execution
             if execution is None:
                 continue
-            if feed is not None and standing.history:
-                feed.tell(standing.history, namespace=execution.namespace)
+            if feed is not None and recorded_event.history:
+                feed.tell(recorded_event.history, namespace=execution.namespace)
             if watched and (progress := watched.get(execution.id)) is not None:
-                progress.see(standing.rows)
+                progress.see(recorded_event.rows)
             if execution.state in TERMINAL:
                 self._end(execution)
                 if execution.state is not ExecutionState.COMPLETED:
                     # What still runs of it is told to stop with the next heartbeat: that may as well be
                     # now, or rather when the one who recorded this has closed it in the store.
                     asyncio.get_running_loop().call_soon(self.worker.beat)
-            elif isinstance(standing.event, RetryRequested):
+            elif isinstance(recorded_event.event, RetryRequested):
                 self._ended.drop(execution.id)
 
     def _end(self, execution: ExecutionRow) -> None:

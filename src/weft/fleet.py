@@ -34,7 +34,7 @@ from weft.worker.service import Worker, worker_name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.handlers.registry import Registry
     from weft.settings import Settings
     from weft.telemetry import Metrics
@@ -324,11 +324,11 @@ class Fleet:
             seconds, micros = await self._redis.call("TIME")
             self._clock.follow(int(seconds) * MICROSECONDS + int(micros), asked_at=asked_at)
 
-    def _hear(self, standings: Sequence[Standing]) -> None:
+    def _hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
         if self.metrics is not None:
-            self.metrics.hear(standings)
+            self.metrics.hear(recorded_events)
         if not self._feed.has_listeners:
             return
-        for standing in standings:
-            if standing.execution is not None and standing.history:
-                self._feed.tell(standing.history, namespace=standing.execution.namespace)
+        for recorded_event in recorded_events:
+            if recorded_event.execution is not None and recorded_event.history:
+                self._feed.tell(recorded_event.history, namespace=recorded_event.execution.namespace)

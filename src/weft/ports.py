@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.clock import Clock
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.signature import Seal
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.transport.contract import Transport
 
 
-def _nobody(standings: Sequence[Standing]) -> None:
+def _nobody(recorded_events: Sequence[RecordedEvent]) -> None:
     """Tell nobody."""
 
 
@@ -75,7 +75,7 @@ class Ports:
     incarnation: Callable[[], str | None] | None = None
     incarnation_began: Callable[[], int] = field(default=_never)
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
-    announce: Callable[[Sequence[Standing]], None] = field(default=_nobody)
+    announce: Callable[[Sequence[RecordedEvent]], None] = field(default=_nobody)
     timers_changed: Callable[[], None] = field(default=_nothing)
     # How many events a commit took, and how long it took in microseconds; None: nobody counts.
     committed: Callable[[int, int], None] | None = None

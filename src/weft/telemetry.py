@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.rows import History, NodeRow
     from weft.definition.model import Node
 
@@ -327,18 +327,18 @@ class Metrics(Collector):
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def hear(self, standings: Sequence[Standing]) -> None:
+    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Count what was recorded, a batch at a time."""
-        for standing in standings:
-            row = standing.completed_row
+        for recorded_event in recorded_events:
+            row = recorded_event.completed_row
             if row is not None:
-                self._completed(row, standing)
-            for event in standing.events:
-                self._other(event, standing)
+                self._completed(row, recorded_event)
+            for event in recorded_event.events:
+                self._other(event, recorded_event)
 
-    def _completed(self, row: NodeRow, standing: Standing) -> None:
-        assert standing.plan is not None
-        node = standing.plan.nodes[row.node_id]
+    def _completed(self, row: NodeRow, recorded_event: RecordedEvent) -> None:
+        assert recorded_event.plan is not None
+        node = recorded_event.plan.nodes[row.node_id]
         lane = self._lanes.get((node.handler, node.queue)) or self._lane(node)
         self._settled[lane.settled] += 1
         if row.cached:
@@ -349,49 +349,49 @@ class Metrics(Collector):
         if started_at is not None and row.finished_at is not None and row.queued_at is not None:
             lane.durations.add((row.finished_at - started_at) / MICROSECONDS)
             lane.waits.add((started_at - row.queued_at) / MICROSECONDS)
-        if node.handler == _LLM_HANDLER and isinstance(standing.event, NodeCompleted):
-            self._count_tokens(standing.event.output)
+        if node.handler == _LLM_HANDLER and isinstance(recorded_event.event, NodeCompleted):
+            self._count_tokens(recorded_event.event.output)
 
-    def _other(self, event: History, standing: Standing) -> None:
+    def _other(self, event: History, recorded_event: RecordedEvent) -> None:
         match event.type:
             case "node.failed":
-                lane = self._lane_of(event, standing)
+                lane = self._lane_of(event, recorded_event)
                 code = str((event.error or {}).get("code"))
                 self._count(NODES_SETTLED, lane.handler, "FAILED")
                 self._count(DEAD_LETTERS, self._names["code"].of(code))
                 if event.started_at is not None and code not in _LOST_CODES:
                     self._ended(lane, "failed", event)
             case "node.retrying":
-                lane = self._lane_of(event, standing)
+                lane = self._lane_of(event, recorded_event)
                 self._ended(lane, "failed", event)
                 self._count(RETRIES, lane.handler)
             case "node.lost":
-                self._count(ATTEMPTS, self._lane_of(event, standing).handler, "lost")
+                self._count(ATTEMPTS, self._lane_of(event, recorded_event).handler, "lost")
             case "node.skipped":
-                self._count(NODES_SETTLED, self._lane_of(event, standing).handler, "SKIPPED")
+                self._count(NODES_SETTLED, self._lane_of(event, recorded_event).handler, "SKIPPED")
             case "node.cancelled":
-                lane = self._lane_of(event, standing)
+                lane = self._lane_of(event, recorded_event)
                 self._count(NODES_SETTLED, lane.handler, "CANCELLED")
                 if event.started_at is not None:
                     self._ended(lane, "cancelled", event)
             case "result.discarded":
                 self._count(RESULTS_DISCARDED)
             case "execution.started":
-                self._count(EXECUTIONS_STARTED, self._workflow(standing))
+                self._count(EXECUTIONS_STARTED, self._workflow(recorded_event))
             case "execution.retried":
-                self._count(EXECUTIONS_RETRIED, self._workflow(standing))
+                self._count(EXECUTIONS_RETRIED, self._workflow(recorded_event))
             case type_ if type_ in _ENDS:
-                workflow = self._workflow(standing)
+                workflow = self._workflow(recorded_event)
                 self._count(EXECUTIONS_FINISHED, workflow, _ENDS[type_])
-                execution = standing.execution
+                execution = recorded_event.execution
                 if execution is not None and execution.started_at is not None:
                     seconds = (event.at - execution.started_at) / MICROSECONDS
                     self._spread(EXECUTION_DURATION, workflow).add(seconds)
 
-    def _lane_of(self, event: History, standing: Standing) -> _Lane:
-        assert standing.plan is not None
+    def _lane_of(self, event: History, recorded_event: RecordedEvent) -> _Lane:
+        assert recorded_event.plan is not None
         assert event.node is not None
-        node = standing.plan.nodes[event.node]
+        node = recorded_event.plan.nodes[event.node]
         return self._lanes.get((node.handler, node.queue)) or self._lane(node)
 
     def _lane(self, node: Node) -> _Lane:
@@ -408,9 +408,9 @@ class Metrics(Collector):
             if event.queued_at is not None:
                 lane.waits.add((event.started_at - event.queued_at) / MICROSECONDS)
 
-    def _workflow(self, standing: Standing) -> str:
+    def _workflow(self, recorded_event: RecordedEvent) -> str:
         """Name the workflow of an execution; one whose definition is not stored by name has none."""
-        execution = standing.execution
+        execution = recorded_event.execution
         if execution is None or execution.workflow is None or execution.version is None:
             return ""
         return self._names["workflow"].of(execution.workflow)

@@ -14,7 +14,7 @@ from tests.api.sse import watch
 from tests.walks.stage import Stage, echo, fails, node
 
 from weft.core.event import NodeCompleted
-from weft.core.ledger import Standing, Verdict
+from weft.core.ledger import RecordedEvent, Verdict
 from weft.core.rows import NodeRow
 from weft.core.state import NodeState
 from weft.definition.validation import check
@@ -300,7 +300,7 @@ def test_a_label_has_a_bounded_number_of_values() -> None:
     assert [names.of(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
 
 
-def completed(plan: Plan, *, output: bytes = b"1") -> Standing:
+def completed(plan: Plan, *, output: bytes = b"1") -> RecordedEvent:
     """What is recorded when the only node of a plan completes."""
     (node_id,) = plan.nodes
     times: dict[str, Any] = {"queued_at": 1_000_000, "started_at": 1_500_000, "finished_at": 3_500_000}
@@ -309,7 +309,7 @@ def completed(plan: Plan, *, output: bytes = b"1") -> Standing:
         execution_id="x", node_id=node_id, output=output, output_bytes=len(output), **common
     )
     row = NodeRow(node_id=node_id, state=NodeState.COMPLETED, seq=3, recorded_at=4_000_000, **common)
-    return Standing(event, Verdict.ACCEPTED, None, plan, (row,))
+    return RecordedEvent(event, Verdict.ACCEPTED, None, plan, (row,))
 
 
 def plan_of(handler: str, **fields: Any) -> Plan:

@@ -123,7 +123,7 @@ class TestAFailureThatNothingHandles:
             )
         )
         before = (await walk.execution()).seq
-        standing = await walk.record(await walk.failed("bad"))
+        recorded_event = await walk.record(await walk.failed("bad"))
         assert await walk.states() == {
             "bad": "FAILED",
             "behind": "SKIPPED upstream_failed bad",
@@ -133,7 +133,7 @@ class TestAFailureThatNothingHandles:
             "other_end": "CANCELLED fail_fast bad",
         }
         execution = await walk.execution()
-        assert standing.execution == execution
+        assert recorded_event.execution == execution
         assert execution.state is ExecutionState.FAILED
         assert execution.output is None
         assert execution.error == {
@@ -211,8 +211,8 @@ class TestAFailureThatNothingHandles:
         walk = await walked(workflow("bad", "late"))
         late = await walk.completed("late")
         await walk.fail("bad")
-        standing = await walk.record(late)
-        assert standing.verdict is Verdict.STALE
+        recorded_event = await walk.record(late)
+        assert recorded_event.verdict is Verdict.STALE
         assert (await walk.row("late")).state == "CANCELLED"
         assert (await types(walk))[-1] == "result.discarded"
 
@@ -344,8 +344,8 @@ class TestTheDeadline:
         walk = await walked(self.DOCUMENT)
         assert (await walk.execution()).deadline_at == walk.clock.now() + 60_000_000
         walk.clock.advance(60)
-        standing = await walk.record(DeadlinePassed(**X, generation=1))
-        assert standing.verdict is Verdict.ACCEPTED
+        recorded_event = await walk.record(DeadlinePassed(**X, generation=1))
+        assert recorded_event.verdict is Verdict.ACCEPTED
         assert await walk.states() == {"slow": "CANCELLED deadline", "next": "CANCELLED deadline"}
         execution = await walk.execution()
         assert execution.state is ExecutionState.FAILED
@@ -423,10 +423,10 @@ class TestControl:
     async def test_a_call_is_allowed_forbidden_or_nothing_by_the_table(self, call: str, state: str) -> None:
         walk = await self.in_state(state)
         before = await walk.execution()
-        standing = await walk.record(self.CALLS[call])
-        assert standing.verdict is self.TABLE[call][self.STATES.index(state)]
+        recorded_event = await walk.record(self.CALLS[call])
+        assert recorded_event.verdict is self.TABLE[call][self.STATES.index(state)]
         after = await walk.execution()
-        if standing.verdict is not Verdict.ACCEPTED:
+        if recorded_event.verdict is not Verdict.ACCEPTED:
             assert after == before
         else:
             (event,) = await walk.journal.events("x1", after=after.seq - 1)
@@ -482,8 +482,8 @@ class TestControl:
 
     async def test_a_retry_of_a_node_that_is_not_there_is_unknown(self) -> None:
         walk = await self.in_state("FAILED")
-        standing = await walk.record(RetryRequested(**X, generation=1, nodes=("nobody",)))
-        assert standing.verdict is Verdict.UNKNOWN
+        recorded_event = await walk.record(RetryRequested(**X, generation=1, nodes=("nobody",)))
+        assert recorded_event.verdict is Verdict.UNKNOWN
         assert (await walk.execution()).generation == 1
 
     async def test_a_retry_moves_the_open_letters_on(self) -> None:
@@ -518,9 +518,9 @@ class TestTheFence:
         event = await walk.completed("a", 1)
         assert (await walk.record(event)).verdict is Verdict.ACCEPTED
         before, rows = await walk.execution(), await walk.rows()
-        standing = await walk.record(event)
-        assert standing.verdict is Verdict.KNOWN
-        assert standing.rows == (rows["a"],)
+        recorded_event = await walk.record(event)
+        assert recorded_event.verdict is Verdict.KNOWN
+        assert recorded_event.rows == (rows["a"],)
         assert (await walk.execution(), await walk.rows()) == (before, rows)
 
     async def test_a_result_that_contradicts_the_recorded_one_changes_nothing(self) -> None:
@@ -534,8 +534,8 @@ class TestTheFence:
         walk = await walked(workflow("a"))
         late = await walk.completed("a")
         await walk.record(await walk.lost("a"))
-        standing = await walk.record(late)
-        assert standing.verdict is Verdict.STALE
+        recorded_event = await walk.record(late)
+        assert recorded_event.verdict is Verdict.STALE
         assert (await walk.row("a")).attempt == 2
         assert (await types(walk))[-1] == "result.discarded"
 
@@ -601,8 +601,8 @@ class TestTheFence:
         event = await walk.completed("a")
         assert isinstance(event, NodeCompleted)
         for field, value in (("execution_id", "nowhere"), ("node_id", "nobody")):
-            standing = await walk.record(_replaced(event, **{field: value}))
-            assert standing.verdict is Verdict.UNKNOWN
+            recorded_event = await walk.record(_replaced(event, **{field: value}))
+            assert recorded_event.verdict is Verdict.UNKNOWN
 
     async def test_times_are_kept_in_order_whatever_the_workers_clock_said(self) -> None:
         walk = await walked(workflow("a"))

@@ -16,7 +16,7 @@ from weft.core.ledger import Verdict
 from weft.core.readiness import READY, readiness
 from weft.core.retry_plan import plan_retry
 from weft.core.rows import History, NodeRow
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import EXECUTION_MOVES, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS
 from weft.definition.model import TriggerRule
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from weft.core.event import Event
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.payload import Json
     from weft.journal.memory import MemoryJournal
     from weft.store.contract import Sight
@@ -56,14 +56,14 @@ class Story:
         self._commit = journal.record
         journal.record = self.record  # type: ignore[method-assign]
 
-    async def record(self, events: Sequence[Event], **kwargs: Any) -> Sequence[Standing]:
+    async def record(self, events: Sequence[Event], **kwargs: Any) -> Sequence[RecordedEvent]:
         """Record events, and keep what the commit added to the history."""
-        standings = await self._commit(events, **kwargs)
-        for standing in standings:
-            self.told += standing.history
-            event = standing.event
-            if isinstance(event, NodeCompleted) and standing.verdict is Verdict.ACCEPTED:
-                (completed, *_) = standing.history
+        recorded_events = await self._commit(events, **kwargs)
+        for recorded_event in recorded_events:
+            self.told += recorded_event.history
+            event = recorded_event.event
+            if isinstance(event, NodeCompleted) and recorded_event.verdict is Verdict.ACCEPTED:
+                (completed, *_) = recorded_event.history
                 assert event.output is not None
                 assert completed == History(
                     seq=completed.seq,
@@ -80,7 +80,7 @@ class Story:
                     finished_at=completed.finished_at,
                     output_digest=hashlib.sha256(event.output).hexdigest(),
                 )
-        return standings
+        return recorded_events
 
     async def tell(self) -> None:
         """Take the execution to its end."""
@@ -202,8 +202,8 @@ async def test_an_event_again_changes_nothing(document: Json, data: st.DataObjec
     before, rows = await story.walk.execution(), await story.walk.rows()
     letters = await story.walk.journal.dead_letters()
     for event in data.draw(st.permutations(story.recorded), label="told again"):
-        standing = await story.walk.record(event)
-        assert standing.verdict in (Verdict.KNOWN, Verdict.STALE)
+        recorded_event = await story.walk.record(event)
+        assert recorded_event.verdict in (Verdict.KNOWN, Verdict.STALE)
     after = await story.walk.execution()
     assert await story.walk.rows() == rows
     assert await story.walk.journal.dead_letters() == letters
@@ -226,8 +226,8 @@ async def test_the_last_event_again_at_once_leaves_no_trace_at_all(
         event = await story.ending(node_id, data.draw(st.sampled_from(OUTCOMES), label="how"))
         await story.handed_out(await story.walk.advance(event))
         before, rows = await story.walk.execution(), await story.walk.rows()
-        standing = await story.walk.record(event)
-        assert standing.verdict is Verdict.KNOWN
+        recorded_event = await story.walk.record(event)
+        assert recorded_event.verdict is Verdict.KNOWN
         assert (await story.walk.execution(), await story.walk.rows()) == (before, rows)
         await story.let_timers_fire()
 
@@ -237,7 +237,7 @@ async def merged_one_by_one(store: MemoryStore, walk: Walk, rows: list[NodeRow])
     execution = await walk.execution()
     await store.install([Snapshot(execution, walk.plan, ())], token=await store.token(), fresh=True)
     for row in rows:
-        await store.apply([Settlement(execution, walk.plan, (row,))])
+        await store.apply([RowUpdate(execution, walk.plan, (row,))])
     return await store.look(execution.id)
 
 
@@ -325,10 +325,10 @@ async def test_a_retry_does_what_its_plan_says_and_reuses_no_attempt(
             return
         named = tuple(data.draw(st.lists(st.sampled_from(walk.plan.graph.ids), unique=True, max_size=2)))
         plan = plan_retry(walk.plan, before, named)
-        standing = await walk.record(
+        recorded_event = await walk.record(
             RetryRequested(execution_id=execution.id, generation=generation - 1, nodes=named)
         )
-        assert standing.verdict is Verdict.ACCEPTED
+        assert recorded_event.verdict is Verdict.ACCEPTED
         opened, after = await walk.execution(), await walk.rows()
         assert (opened.generation, opened.epoch) == (generation, execution.epoch + 1)
         assert opened.unsettled == len(plan.run)

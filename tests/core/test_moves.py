@@ -62,13 +62,13 @@ class Told:
         if attempt is None:
             attempt = rows[node_id].attempt
         event = an_event(kind, node_id, attempt=attempt, generation=generation, epoch=execution.epoch)
-        standing = await self.walk.record(event)
+        recorded_event = await self.walk.record(event)
         now, after = await self.walk.execution(), await self.walk.rows()
         if now.state is not execution.state:
             self.moves.update(await self._states_passed(execution.state, execution.seq))
         changed = {(rows[n].state, after[n].state) for n in rows if rows[n] != after[n]}
         self.moves |= changed
-        assert standing.verdict is Verdict.ACCEPTED or not changed
+        assert recorded_event.verdict is Verdict.ACCEPTED or not changed
 
     async def _states_passed(self, first: ExecutionState, seq: int) -> set[tuple[object, object]]:
         """Return the moves of one commit, which may be several."""
@@ -172,8 +172,8 @@ async def test_every_legal_move_is_made_by_some_sequence_of_events() -> None:
 async def test_a_result_of_an_execution_that_nobody_has_started_starts_it() -> None:
     walk = Walk(workflow("a"))
     await walk.submit()
-    standing = await walk.record(await walk.completed("a"))
-    assert [event.type for event in standing.history] == [
+    recorded_event = await walk.record(await walk.completed("a"))
+    assert [event.type for event in recorded_event.history] == [
         "execution.started",
         "node.completed",
         "execution.completed",

@@ -39,9 +39,9 @@ async def write(folder: Path, writer: int, said: int) -> NoReturn:
         for number in count():
             run = await Recording.start(journal, *NODES, execution_id=f"w{writer}-{line}-{number}")
             for name in "abc":
-                standing = await run.completed(name)
-                assert standing.execution is not None
-                os.write(said, f"{run.id} {standing.execution.seq}\n".encode())
+                recorded_event = await run.completed(name)
+                assert recorded_event.execution is not None
+                os.write(said, f"{run.id} {recorded_event.execution.seq}\n".encode())
 
     await asyncio.gather(*(one(line) for line in range(4)))
     raise AssertionError("unreachable")

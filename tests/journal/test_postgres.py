@@ -111,7 +111,7 @@ async def test_of_the_same_results_recorded_by_two_each_is_accepted_once(
         *(journal.record(batch) for batch in batches),
         *(other.record(batch[::-1]) for batch in batches[::-1]),
     )
-    verdicts = [standing.verdict for standings in answers for standing in standings]
+    verdicts = [recorded_event.verdict for recorded_events in answers for recorded_event in recorded_events]
     assert (verdicts.count(Verdict.ACCEPTED), verdicts.count(Verdict.KNOWN)) == (60, 60)
     for run in runs:
         assert (await run.row()).state is ExecutionState.COMPLETED
@@ -148,8 +148,8 @@ async def test_one_who_waits_for_the_lock_sees_what_its_holder_wrote(
         " FROM progress"
     )
     await direct.execute("COMMIT")
-    (standing,) = await waiting
-    assert standing.verdict is Verdict.KNOWN
+    (recorded_event,) = await waiting
+    assert recorded_event.verdict is Verdict.KNOWN
     assert (await run.node("a")).output == b"1"
 
 
@@ -209,9 +209,9 @@ async def test_an_execution_that_was_purged_by_another_and_stored_again_is_the_n
     later = (await run.row()).updated_at + 1
     assert await other.purge(finished_before=later, limit=10) == 1
     again = await Recording.start(other, node("a"), input=b"2")
-    standing = await run.completed("a")
-    assert standing.verdict is Verdict.ACCEPTED
-    assert standing.execution == await again.row()
+    recorded_event = await run.completed("a")
+    assert recorded_event.verdict is Verdict.ACCEPTED
+    assert recorded_event.execution == await again.row()
     assert await other.purge(finished_before=(await run.row()).updated_at + 1, limit=10) == 1
     assert (await run.completed("a")).verdict is Verdict.UNKNOWN
 
@@ -264,8 +264,8 @@ async def test_one_result_that_is_refused_fails_its_node_and_the_others_of_its_b
     run = await Recording.start(journal, *(node(name) for name in names), failure_policy="continue")
     await _refuse_rows(direct, "NEW.node_id = 'n33' AND NEW.state = 'COMPLETED'")
     ports: Any = SimpleNamespace(journal=journal)
-    standings = await _commit([run.completion(name) for name in names], ports)
-    assert {standing.verdict for standing in standings} == {Verdict.ACCEPTED}
+    recorded_events = await _commit([run.completion(name) for name in names], ports)
+    assert {recorded_event.verdict for recorded_event in recorded_events} == {Verdict.ACCEPTED}
     states = await run.states()
     assert states.pop("n33") is NodeState.FAILED
     assert set(states.values()) == {NodeState.COMPLETED}
@@ -289,8 +289,8 @@ async def test_names_that_postgresql_cannot_hold_are_not_found(journal: Postgres
     stranger = NodeCompleted(
         execution_id="\0", generation=1, node_id="a", attempt=1, output=b"", output_bytes=0
     )
-    (standing,) = await journal.record([stranger])
-    assert standing.verdict is Verdict.UNKNOWN
+    (recorded_event,) = await journal.record([stranger])
+    assert recorded_event.verdict is Verdict.UNKNOWN
 
 
 async def test_a_workers_name_does_no_harm(journal: PostgresJournal) -> None:
@@ -452,11 +452,11 @@ async def test_a_server_that_is_stopped_and_started_again_is_used_again(
         async def insist(event: Event) -> Verdict:
             while True:
                 try:
-                    (standing,) = await journal.record([event])
+                    (recorded_event,) = await journal.record([event])
                 except JournalError:
                     await asyncio.sleep(0.05)
                 else:
-                    return standing.verdict
+                    return recorded_event.verdict
 
         first = [asyncio.ensure_future(insist(run.completion("a"))) for run in runs]
         private_postgres.stop(immediate=True)
@@ -704,7 +704,7 @@ async def test_a_batch_of_which_a_part_was_written_is_of_unknown_outcome(journal
             with pytest.raises(OutcomeUnknownError, match="a part was written"):
                 await journal.record(both)
             assert lost.is_set()
-            verdicts = [standing.verdict for standing in await journal.record(both)]
+            verdicts = [recorded_event.verdict for recorded_event in await journal.record(both)]
             assert verdicts == [Verdict.KNOWN, Verdict.ACCEPTED]
 
 
@@ -782,7 +782,7 @@ async def test_two_processes_at_once_record_each_result_once(journal_url: str) -
         run = await Recording.start(journal, *map(node, names))
         theirs = Recording(other, run.id, run.plan)
         both = [own.completed(name) for name in names for own in (run, theirs)]
-        verdicts = [standing.verdict for standing in await asyncio.gather(*both)]
+        verdicts = [recorded_event.verdict for recorded_event in await asyncio.gather(*both)]
         assert verdicts.count(Verdict.ACCEPTED) == verdicts.count(Verdict.KNOWN) == len(names)
         await assert_consistent(journal, run.id)
 
@@ -847,7 +847,7 @@ async def test_a_journal_is_closed_after_what_waits(journal_url: str) -> None:
         run = await Recording.start(journal, *(node(f"n{number}") for number in range(20)))
         waiting = [asyncio.ensure_future(run.completed(f"n{number}")) for number in range(20)]
         await asyncio.sleep(0)
-    assert {standing.verdict for standing in await asyncio.gather(*waiting)} == {Verdict.ACCEPTED}
+    assert {recorded_event.verdict for recorded_event in await asyncio.gather(*waiting)} == {Verdict.ACCEPTED}
     with pytest.raises(JournalError, match="not open"):
         await journal.record([run.completion("n1")])
     with pytest.raises(JournalError, match="not open"):

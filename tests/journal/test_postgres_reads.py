@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from weft.clock import VirtualClock
     from weft.core.event import Event
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.payload import Json
     from weft.core.rows import NodeRow
     from weft.journal.contract import Claim, Journal
@@ -68,7 +68,7 @@ class FrugalJournal(MemoryJournal):
             clock=DatabaseClock(self._now), new_id=self._new_id, bounds=self._bounds, plans=PlanCache()
         )
 
-    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         self._refuse_taken(claim)
         reads = MemoryReads(self)
         by_execution = _by_execution(events)
@@ -82,8 +82,8 @@ class FrugalJournal(MemoryJournal):
                 reads.given += len(names)
         judged, ledger = await self._recorder._judge(by_execution, reads.executions.get, reads, self._now())
         self.given = reads.given
-        standings = {id_: iter(own) for id_, own in judged.items()}
-        in_order = [next(standings[event.execution_id]) for event in events]
+        recorded_events = {id_: iter(own) for id_, own in judged.items()}
+        in_order = [next(recorded_events[event.execution_id]) for event in events]
         self._commit(ledger.changes, accepted_claim(claim, in_order))
         return in_order
 
@@ -160,7 +160,7 @@ async def test_the_end_needs_the_outputs_it_is_made_from(journal: FrugalJournal)
     run = await Recording.start(journal, *(node(name) for name in names), output="{{ n7 }}")
     await journal.record([run.completion(name) for name in names[:-1]])
     last: NodeCompleted = run.completion("n49")
-    (standing,) = await journal.record([last])
-    assert standing.execution is not None
-    assert standing.execution.is_terminal
+    (recorded_event,) = await journal.record([last])
+    assert recorded_event.execution is not None
+    assert recorded_event.execution.is_terminal
     assert journal.given == 1 + len(output_nodes(run.plan)) == 2

@@ -78,8 +78,8 @@ async def main():
             journal, node("a"), node("b", "a"), node("c", "a"), execution_id=f"{sys.argv[2]}-{number}"
         )
         for name in "abc":
-            standing = await run.completed(name)
-            print(run.id, standing.execution.seq, flush=True)
+            recorded_event = await run.completed(name)
+            print(run.id, recorded_event.execution.seq, flush=True)
 
 asyncio.run(main())
 """

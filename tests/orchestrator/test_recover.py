@@ -98,8 +98,8 @@ async def test_results_that_are_discarded_do_not_hide_a_retry_that_died_after_it
     late = NodeCompleted(execution_id="x", generation=1, node_id="a", attempt=1, output=b"1", output_bytes=1)
     for _ in range(7):
         clock.advance(1)
-        (standing,) = await ports.journal.record([late])
-        assert standing.verdict is Verdict.STALE
+        (recorded_event,) = await ports.journal.record([late])
+        assert recorded_event.verdict is Verdict.STALE
     assert await recover(ports, grace_seconds=5) == 1
 
 

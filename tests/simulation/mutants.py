@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from weft.core.snapshot import Settlement
+from weft.core.snapshot import RowUpdate
 from weft.orchestrator.advance import record
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from weft.core.event import Event
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.orchestrator.context import Context
 
 
@@ -81,16 +81,18 @@ def _mutated(mutant: Mutant, function: FunctionType) -> FunctionType:
     return plain
 
 
-async def applied_before_recorded(events: Sequence[Event], context: Context) -> Sequence[Standing]:
+async def applied_before_recorded(events: Sequence[Event], context: Context) -> Sequence[RecordedEvent]:
     """What ``advance`` must not do: tell the store what is not yet committed."""
     journal: Any = context.ports.journal
     ledger = journal._ledger()
     expected = [ledger.record(event) for event in events]
     await context.ports.store.apply(
         [
-            Settlement(standing.execution, standing.plan, standing.rows)
-            for standing in expected
-            if standing.execution is not None and standing.plan is not None and standing.rows
+            RowUpdate(recorded_event.execution, recorded_event.plan, recorded_event.rows)
+            for recorded_event in expected
+            if recorded_event.execution is not None
+            and recorded_event.plan is not None
+            and recorded_event.rows
         ]
     )
     return await record(events, context)
@@ -115,9 +117,9 @@ MUTANTS = (
     Mutant(
         "apply_before_commit",
         f"{_ORCHESTRATOR}.advance:advance",
-        "standings = await record(events, context)",
+        "recorded_events = await record(events, context)",
         "from tests.simulation.mutants import applied_before_recorded as early\n"
-        "        standings = await early(events, context)",
+        "        recorded_events = await early(events, context)",
         "orchestrator_crash",
         60,
         "the store is told of results that are not yet committed, and dependents are dispatched on them",
@@ -125,8 +127,8 @@ MUTANTS = (
     Mutant(
         "known_not_applied",
         f"{_ORCHESTRATOR}.advance:_merged",
-        "standing.verdict is Verdict.UNKNOWN",
-        "standing.verdict is not Verdict.ACCEPTED",
+        "recorded_event.verdict is Verdict.UNKNOWN",
+        "recorded_event.verdict is not Verdict.ACCEPTED",
         "orchestrator_crash",
         60,
         "a result that was recorded before a crash is not applied when it comes again",
@@ -572,7 +574,7 @@ MUTANTS = (
     Mutant(
         "pause_is_not_told",
         f"{_ORCHESTRATOR}.control:pause",
-        "await _tell(standing, ports) is Answer.YES",
+        "await _tell(recorded_event, ports) is Answer.YES",
         "True",
         "calm_control",
         200,

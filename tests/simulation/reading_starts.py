@@ -29,7 +29,7 @@ from weft.worker.service import begin
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Task
     from weft.ports import Ports
     from weft.store.contract import Due
@@ -142,9 +142,9 @@ class ReadingStore(WatchedStore):
         self._entries.pop(execution_id, None)
         super().forget(execution_id)
 
-    def _apply(self, settlement: Settlement, now: int) -> Answer:
-        answer = super()._apply(settlement, now)
-        execution = self._executions.get(settlement.execution.id)
+    def _apply(self, row_update: RowUpdate, now: int) -> Answer:
+        answer = super()._apply(row_update, now)
+        execution = self._executions.get(row_update.execution.id)
         if execution is not None and not execution.is_open:
             for node_id in list(self._entries.get(execution.row.id, {})):
                 node = execution.nodes[node_id]

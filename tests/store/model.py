@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Running
     from weft.core.rows import ExecutionRow
-    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
     from weft.store.contract import Applied, Held, Sight, Started, StartRequest
 
@@ -169,10 +169,10 @@ class Model:
         return found
 
     async def apply(
-        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
     ) -> Sequence[Applied]:
         # A partition refuses tasks of what is elsewhere.
-        return await self._each("apply", settlements, lambda one: str(one.execution.id), ahead)
+        return await self._each("apply", row_updates, lambda one: str(one.execution.id), ahead)
 
     async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
         return await self._each("free", execution_ids, str)

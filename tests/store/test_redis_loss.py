@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from weft.core.envelope import unpack_message, unpack_task
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.task import Result
 from weft.errors import StoreError
 from weft.redis.connection import Redis
@@ -61,7 +61,7 @@ class TestLostKeys:
         store = walk.store
         await walk.record(await walk.completed("b"))
         moves = [
-            (await store.apply([Settlement(row, walk.plan, (await walk.row("b"),))]))[0].answer,
+            (await store.apply([RowUpdate(row, walk.plan, (await walk.row("b"),))]))[0].answer,
             (await store.free(["x1"]))[0].answer,
             await queue(walk, as_seen_before(walk, row, "c")),
             await start(walk, "b"),
@@ -90,10 +90,10 @@ class TestLostKeys:
             free = (await store.free(["x1"]))[0]
             assert list(free.free) == [], names[index]
             await store.due(idle_seconds=1e9)
-            standing = await walk.record(await walk.completed("b"))
-            assert standing.execution is not None
-            settlement = Settlement(standing.execution, walk.plan, standing.rows)
-            (applied,) = await store.apply([settlement])
+            recorded_event = await walk.record(await walk.completed("b"))
+            assert recorded_event.execution is not None
+            row_update = RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows)
+            (applied,) = await store.apply([row_update])
             assert applied.answer is Answer.UNKNOWN or [one.node_id for one in applied.free] == ["c"], names[
                 index
             ]
@@ -239,10 +239,10 @@ class TestScripts:
     ) -> None:
         walk = new_walk("a", node("b", "a", config=["{{ a.output }}"]))
         await walk.begin()
-        standing = await walk.record(await walk.completed("a"))
-        assert standing.execution is not None
-        row = replace(standing.rows[0], output=BYTES * times)
-        (applied,) = await store.apply([Settlement(standing.execution, walk.plan, (row,))])
+        recorded_event = await walk.record(await walk.completed("a"))
+        assert recorded_event.execution is not None
+        row = replace(recorded_event.rows[0], output=BYTES * times)
+        (applied,) = await store.apply([RowUpdate(recorded_event.execution, walk.plan, (row,))])
         # As it is seen by who brought the row, and by another.
         for given in (applied, *await store.free(["x1"])):
             assert [one.seen for one in given.free] == [{"a": row}]

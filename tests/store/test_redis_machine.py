@@ -52,7 +52,7 @@ from weft.core.event import (
 from weft.core.judge import judge
 from weft.core.ledger import Verdict
 from weft.core.rows import NodeRow
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Result, Task
 from weft.definition.plan import compile_plan
@@ -151,7 +151,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.executions: list[str] = []
         self.payloads: list[bytes] = [b""]
         # What was told before, to be told again.
-        self.settlements: list[Settlement] = []
+        self.row_updates: list[RowUpdate] = []
         self.snapshots: list[Snapshot] = []
         # Words of earlier lives, on both sides.
         self.tokens: list[tuple[str, str]] = []
@@ -206,17 +206,17 @@ class StoreMachine(RuleBasedStateMachine):
             for one in got:
                 assert one == by_name.get(one["node_id"], one)
 
-    async def apply(self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()) -> None:
+    async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()) -> None:
         """Tell both the rows; and the model that those tasks go behind them that Redis had room for."""
-        self.settlements += settlements
-        answered = await self.store.apply(settlements, ahead)
+        self.row_updates += row_updates
+        answered = await self.store.apply(row_updates, ahead)
         queued = {
-            (settlement.execution.id, node_id)
-            for settlement, applied in zip(settlements, answered, strict=True)
+            (row_update.execution.id, node_id)
+            for row_update, applied in zip(row_updates, answered, strict=True)
             for node_id in applied.queued
         }
         moved = [(task, epoch) for task, epoch in ahead if (task.execution_id, task.node_id) in queued]
-        expected = await self.model.apply(settlements, moved)
+        expected = await self.model.apply(row_updates, moved)
         await self.compare_applied(answered, expected)
         assert [sorted(one.queued) for one in answered] == [sorted(one.queued) for one in expected]
 
@@ -225,18 +225,18 @@ class StoreMachine(RuleBasedStateMachine):
 
         ``is_ahead``: with the tasks of all nodes that are not settled, as far as they may be queued then.
         """
-        (standing,) = await self.journal.record([event])
-        execution = standing.execution
-        if execution is None or standing.verdict is Verdict.UNKNOWN:
+        (recorded_event,) = await self.journal.record([event])
+        execution = recorded_event.execution
+        if execution is None or recorded_event.verdict is Verdict.UNKNOWN:
             return
-        settlement = Settlement(execution, self.plans[execution.digest], standing.rows)
+        row_update = RowUpdate(execution, self.plans[execution.digest], recorded_event.rows)
         if not is_told:
-            self.settlements.append(settlement)
+            self.row_updates.append(row_update)
         else:
             nodes = await self.journal.nodes(execution.id) if is_ahead else {}
-            known = [nodes.get(name, NodeRow(node_id=name)) for name in settlement.plan.nodes if is_ahead]
+            known = [nodes.get(name, NodeRow(node_id=name)) for name in row_update.plan.nodes if is_ahead]
             ahead = [(self.task(execution, one), execution.epoch) for one in known if one.state is None]
-            await self.apply([settlement], ahead)
+            await self.apply([row_update], ahead)
 
     async def end(self, execution_id: str, generation: int, epoch: int) -> None:
         # Where it is, is found out: who does not know leaves a mark in every partition.
@@ -505,8 +505,8 @@ class StoreMachine(RuleBasedStateMachine):
     @told
     async def tell_again(self, which: list[int]) -> None:
         """Rows that come late, or once more: of older states, epochs and generations too."""
-        if self.settlements:
-            await self.apply([self.settlements[index % len(self.settlements)] for index in which])
+        if self.row_updates:
+            await self.apply([self.row_updates[index % len(self.row_updates)] for index in which])
 
     @rule(x=INDEXES, late=RARELY)
     @told
@@ -834,7 +834,7 @@ class StoreMachine(RuleBasedStateMachine):
             row = replace(row, state=ExecutionState.RUNNING)
         started = await self.store.start([StartRequest(*attempt, "any", "worker-1")])
         answers = [
-            (await self.store.apply([Settlement(row, plan, (node,))]))[0].answer,
+            (await self.store.apply([RowUpdate(row, plan, (node,))]))[0].answer,
             (await self.store.free([row.id]))[0].answer,
             (await self.store.beat([Held(*attempt, "any", "worker-1", 0, 0)]))[0],
             started[0].answer,

@@ -113,9 +113,9 @@ async def test_the_late_result_of_a_closed_execution_takes_its_lease_along(
     await store.close("x1", generation=1, epoch=1)
     await store.report([result])
     assert await leases(redis) == {"x1"}
-    standing = await walk.record(walk.judge(result))
-    assert standing.verdict is Verdict.STALE
-    await walk.apply(standing)
+    recorded_event = await walk.record(walk.judge(result))
+    assert recorded_event.verdict is Verdict.STALE
+    await walk.apply(recorded_event)
     assert await leases(redis) == set()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.core.rows import partition_of
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.redis.connection import Redis
 from weft.store.contract import Answer
 from weft.testing.store_contract import free_nodes, queue, start
@@ -102,7 +102,7 @@ async def test_the_mark_of_one_that_is_not_there_is_wherever_it_may_come_to_lie(
     for partition in range(4):
         row.partition = partition
         assert await walk.install(Snapshot(row, walk.plan, ()), fresh=False) is Answer.REFUSED
-        (applied,) = await walk.store.apply([Settlement(row, walk.plan, ())])
+        (applied,) = await walk.store.apply([RowUpdate(row, walk.plan, ())])
         assert applied.answer is Answer.REFUSED
 
 

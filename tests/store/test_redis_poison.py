@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from weft.core.envelope import unpack_all, unpack_message
-from weft.core.snapshot import Settlement
+from weft.core.snapshot import RowUpdate
 from weft.errors import StoreKeyError
 from weft.store.contract import Answer, StartRequest
 from weft.testing.walk import WORKER, node, nonce
@@ -155,13 +155,13 @@ async def test_report(
 
 async def test_apply(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
     await begin(several)
-    settlements = []
+    row_updates = []
     for walk in several:
-        standing = await walk.record(await walk.completed("a"))
-        assert standing.execution is not None
-        settlements.append(Settlement(standing.execution, walk.plan, standing.rows))
+        recorded_event = await walk.record(await walk.completed("a"))
+        assert recorded_event.execution is not None
+        row_updates.append(RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows))
     await poison()
-    applied = await store.apply(settlements)
+    applied = await store.apply(row_updates)
     assert [[free.node_id for free in one.free] for one in others(applied)] == [["c"]] * (COUNT - 1)
     await is_rebuilt(several)
 
@@ -170,13 +170,13 @@ async def test_an_end_is_applied(
     several: list[Walk], store: RedisStore, redis: Redis, poison: Callable[[], Awaitable[None]]
 ) -> None:
     await begin(several)
-    settlements = []
+    row_updates = []
     for walk in several:
-        standing = await walk.record(walk.cancelled())
-        assert standing.execution is not None
-        settlements.append(Settlement(standing.execution, walk.plan, standing.rows))
+        recorded_event = await walk.record(walk.cancelled())
+        assert recorded_event.execution is not None
+        row_updates.append(RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows))
     await poison()
-    assert {one.answer for one in await store.apply(settlements)} == {Answer.YES}
+    assert {one.answer for one in await store.apply(row_updates)} == {Answer.YES}
     # Of the bad one, too, there is a mark.
     assert set(await store.beat([walk.held("a") for walk in several])) == {Answer.REFUSED}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import NodeState
 from weft.errors import StoreError
 from weft.store.contract import Answer
@@ -48,13 +48,13 @@ def fan(new_walk: Callable[..., Walk], width: int, **fields: Any) -> Walk:
 
 
 async def settled(walk: Walk, node_id: str, output: object = None) -> NodeRow:
-    standing = await walk.record(await walk.completed(node_id, output))
-    (row,) = standing.rows
+    recorded_event = await walk.record(await walk.completed(node_id, output))
+    (row,) = recorded_event.rows
     return row
 
 
 async def apply(walk: Walk, rows: Sequence[NodeRow]) -> Sequence[FreeNode]:
-    (applied,) = await walk.store.apply([Settlement(await walk.execution(), walk.plan, rows)])
+    (applied,) = await walk.store.apply([RowUpdate(await walk.execution(), walk.plan, rows)])
     assert applied.answer is Answer.YES
     return applied.free
 
@@ -110,7 +110,7 @@ class TestParts:
         await walk.begin()
         row = await settled(walk, "root")
         execution = await walk.execution()
-        settlement = Settlement(execution, walk.plan, (row,))
+        row_update = RowUpdate(execution, walk.plan, (row,))
         # The first call was made, and those with the other dependents were not.
         run = redis.scripts
 
@@ -120,7 +120,7 @@ class TestParts:
 
         redis.scripts = cut_short  # type: ignore[method-assign,assignment]
         with pytest.raises(StoreError, match="gone"):
-            await store.apply([settlement])
+            await store.apply([row_update])
         redis.scripts = run  # type: ignore[method-assign]
         sight = await store.look("x1")
         assert sight is not None
@@ -147,7 +147,7 @@ class TestParts:
             redis.scripts = run  # type: ignore[method-assign]
             seen.extend(await store.beat([held]))
             seen.extend(await store.epochs(["x1"]))
-            seen.append((await store.apply([Settlement(first.execution, walk.plan, (row,))]))[0].answer)
+            seen.append((await store.apply([RowUpdate(first.execution, walk.plan, (row,))]))[0].answer)
             # Nothing that is listed by time goes away with it.
             walk.clock.advance(100)
             await store.due(idle_seconds=0)
@@ -194,7 +194,7 @@ class TestParts:
         old = replace(await walk.execution())
         assert await walk.rebuild() is Answer.YES
         row = await settled(walk, "a")
-        news, late = (Settlement(one, walk.plan, (row,)) for one in (await walk.execution(), old))
+        news, late = (RowUpdate(one, walk.plan, (row,)) for one in (await walk.execution(), old))
         first, *others = await store.apply([news, *[late] * 60])
         assert {one.answer for one in others} == {Answer.REFUSED}
         assert [one.node_id for one in first.free] == ["b"]

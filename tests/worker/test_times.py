@@ -87,8 +87,8 @@ async def ran(redis: Redis, clock: ServerClock, handler: Callable[[], Awaitable[
         new_id=lambda: f"id-{next(ids)}",
     )
     ended = asyncio.Event()
-    ports.announce = lambda standings: (
-        ended.set() if any(one.execution and one.execution.is_terminal for one in standings) else None
+    ports.announce = lambda recorded_events: (
+        ended.set() if any(one.execution and one.execution.is_terminal for one in recorded_events) else None
     )
     registry = Registry()
     registry.add_function("here:function", handler)

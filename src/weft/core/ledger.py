@@ -49,7 +49,6 @@ from weft.core.skip_propagation import skips_behind_failure
 from weft.core.state import (
     EXECUTION_MOVES,
     ROW_MOVES,
-    SETTLED,
     TERMINAL,
     ExecutionState,
     IllegalMoveError,
@@ -86,7 +85,7 @@ _ACCEPTED, _STALE, _KNOWN = Verdict.ACCEPTED, Verdict.STALE, Verdict.KNOWN
 _PENDING, _COMPLETED, _ONE_FAILED = ExecutionState.PENDING, NodeState.COMPLETED, TriggerRule.ONE_FAILED
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
+class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     """An event's verdict, with the journal's own rows: these are applied to the store, never the message."""
 
     event: Event
@@ -272,11 +271,11 @@ class Ledger:
 
     # -- recording ---------------------------------------------------------------------------------
 
-    def record(self, event: Event) -> Standing:
+    def record(self, event: Event) -> RecordedEvent:
         """Judge one event by the fence and, where it is accepted, gather what it changes."""
         change = self._change_of(event.execution_id)
         if change is None:
-            return Standing(event, Verdict.UNKNOWN)
+            return RecordedEvent(event, Verdict.UNKNOWN)
         start = len(self.changes.events)
         match event:
             case (
@@ -310,18 +309,18 @@ class Ledger:
                 verdict = self._halt_observed(event, change.row)
             case _:
                 assert_never(event)
-        return Standing(event, verdict, change.row, change.plan, (), self._noted(start))
+        return RecordedEvent(event, verdict, change.row, change.plan, (), self._noted(start))
 
-    def _node_event(self, event: NodeEvent, change: Change, start: int) -> Standing:
+    def _node_event(self, event: NodeEvent, change: Change, start: int) -> RecordedEvent:
         execution, plan = change.row, change.plan
         if event.node_id not in plan.nodes:
-            return Standing(event, Verdict.UNKNOWN, execution, plan)
+            return RecordedEvent(event, Verdict.UNKNOWN, execution, plan)
         row = change.row_of(event.node_id)
         verdict = self._fence(event, execution, row)
         if verdict is not _ACCEPTED:
             if verdict is _STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
                 self._discard(event, execution)
-            return Standing(event, verdict, execution, plan, (row,), self._noted(start))
+            return RecordedEvent(event, verdict, execution, plan, (row,), self._noted(start))
         if execution.state is _PENDING:
             # Something of it has run or was decided, so it was taken up: that record is lost, or on its way.
             self._begin(change)
@@ -348,7 +347,7 @@ class Ledger:
             self._finish(change)
         kept = change.live.rows if change.live.is_whole else _NO_ROWS
         noted = self._noted(start) if len(self.changes.events) > start else ()
-        return Standing(event, _ACCEPTED, execution, plan, rows, noted, kept)
+        return RecordedEvent(event, _ACCEPTED, execution, plan, rows, noted, kept)
 
     def _noted(self, start: int) -> tuple[History, ...]:
         """Return the events that were stored since there were ``start``, but for completions."""
@@ -978,6 +977,3 @@ def _node_error(row: NodeRow) -> dict[str, Any]:
         "node": row.node_id,
         "details": {"code": cause.get("code")},
     }
-
-
-__all__ = ["SETTLED", "Change", "Changes", "Ledger", "LiveExecution", "Standing", "Verdict", "moved_letter"]

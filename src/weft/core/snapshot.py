@@ -36,7 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
         return halt.in_hand.get(node_id) == attempt
 
 
-class Settlement(msgspec.Struct, frozen=True, gc=False):
+class RowUpdate(msgspec.Struct, frozen=True, gc=False):
     """The journal's current rows of one execution, to be merged."""
 
     execution: ExecutionRow

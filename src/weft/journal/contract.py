@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.event import Event
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.core.state import ExecutionState
@@ -207,7 +207,7 @@ class Journal(RowReader, Protocol):
         where a document is left out and the journal does not have it, because its workflow was deleted.
         """
 
-    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         """Record events in order, in one transaction, each under the fence.
 
         With a claim there is one event, a control call. The claim is taken if the event is accepted;

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.ledger import Changes, Ledger, LiveExecution, Standing, Verdict, moved_letter
+from weft.core.ledger import Changes, Ledger, LiveExecution, RecordedEvent, Verdict, moved_letter
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
@@ -203,12 +203,12 @@ class MemoryJournal(MemoryWorkflows):
         self._commit(ledger.changes, claim)
         return rows
 
-    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         self._refuse_taken(claim)
         ledger = self._ledger()
-        standings = [ledger.record(event) for event in events]
-        self._commit(ledger.changes, accepted_claim(claim, standings))
-        return standings
+        recorded_events = [ledger.record(event) for event in events]
+        self._commit(ledger.changes, accepted_claim(claim, recorded_events))
+        return recorded_events
 
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
         ledger = self._ledger()
@@ -488,12 +488,12 @@ def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
     )
 
 
-def accepted_claim(claim: Claim | None, standings: Sequence[Standing]) -> Claim | None:
+def accepted_claim(claim: Claim | None, recorded_events: Sequence[RecordedEvent]) -> Claim | None:
     """Return the claim of a control call if the journal accepted the call: only then is the key taken."""
     if claim is None:
         return None
-    (standing,) = standings
-    return claim if standing.verdict is Verdict.ACCEPTED else None
+    (recorded_event,) = recorded_events
+    return claim if recorded_event.verdict is Verdict.ACCEPTED else None
 
 
 def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None) -> ExecutionRow:

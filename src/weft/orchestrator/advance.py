@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from weft.core.event import AttemptFailed, AttemptLost, Event, ExecutionStarted, NodeCompleted, NodeFailed
 from weft.core.judge import unstorable
-from weft.core.ledger import Standing, Verdict
-from weft.core.snapshot import Settlement
+from weft.core.ledger import RecordedEvent, Verdict
+from weft.core.snapshot import RowUpdate
 from weft.errors import UnstorableError
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.incarnation import check_step
@@ -45,9 +45,9 @@ async def advance(events: Sequence[Event], context: Context) -> None:
     while events:
         # Record first: once applied, any orchestrator may free a dependent, and nothing may start on
         # a result that a crash could take back.
-        standings = await record(events, context)
+        recorded_events = await record(events, context)
         # Known events are applied too: a crash after their commit must not leave the children to the sweep.
-        free = await apply(standings, context)
+        free = await apply(recorded_events, context)
         # Skips and failures decided here are events of their own, and go through record a level at a time.
         events = await dispatch(free, context)
 
@@ -64,28 +64,28 @@ async def advance_free(execution_ids: Sequence[str], context: Context) -> None:
     await advance(await dispatch(free, context), context)
 
 
-async def record(events: Sequence[Event], context: Context) -> Sequence[Standing]:
+async def record(events: Sequence[Event], context: Context) -> Sequence[RecordedEvent]:
     """Commit a batch, and tell those who listen."""
     ports = context.ports
     if ports.incarnation is not None:
         check_step(ports)
     if ports.committed is None:
-        standings = await _commit(events, ports)
+        recorded_events = await _commit(events, ports)
     else:
         began_at = ports.clock.now()
-        standings = await _commit(events, ports)
+        recorded_events = await _commit(events, ports)
         ports.committed(len(events), ports.clock.now() - began_at)
-    ports.announce(standings)
-    for standing in standings:
+    ports.announce(recorded_events)
+    for recorded_event in recorded_events:
         # Most events are completions: they make no timer and skip nothing.
-        if type(standing.event) is not NodeCompleted:
-            context.cascades.learn(standing)
-            if _set_a_timer(standing):
+        if type(recorded_event.event) is not NodeCompleted:
+            context.cascades.learn(recorded_event)
+            if _set_a_timer(recorded_event):
                 ports.timers_changed()
-    return standings
+    return recorded_events
 
 
-async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[Standing]:
+async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[RecordedEvent]:
     """Record a batch. One result that can never be stored fails its own node, and never the batch."""
     try:
         return await ports.journal.record(events)
@@ -101,39 +101,39 @@ async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[Standing]:
         return await ports.journal.record([unstorable(event, plan, reason=str(refusal))])
 
 
-def _set_a_timer(standing: Standing) -> bool:
+def _set_a_timer(recorded_event: RecordedEvent) -> bool:
     """True if an event made a timer: for another attempt, or for a deadline."""
-    event, execution = standing.event, standing.execution
+    event, execution = recorded_event.event, recorded_event.execution
     return isinstance(event, AttemptFailed) or (
         isinstance(event, ExecutionStarted) and execution is not None and execution.deadline_at is not None
     )
 
 
-async def apply(standings: Sequence[Standing], context: Context) -> Sequence[FreeNode]:
+async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> Sequence[FreeNode]:
     """Merge the journal's rows into the store; return the free nodes of the executions concerned.
 
     Tasks that are sure to follow on the rows are sent with them.
     """
     ports = context.ports
-    settlements, over = _merged(standings)
-    ahead = foresee(standings, context) if ports.sends_ahead else []
-    applications = await ports.store.apply(settlements, ahead) if settlements else ()
+    row_updates, over = _merged(recorded_events)
+    ahead = foresee(recorded_events, context) if ports.sends_ahead else []
+    applications = await ports.store.apply(row_updates, ahead) if row_updates else ()
     free: list[FreeNode] = []
     queued: set[tuple[str, str]] = set()
     unknown: list[str] = []
-    for settlement, applied in zip(settlements, applications, strict=True):
+    for row_update, applied in zip(row_updates, applications, strict=True):
         if applied.answer is Answer.UNKNOWN:
-            unknown.append(settlement.execution.id)
+            unknown.append(row_update.execution.id)
         elif applied.answer is Answer.REFUSED:
             # A peer has closed it, or has a later life of it. The number of what started is not given again.
             over += [
-                (settlement.execution.id, row.node_id, row.attempt)
-                for row in settlement.rows
+                (row_update.execution.id, row.node_id, row.attempt)
+                for row in row_update.rows
                 if row.answered == row.attempt
             ]
         free.extend(applied.free)
         for node_id in applied.queued:
-            queued.add((settlement.execution.id, node_id))
+            queued.add((row_update.execution.id, node_id))
     if queued:
         await send([task for task, _ in ahead if (task.execution_id, task.node_id) in queued], ports)
     if over:
@@ -144,18 +144,22 @@ async def apply(standings: Sequence[Standing], context: Context) -> Sequence[Fre
     return free
 
 
-def _merged(standings: Sequence[Standing]) -> tuple[list[Settlement], list[tuple[str, str, int]]]:
+def _merged(recorded_events: Sequence[RecordedEvent]) -> tuple[list[RowUpdate], list[tuple[str, str, int]]]:
     """Return what was recorded, by execution, and the attempts whose leases no row ends.
 
     The latter started and ended, and the journal does not count their results.
     """
-    merged: dict[str, Settlement] = {}
+    merged: dict[str, RowUpdate] = {}
     uncounted: list[tuple[str, str, int]] = []
-    for standing in standings:
-        execution, plan, event = standing.execution, standing.plan, standing.event
-        if standing.verdict is not _ACCEPTED and isinstance(event, _ENDS) and event.started_at is not None:
+    for recorded_event in recorded_events:
+        execution, plan, event = recorded_event.execution, recorded_event.plan, recorded_event.event
+        if (
+            recorded_event.verdict is not _ACCEPTED
+            and isinstance(event, _ENDS)
+            and event.started_at is not None
+        ):
             uncounted.append((event.execution_id, event.node_id, event.attempt))
-        if execution is None or plan is None or standing.verdict is Verdict.UNKNOWN:
+        if execution is None or plan is None or recorded_event.verdict is Verdict.UNKNOWN:
             continue
         if event.generation != execution.generation:
             # Nothing of it is in the row. And a retry that has committed may not be in the store yet: taken
@@ -163,11 +167,11 @@ def _merged(standings: Sequence[Standing]) -> tuple[list[Settlement], list[tuple
             continue
         known = merged.get(execution.id)
         if known is None:
-            merged[execution.id] = Settlement(execution, plan, standing.rows)
+            merged[execution.id] = RowUpdate(execution, plan, recorded_event.rows)
         else:
             # A batch that was split is several commits; the row of the last one says if the execution ended.
             row = execution if execution.seq > known.execution.seq else known.execution
             rows = known.rows if isinstance(known.rows, list) else list(known.rows)
-            rows.extend(standing.rows)
-            merged[execution.id] = Settlement(row, plan, rows)
+            rows.extend(recorded_event.rows)
+            merged[execution.id] = RowUpdate(row, plan, rows)
     return list(merged.values()), uncounted

@@ -15,7 +15,7 @@ from weft.lru import Lru
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
 
 _MOST_EXECUTIONS = 256
 _SKIPPING = (NodeFailed, NodeSkipped)
@@ -32,10 +32,10 @@ class Cascades:
         """Drop everything: the database has lost commits."""
         self._skipped.clear()
 
-    def learn(self, standing: Standing) -> None:
+    def learn(self, recorded_event: RecordedEvent) -> None:
         """Remember skips that are committed; forget an execution that is over."""
-        event, execution = standing.event, standing.execution
-        if not isinstance(event, _SKIPPING) or standing.verdict is not Verdict.ACCEPTED:
+        event, execution = recorded_event.event, recorded_event.execution
+        if not isinstance(event, _SKIPPING) or recorded_event.verdict is not Verdict.ACCEPTED:
             return
         assert execution is not None
         key = (event.execution_id, event.generation)
@@ -43,5 +43,5 @@ class Cascades:
             self._skipped.drop(key)
         elif event.skips:
             skipped = self._skipped.get(key) or set()
-            skipped.update(row.node_id for row in standing.rows)
+            skipped.update(row.node_id for row in recorded_event.rows)
             self._skipped.put(key, skipped)

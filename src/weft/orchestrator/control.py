@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft.core.event import CancelRequested, PauseRequested, ResumeRequested, RetryRequested
-from weft.core.ledger import Standing, Verdict
+from weft.core.ledger import RecordedEvent, Verdict
 from weft.core.retry_plan import RetryPlan, plan_retry
 from weft.core.rows import ExecutionRow, NodeRow
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
@@ -49,20 +49,20 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
         )
         for row in rows
     ]
-    standings = await ports.journal.record(requests)
-    ports.announce(standings)
-    for standing in standings:
-        if standing.execution is not None and standing.execution.is_terminal:
-            row = standing.execution
+    recorded_events = await ports.journal.record(requests)
+    ports.announce(recorded_events)
+    for recorded_event in recorded_events:
+        if recorded_event.execution is not None and recorded_event.execution.is_terminal:
+            row = recorded_event.execution
             await ports.store.close(row.id, generation=row.generation, epoch=row.epoch)
 
 
 async def pause(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
     """Let no further attempt start; running ones finish and count."""
     request = PauseRequested(execution_id=execution_id, generation=0, actor=actor)
-    standing = await _record(request, ports)
-    execution = _allowed(standing, "paused")
-    if await _tell(standing, ports) is Answer.YES:
+    recorded_event = await _record(request, ports)
+    execution = _allowed(recorded_event, "paused")
+    if await _tell(recorded_event, ports) is Answer.YES:
         await observe_pause(execution, ports)
     return execution
 
@@ -70,9 +70,9 @@ async def pause(execution_id: str, ports: Ports, *, actor: str | None = None) ->
 async def resume(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
     """Let attempts start again."""
     request = ResumeRequested(execution_id=execution_id, generation=0, actor=actor)
-    standing = await _record(request, ports)
-    execution = _allowed(standing, "resumed")
-    await _tell(standing, ports)
+    recorded_event = await _record(request, ports)
+    execution = _allowed(recorded_event, "resumed")
+    await _tell(recorded_event, ports)
     await _wake(execution, ports)
     return execution
 
@@ -93,13 +93,13 @@ async def retry(
         # The commit alone counts, as with a submit: the sweep tells the store of it.
         token = None
     request = RetryRequested(execution_id=execution_id, generation=0, nodes=nodes, actor=actor)
-    standing = await _record(request, ports, claim=claim)
-    execution = _allowed(standing, "retried")
-    assert standing.plan is not None
+    recorded_event = await _record(request, ports, claim=claim)
+    execution = _allowed(recorded_event, "retried")
+    assert recorded_event.plan is not None
     if token is not None:
         rows = await ports.journal.nodes(execution_id)
         # Everything of the old generation is stale from the commit on, so what is ready is free at once.
-        snapshot = Snapshot(execution, standing.plan, list(rows.values()))
+        snapshot = Snapshot(execution, recorded_event.plan, list(rows.values()))
         with suppress(StoreError):
             await ports.store.install([snapshot], token=token, fresh=True)
             await _wake(execution, ports)
@@ -123,19 +123,19 @@ async def _record(
     ports: Ports,
     *,
     claim: Claim | None = None,
-) -> Standing:
-    standings = await ports.journal.record([request], claim=claim)
-    ports.announce(standings)
-    return standings[0]
+) -> RecordedEvent:
+    recorded_events = await ports.journal.record([request], claim=claim)
+    ports.announce(recorded_events)
+    return recorded_events[0]
 
 
-async def _tell(standing: Standing, ports: Ports) -> Answer:
-    assert standing.execution is not None
-    assert standing.plan is not None
-    settlement = Settlement(standing.execution, standing.plan, ())
-    (applied,) = await ports.store.apply([settlement])
+async def _tell(recorded_event: RecordedEvent, ports: Ports) -> Answer:
+    assert recorded_event.execution is not None
+    assert recorded_event.plan is not None
+    row_update = RowUpdate(recorded_event.execution, recorded_event.plan, ())
+    (applied,) = await ports.store.apply([row_update])
     if applied.answer is Answer.UNKNOWN:
-        await rebuild(standing.execution.id, ports)
+        await rebuild(recorded_event.execution.id, ports)
     return applied.answer
 
 
@@ -158,11 +158,11 @@ async def _known_nodes(execution_id: str, nodes: tuple[str, ...], ports: Ports) 
     return execution, plan
 
 
-def _allowed(standing: Standing, done: str) -> ExecutionRow:
-    execution = standing.execution
+def _allowed(recorded_event: RecordedEvent, done: str) -> ExecutionRow:
+    execution = recorded_event.execution
     if execution is None:
-        raise NotFoundError(f"there is no execution {standing.event.execution_id}")
-    if standing.verdict is Verdict.REFUSED:
+        raise NotFoundError(f"there is no execution {recorded_event.event.execution_id}")
+    if recorded_event.verdict is Verdict.REFUSED:
         raise _not_allowed(execution, done)
     return execution
 

@@ -12,7 +12,7 @@ from weft.core.decide import decide
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, NodeFailed, NodeSkipped
 from weft.core.ledger import Verdict
-from weft.core.snapshot import Settlement
+from weft.core.snapshot import RowUpdate
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import FreeNode
 from weft.feed.contract import node_queued
@@ -189,21 +189,23 @@ async def _issue(
     if not unissued:
         return wanted
     ports = context.ports
-    standings = await ports.journal.record(
+    recorded_events = await ports.journal.record(
         [AttemptIssued(*_attempt_of(node), epoch=node.execution.epoch) for node, _ in unissued]
     )
     # The store has to know: if the lease runs out, an issued attempt may have run. It may also not know what
     # refused the issue: whoever committed that the node is settled has died before it told the store.
     await ports.store.apply(
         [
-            Settlement(standing.execution, standing.plan, standing.rows)
-            for standing in standings
-            if standing.verdict in (Verdict.ACCEPTED, Verdict.KNOWN) and standing.execution and standing.plan
+            RowUpdate(recorded_event.execution, recorded_event.plan, recorded_event.rows)
+            for recorded_event in recorded_events
+            if recorded_event.verdict in (Verdict.ACCEPTED, Verdict.KNOWN)
+            and recorded_event.execution
+            and recorded_event.plan
         ]
     )
     refused: set[tuple[str, str]] = set()
-    for (node, _), standing in zip(unissued, standings, strict=True):
-        if standing.verdict is not Verdict.ACCEPTED:
+    for (node, _), recorded_event in zip(unissued, recorded_events, strict=True):
+        if recorded_event.verdict is not Verdict.ACCEPTED:
             refused.add((node.execution.id, node.node_id))
             changed[node.execution.id] = None
     return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.snapshot import Settlement
+from weft.core.snapshot import RowUpdate
 from weft.core.task import Wake
 from weft.core.time import micros
 from weft.store.contract import Answer
@@ -76,7 +76,7 @@ async def _tell(execution_id: str, ports: Ports) -> None:
     plan = None if row is None else await ports.journal.plan(row.digest)
     if row is None or plan is None or row.is_terminal:
         return
-    await ports.store.apply([Settlement(row, plan, ())])
+    await ports.store.apply([RowUpdate(row, plan, ())])
     await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
 
 

@@ -19,7 +19,7 @@ from weft.orchestrator.dispatch import plain_task
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.task import Task
     from weft.definition.plan import Plan
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 _MOST_NODES = 200
 
 
-def foresee(standings: Sequence[Standing], context: Context) -> list[tuple[Task, int]]:
+def foresee(recorded_events: Sequence[RecordedEvent], context: Context) -> list[tuple[Task, int]]:
     """Return the tasks of nodes that recorded rows make ready, each with the epoch it is for."""
     recorded: dict[str, dict[str, NodeRow]] = {}
-    latest: dict[str, Standing] = {}
-    for standing in standings:
-        row = standing.completed_row
+    latest: dict[str, RecordedEvent] = {}
+    for recorded_event in recorded_events:
+        row = recorded_event.completed_row
         if row is not None:
-            execution_id = standing.event.execution_id
-            latest[execution_id] = standing
+            execution_id = recorded_event.event.execution_id
+            latest[execution_id] = recorded_event
             recorded.setdefault(execution_id, {})[row.node_id] = row
     ahead: list[tuple[Task, int]] = []
     ports, payloads = context.ports, context.payloads
     for execution_id, rows in recorded.items():
-        standing = latest[execution_id]
-        execution, plan = standing.execution, standing.plan
+        recorded_event = latest[execution_id]
+        execution, plan = recorded_event.execution, recorded_event.plan
         if execution is None or plan is None or not _is_foreseen(execution, plan):
             continue
         # Where several parents came at once, a join follows from each of them.
         children = dict.fromkeys([name for node_id in rows for name in plan.graph.dependents[node_id]])
         for name in children:
-            at_hand = _rows_at_hand(plan, name, rows, standing.kept)
+            at_hand = _rows_at_hand(plan, name, rows, recorded_event.kept)
             if at_hand is None:
                 continue
             task = plain_task(execution, plan, name, at_hand, ports, payloads)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.event import ExecutionStarted
-from weft.core.ledger import Standing, Verdict
+from weft.core.ledger import RecordedEvent, Verdict
 from weft.core.payload import decode, encode, find_fault, pointer
 from weft.core.rows import History, partition_of
 from weft.core.snapshot import Snapshot
@@ -221,7 +221,7 @@ async def _install_and_send(started: Sequence[Snapshot], token: str, ports: Port
 
 def _announce(rows: Sequence[ExecutionRow], plans: Sequence[Plan], ports: Ports) -> None:
     """Announce that executions were created, and which of them were started."""
-    standings = []
+    recorded_events = []
     for row, plan in zip(rows, plans, strict=True):
         created = History(
             seq=1, at=row.created_at, type="execution.created", execution=row.id, generation=row.generation
@@ -230,5 +230,5 @@ def _announce(rows: Sequence[ExecutionRow], plans: Sequence[Plan], ports: Ports)
         if row.started_at is not None:
             history.append(replace(created, seq=2, type="execution.started", state=row.state))
         event = ExecutionStarted(execution_id=row.id, generation=row.generation)
-        standings.append(Standing(event, Verdict.ACCEPTED, row, plan, (), tuple(history)))
-    ports.announce(standings)
+        recorded_events.append(RecordedEvent(event, Verdict.ACCEPTED, row, plan, (), tuple(history)))
+    ports.announce(recorded_events)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.definition.graph import Graph
     from weft.definition.plan import Plan
     from weft.definition.validation import Checked
@@ -388,12 +388,14 @@ class Session:
     async def call_coroutine(self, config: Json, context: HandlerContext) -> Any:
         return await self.call(config, context)
 
-    def _hear(self, standings: Sequence[Standing]) -> None:
-        self._metrics.hear(standings)
-        for standing in standings:
-            run = self._runs.get(standing.execution.id) if standing.execution is not None else None
+    def _hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+        self._metrics.hear(recorded_events)
+        for recorded_event in recorded_events:
+            run = (
+                self._runs.get(recorded_event.execution.id) if recorded_event.execution is not None else None
+            )
             if run is not None:
-                for row in standing.rows:
+                for row in recorded_event.rows:
                     if row.state is NodeState.COMPLETED and row.output is not None:
                         run.outputs[row.node_id] = row.output
 

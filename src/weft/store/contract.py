@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.event import Running
-    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
     from weft.core.view import FreeNode
 
@@ -225,7 +225,7 @@ class StateStore(Protocol):
         """Let an execution go and leave a mark, even of one that is not known: nothing starts after this."""
 
     async def apply(
-        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
     ) -> Sequence[Applied]:
         """Merge the journal's rows; answer with *all* free nodes of each execution, as many as have a place.
 

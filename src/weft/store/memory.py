@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.rows import ExecutionRow, NodeRow
-    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
 
@@ -281,16 +281,16 @@ class MemoryStore:
     # -- merging what the journal recorded ---------------------------------------------------------
 
     async def apply(
-        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
     ) -> Sequence[Applied]:
         now = self._now()
         applied: list[Applied] = []
-        # The free nodes of an execution once, with the last settlement of this call that was merged.
+        # The free nodes of an execution once, with the last row update of this call that was merged.
         last: dict[str, int] = {}
-        for settlement in settlements:
-            answer = self._apply(settlement, now)
+        for row_update in row_updates:
+            answer = self._apply(row_update, now)
             if answer is _YES:
-                last[settlement.execution.id] = len(applied)
+                last[row_update.execution.id] = len(applied)
             applied.append(Applied(answer))
         queued: dict[str, list[str]] = {}
         if ahead:
@@ -303,8 +303,8 @@ class MemoryStore:
                 applied[index] = Applied(_YES, self._free_nodes(execution), queued.get(execution_id, ()))
         return applied
 
-    def _apply(self, settlement: Settlement, now: int) -> Answer:
-        row = settlement.execution
+    def _apply(self, row_update: RowUpdate, now: int) -> Answer:
+        row = row_update.execution
         if row.state in TERMINAL:
             return self._close(row.id, row.generation, row.epoch)
         execution = self._executions.get(row.id)
@@ -320,7 +320,7 @@ class MemoryStore:
             if row.deadline_at is not None:
                 self._set_deadline(execution)
         outcomes = execution.outcomes
-        for node_row in settlement.rows:
+        for node_row in row_update.rows:
             node_id = node_row.node_id
             if node_row.state is None:
                 self._merge(execution, node_row, now)

@@ -186,15 +186,15 @@ class JournalContract(
     async def test_an_accepted_result_is_the_nodes_row(self, journal: Journal, clock: VirtualClock) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"))
         now = clock.now()
-        standing = await run.completed(
+        recorded_event = await run.completed(
             "a", output=b'{"x": 1.0}', queued_at=now - 3, started_at=now - 2, finished_at=now - 1
         )
-        assert standing.verdict is ACCEPTED
+        assert recorded_event.verdict is ACCEPTED
         row = await run.node("a")
-        assert standing.rows == (row,)
-        assert standing.execution == await run.row()
-        assert standing.plan is not None
-        assert standing.plan.digest == run.plan.digest
+        assert recorded_event.rows == (row,)
+        assert recorded_event.execution == await run.row()
+        assert recorded_event.plan is not None
+        assert recorded_event.plan.digest == run.plan.digest
         assert (row.state, row.output, row.output_bytes) == (COMPLETED, b'{"x": 1.0}', 10)
         assert (row.attempt, row.ended, row.answered, row.generation) == (1, 1, 1, 1)
         assert (row.worker, row.queued_at, row.started_at, row.finished_at) == (
@@ -213,9 +213,9 @@ class JournalContract(
         run = await Recording.start(journal, node("a"), node("b"))
         await run.completed("a", output=b"1")
         before = await run.row(), await run.node("a"), await run.events()
-        standing = await run.completed("a", output=b"2")
-        assert standing.verdict is KNOWN
-        assert standing.rows == (before[1],)
+        recorded_event = await run.completed("a", output=b"2")
+        assert recorded_event.verdict is KNOWN
+        assert recorded_event.rows == (before[1],)
         assert (await run.row(), await run.node("a"), await run.events()) == before
 
     async def test_the_same_result_twice_in_one_batch_counts_once(self, journal: Journal) -> None:
@@ -236,10 +236,10 @@ class JournalContract(
     async def test_the_result_of_a_superseded_attempt_is_stale_and_discarded(self, journal: Journal) -> None:
         run = await Recording.start(journal, node("a"))
         await run.lost("a", attempt=1)
-        standing = await run.completed("a", attempt=1)
-        assert standing.verdict is STALE
+        recorded_event = await run.completed("a", attempt=1)
+        assert recorded_event.verdict is STALE
         assert (await run.node("a")).state is None
-        assert standing.rows == (await run.node("a"),)
+        assert recorded_event.rows == (await run.node("a"),)
         discarded = (await run.events())[-1]
         assert (discarded.type, discarded.node, discarded.attempt) == ("result.discarded", "a", 1)
         assert (await run.completed("a", attempt=2)).verdict is ACCEPTED
@@ -248,8 +248,8 @@ class JournalContract(
         run = await Recording.start(journal, node("a"), node("b", "a"))
         await run.failed("a", skips=["b"])
         await run.retry()
-        standing = await run.completed("a", attempt=2, generation=1)
-        assert standing.verdict is STALE
+        recorded_event = await run.completed("a", attempt=2, generation=1)
+        assert recorded_event.verdict is STALE
         discarded = (await run.events())[-1]
         assert (discarded.type, discarded.generation) == ("result.discarded", 1)
         assert (await run.node("a")).state is None
@@ -269,8 +269,8 @@ class JournalContract(
     async def test_what_the_journal_does_not_have_is_unknown(self, journal: Journal) -> None:
         run = await Recording.start(journal, node("a"))
         stranger = Recording(journal, "stranger", run.plan)
-        standing = await stranger.completed("a")
-        assert (standing.verdict, standing.execution, standing.rows) == (UNKNOWN, None, ())
+        recorded_event = await stranger.completed("a")
+        assert (recorded_event.verdict, recorded_event.execution, recorded_event.rows) == (UNKNOWN, None, ())
         assert (await stranger.cancel()).verdict is UNKNOWN
         assert await journal.execution("stranger") is None
         before = await run.row()
@@ -280,7 +280,7 @@ class JournalContract(
     async def test_a_batch_is_judged_in_order_across_executions(self, journal: Journal) -> None:
         one = await Recording.start(journal, node("a"), node("b"), execution_id="one")
         two = await Recording.start(journal, node("a"), execution_id="two")
-        standings = await journal.record(
+        recorded_events = await journal.record(
             [
                 two.completion("a"),
                 one.completion("a"),
@@ -289,7 +289,13 @@ class JournalContract(
                 two.completion("a"),
             ]
         )
-        assert [standing.verdict for standing in standings] == [ACCEPTED, ACCEPTED, UNKNOWN, ACCEPTED, KNOWN]
+        assert [recorded_event.verdict for recorded_event in recorded_events] == [
+            ACCEPTED,
+            ACCEPTED,
+            UNKNOWN,
+            ACCEPTED,
+            KNOWN,
+        ]
         assert (await one.row()).state is ExecutionState.COMPLETED
         assert (await two.row()).state is ExecutionState.COMPLETED
 
@@ -299,10 +305,10 @@ class JournalContract(
     async def test_a_wide_batch_keeps_every_row(self, journal: Journal) -> None:
         names = [f"n{number}" for number in range(2500)]
         run = await Recording.start(journal, *(node(name) for name in names))
-        standings = await journal.record(
+        recorded_events = await journal.record(
             [run.completion(name, output=b'"%s"' % name.encode()) for name in names]
         )
-        assert {standing.verdict for standing in standings} == {ACCEPTED}
+        assert {recorded_event.verdict for recorded_event in recorded_events} == {ACCEPTED}
         rows = await journal.nodes(run.id)
         assert {name: row.output for name, row in rows.items()} == {
             name: b'"%s"' % name.encode() for name in names
@@ -313,11 +319,11 @@ class JournalContract(
         run = await Recording.submit(
             journal, node("a"), node("b", "a"), node("c", "b"), node("d"), execution_id="e"
         )
-        standings = [await run.started(), await run.lost("a"), await run.completed("a", attempt=1)]
-        standings.append(await run.failed("a", attempt=2, skips=["b", "c"]))
-        standings += [await run.completed("d"), await run.cancel(), await run.retry()]
-        standings += await journal.record([run.completion("d"), run.completion("a", attempt=3)])
-        assert [[event.type for event in standing.history] for standing in standings] == [
+        recorded_events = [await run.started(), await run.lost("a"), await run.completed("a", attempt=1)]
+        recorded_events.append(await run.failed("a", attempt=2, skips=["b", "c"]))
+        recorded_events += [await run.completed("d"), await run.cancel(), await run.retry()]
+        recorded_events += await journal.record([run.completion("d"), run.completion("a", attempt=3)])
+        assert [[event.type for event in recorded_event.history] for recorded_event in recorded_events] == [
             ["execution.started"],
             ["node.lost"],
             ["result.discarded"],
@@ -328,7 +334,7 @@ class JournalContract(
             ["result.discarded"],
             ["node.completed"],
         ]
-        told = [event for standing in standings for event in standing.history]
+        told = [event for recorded_event in recorded_events for event in recorded_event.history]
         assert told == (await journal.events("e"))[1:]
 
     # -- attempts ----------------------------------------------------------------------------------
@@ -400,10 +406,10 @@ class JournalContract(
         run = await Recording.start(journal, node("a", delivery=Delivery.AT_MOST_ONCE))
         assert (await run.issued("a", epoch=2)).verdict is STALE
         assert (await run.node("a")).issued == 0
-        standing = await run.issued("a", epoch=1)
-        assert standing.verdict is ACCEPTED
+        recorded_event = await run.issued("a", epoch=1)
+        assert recorded_event.verdict is ACCEPTED
         assert (await run.node("a")).issued == 1
-        assert standing.rows == (await run.node("a"),)
+        assert recorded_event.rows == (await run.node("a"),)
         assert (await run.issued("a", epoch=1)).verdict is ACCEPTED
         assert (await run.completed("a")).verdict is ACCEPTED
         assert (await run.issued("a", epoch=1)).verdict is KNOWN
@@ -442,9 +448,9 @@ class JournalContract(
         )  # fmt: skip
         await run.completed("a", output=b'{"n": 1}')
         clock.advance(1)
-        standing = await run.completed("b", output=b'{"n": 2}')
+        recorded_event = await run.completed("b", output=b'{"n": 2}')
         row = await run.row()
-        assert standing.execution == row
+        assert recorded_event.execution == row
         assert (row.state, row.output, row.error) == (
             ExecutionState.COMPLETED,
             b'{"sum":3,"of":"us"}',
@@ -496,9 +502,9 @@ class JournalContract(
         self, journal: Journal, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"), node("c"), node("d", "c"))
-        standing = await run.failed("a", skips=["b"], running={"c": IN_HAND})
+        recorded_event = await run.failed("a", skips=["b"], running={"c": IN_HAND})
         row = await run.row()
-        assert standing.execution == row
+        assert recorded_event.execution == row
         assert await run.states() == {"a": FAILED, "b": SKIPPED, "c": CANCELLED, "d": CANCELLED}
         assert row.state is ExecutionState.FAILED
         assert row.error is not None
@@ -725,9 +731,9 @@ class JournalContract(
         await run.failed("b", attempt=2, skips=["c"])
         kept = await run.node("a")
         clock.advance(5)
-        standing = await run.retry()
+        recorded_event = await run.retry()
         row = await run.row()
-        assert standing.execution == row
+        assert recorded_event.execution == row
         assert (row.state, row.generation, row.epoch) == (ExecutionState.RUNNING, 2, 2)
         assert (row.unsettled, row.failed, row.error, row.finished_at) == (2, 0, None, None)
         assert row.deadline_at == clock.now() + 60 * MICROSECONDS
@@ -776,8 +782,8 @@ class JournalContract(
         await run.failed("a")
         retry = RetryRequested(execution_id=run.id, generation=0)
         run.generation = 2
-        standings = await journal.record([retry, run.failure("a", attempt=2)])
-        assert [standing.verdict for standing in standings] == [ACCEPTED, ACCEPTED]
+        recorded_events = await journal.record([retry, run.failure("a", attempt=2)])
+        assert [recorded_event.verdict for recorded_event in recorded_events] == [ACCEPTED, ACCEPTED]
         assert await run.letters() == {("a", 1): "retried", ("a", 2): "open"}
 
     # -- rebuild -----------------------------------------------------------------------------------
@@ -989,16 +995,16 @@ class JournalContract(
 
     async def test_what_was_given_out_does_not_change_afterwards(self, journal: Journal) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
-        standing = await run.completed("a")
-        assert standing.execution is not None
-        seq = standing.execution.seq
+        recorded_event = await run.completed("a")
+        assert recorded_event.execution is not None
+        seq = recorded_event.execution.seq
         await run.completed("b")
-        assert (standing.execution.seq, standing.execution.state) == (seq, ExecutionState.RUNNING)
+        assert (recorded_event.execution.seq, recorded_event.execution.state) == (seq, ExecutionState.RUNNING)
 
     async def test_calls_made_at_once_are_each_judged_alone(self, journal: Journal) -> None:
         run = await Recording.start(journal, *(node(f"n{number}") for number in range(50)))
         events: list[NodeCompleted] = [run.completion(f"n{number}") for number in range(50)]
         answers = await asyncio.gather(*(journal.record([event]) for event in events * 2))
-        verdicts = [standing.verdict for (standing,) in answers]
+        verdicts = [recorded_event.verdict for (recorded_event,) in answers]
         assert (verdicts.count(ACCEPTED), verdicts.count(KNOWN)) == (50, 50)
         assert (await run.row()).state is ExecutionState.COMPLETED

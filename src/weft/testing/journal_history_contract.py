@@ -15,7 +15,7 @@ from weft.testing.recording import ERROR, Recording, node
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
     from weft.core.event import Event
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.journal.contract import JournalAdapter as Journal
 
 
@@ -28,8 +28,8 @@ async def pages(journal: Journal, execution_id: str, *, limit: int) -> list[Hist
     return history
 
 
-def told_by(*standings: Standing) -> list[History]:
-    return [event for standing in standings for event in standing.history]
+def told_by(*recorded_events: RecordedEvent) -> list[History]:
+    return [event for recorded_event in recorded_events for event in recorded_event.history]
 
 
 class HistoryContract:
@@ -39,7 +39,7 @@ class HistoryContract:
         run = await Recording.start(journal, node("a"), node("b"))
         clock.advance(1)
         committed_at = clock.now()
-        standing = await run.completed(
+        recorded_event = await run.completed(
             "a",
             output=b'{"x": 1.0}',
             queued_at=committed_at - 3,
@@ -63,7 +63,7 @@ class HistoryContract:
             finished_at=committed_at - 1,
             output_digest=hashlib.sha256(b'{"x": 1.0}').hexdigest(),
         )
-        assert list(standing.history) == [expected]
+        assert list(recorded_event.history) == [expected]
         assert (await run.events())[2] == expected
         assert await journal.events(run.id, nodes=["a"]) == [expected]
 
@@ -94,8 +94,8 @@ class HistoryContract:
     async def test_an_output_in_a_blob_has_no_digest(self, journal: Journal) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         blob = await journal.put_blob(b'"large"')
-        standing = await run.completed("a", output=None, blob=blob, output_bytes=7)
-        (event,) = standing.history
+        recorded_event = await run.completed("a", output=None, blob=blob, output_bytes=7)
+        (event,) = recorded_event.history
         assert event.output_digest is None
         assert (await run.events())[-1] == event
 
@@ -119,7 +119,7 @@ class HistoryContract:
         names = ("small", "large", "blob", "cached", "failed", "stays")
         run = await Recording.start(journal, *(node(name) for name in names), failure_policy="continue")
         blob = await journal.put_blob(b'"blob"')
-        standings = [
+        recorded_events = [
             await run.completed("small", started_at=clock.now()),
             await run.completed("large", output=b'"' + b"x" * 100_000 + b'"'),
             await run.completed("blob", output=None, blob=blob, output_bytes=6),
@@ -128,19 +128,19 @@ class HistoryContract:
             await run.failed("failed"),
         ]
         before = await run.events()
-        assert told_by(*standings) == before[2:]
+        assert told_by(*recorded_events) == before[2:]
         clock.advance(1)
-        standings.append(await run.retry("small", "large", "blob", "cached"))
+        recorded_events.append(await run.retry("small", "large", "blob", "cached"))
         assert (await run.events())[: len(before)] == before
         for name in names:
             clock.advance(1)
             if name != "stays":
                 attempt = (await run.node(name)).attempt
-                standings.append(await run.completed(name, attempt=attempt, output=b"2"))
+                recorded_events.append(await run.completed(name, attempt=attempt, output=b"2"))
         row = await run.row()
         assert (row.state, row.generation) == (ExecutionState.COMPLETED, 2)
         history = await run.events()
-        assert told_by(*standings) == history[2:]
+        assert told_by(*recorded_events) == history[2:]
         assert [event.seq for event in history] == list(range(1, row.seq + 1))
         assert [(event.generation, event.attempt) for event in history if event.node == "large"] == [
             (1, 1),
@@ -180,8 +180,8 @@ class HistoryContract:
             ),
         ]
         before = await run.events()
-        standings = await journal.record(events)
-        assert await run.events() == [*before, *told_by(*standings)]
+        recorded_events = await journal.record(events)
+        assert await run.events() == [*before, *told_by(*recorded_events)]
         assert [event.generation for event in await journal.events(run.id, nodes=["a"])] == [1, 2]
 
     @pytest.mark.parametrize("count", [127, 128, 129, 700])
@@ -190,13 +190,13 @@ class HistoryContract:
     ) -> None:
         names = [f"n{number}" for number in range(count)]
         run = await Recording.start(journal, *(node(name) for name in names), failure_policy="continue")
-        standings: list[Standing] = []
+        recorded_events: list[RecordedEvent] = []
         for start in range(0, count - 1, 50):
             some = names[start : min(start + 50, count - 1)]
-            standings += await journal.record([run.completion(name) for name in reversed(some)])
+            recorded_events += await journal.record([run.completion(name) for name in reversed(some)])
             if start % 100 == 0:
-                standings.append(await run.lost(names[-1], attempt=1 + start // 100))
-        history = [*(await run.events())[:2], *told_by(*standings)]
+                recorded_events.append(await run.lost(names[-1], attempt=1 + start // 100))
+        history = [*(await run.events())[:2], *told_by(*recorded_events)]
         assert [event.seq for event in history] == list(range(1, len(history) + 1))
         for limit in (1 + count // 3, 200):
             assert await pages(journal, run.id, limit=limit) == history

@@ -183,8 +183,8 @@ class ClaimsContract:
 
     async def test_a_call_that_is_unknown_takes_no_claim(self, journal: Journal) -> None:
         retry = RetryRequested(execution_id="stranger", generation=0)
-        (standing,) = await journal.record([retry], claim=claim_on("execution/stranger"))
-        assert (standing.verdict, await journal.claim("key")) == (Verdict.UNKNOWN, None)
+        (recorded_event,) = await journal.record([retry], claim=claim_on("execution/stranger"))
+        assert (recorded_event.verdict, await journal.claim("key")) == (Verdict.UNKNOWN, None)
 
     async def test_keys_of_a_namespace_are_its_own(self, journal: Journal) -> None:
         await journal.submit([submission("e")], claim=claim_on("execution/e"))

@@ -35,7 +35,7 @@ from weft.journal.contract import DEFAULT_NAMESPACE, LetterQuery, Submission
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.ledger import Standing, Verdict
+    from weft.core.ledger import RecordedEvent, Verdict
     from weft.journal.contract import JournalAdapter as Journal
 
 ERROR = {"code": "handler_error", "message": "it broke", "retryable": True}
@@ -99,11 +99,11 @@ class Recording:
 
     # -- what happens ------------------------------------------------------------------------------
 
-    async def record(self, event: Event) -> Standing:
-        (standing,) = await self.journal.record([event])
-        return standing
+    async def record(self, event: Event) -> RecordedEvent:
+        (recorded_event,) = await self.journal.record([event])
+        return recorded_event
 
-    async def started(self) -> Standing:
+    async def started(self) -> RecordedEvent:
         return await self.record(ExecutionStarted(execution_id=self.id, generation=self.generation))
 
     def completion(
@@ -117,17 +117,17 @@ class Recording:
 
     async def completed(
         self, node_id: str, attempt: int = 1, output: bytes | None = b"1", **fields: Any
-    ) -> Standing:
+    ) -> RecordedEvent:
         return await self.record(self.completion(node_id, attempt, output, **fields))
 
-    async def cached(self, node_id: str, output: bytes, attempt: int = 1) -> Standing:
+    async def cached(self, node_id: str, output: bytes, attempt: int = 1) -> RecordedEvent:
         return await self.record(NodeCached(**self._of(node_id, attempt), output=output))
 
-    async def failed_once(self, node_id: str, attempt: int = 1, **fields: Any) -> Standing:
+    async def failed_once(self, node_id: str, attempt: int = 1, **fields: Any) -> RecordedEvent:
         fields = {"error": ERROR, "delay_seconds": 0, "started_at": 0, **fields}
         return await self.record(AttemptFailed(**self._of(node_id, attempt), **fields))
 
-    async def lost(self, node_id: str, attempt: int = 1, *, counted: bool = True) -> Standing:
+    async def lost(self, node_id: str, attempt: int = 1, *, counted: bool = True) -> RecordedEvent:
         return await self.record(AttemptLost(**self._of(node_id, attempt), counted=counted))
 
     def failure(self, node_id: str, attempt: int = 1, **fields: Any) -> NodeFailed:
@@ -143,7 +143,7 @@ class Recording:
         skips: Sequence[str] = (),
         running: Mapping[str, Running] | None = None,
         **fields: Any,
-    ) -> Standing:
+    ) -> RecordedEvent:
         """Record a failure for good. ``skips`` are behind it."""
         behind = tuple(Skip(skip, "upstream_failed", node_id) for skip in skips)
         return await self.record(
@@ -152,28 +152,28 @@ class Recording:
 
     async def skipped(
         self, node_id: str, reason: str = "condition", cause: str | None = None, attempt: int = 1
-    ) -> Standing:
+    ) -> RecordedEvent:
         return await self.record(NodeSkipped(**self._of(node_id, attempt), reason=reason, cause=cause))
 
-    async def issued(self, node_id: str, attempt: int = 1, *, epoch: int = 1) -> Standing:
+    async def issued(self, node_id: str, attempt: int = 1, *, epoch: int = 1) -> RecordedEvent:
         return await self.record(AttemptIssued(**self._of(node_id, attempt), epoch=epoch))
 
-    async def deadline_passed(self, running: Mapping[str, Running] | None = None) -> Standing:
+    async def deadline_passed(self, running: Mapping[str, Running] | None = None) -> RecordedEvent:
         return await self.record(
             DeadlinePassed(execution_id=self.id, generation=self.generation, running=dict(running or {}))
         )
 
-    async def cancel(self, running: Mapping[str, Running] | None = None) -> Standing:
+    async def cancel(self, running: Mapping[str, Running] | None = None) -> RecordedEvent:
         return await self.record(
             CancelRequested(execution_id=self.id, generation=0, running=dict(running or {}), actor="ann")
         )
 
-    async def pause(self) -> Standing:
+    async def pause(self) -> RecordedEvent:
         return await self.record(PauseRequested(execution_id=self.id, generation=0, actor="ann"))
 
     async def observe_halt(
         self, in_hand: Mapping[str, int], *, epoch: int = 1, paused_seq: int = 0
-    ) -> Standing:
+    ) -> RecordedEvent:
         return await self.record(
             HaltObserved(
                 execution_id=self.id,
@@ -184,17 +184,17 @@ class Recording:
             )
         )
 
-    async def resume(self) -> Standing:
+    async def resume(self) -> RecordedEvent:
         return await self.record(ResumeRequested(execution_id=self.id, generation=0, actor="ann"))
 
-    async def retry(self, *nodes: str) -> Standing:
+    async def retry(self, *nodes: str) -> RecordedEvent:
         """Ask for the next generation; what is recorded from now on is of it."""
-        standing = await self.record(
+        recorded_event = await self.record(
             RetryRequested(execution_id=self.id, generation=0, nodes=nodes, actor="ann")
         )
-        if standing.execution is not None:
-            self.generation = standing.execution.generation
-        return standing
+        if recorded_event.execution is not None:
+            self.generation = recorded_event.execution.generation
+        return recorded_event
 
     async def control(self, call: str) -> Verdict:
         """Make the control call of this name."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.core.snapshot import Settlement
+from weft.core.snapshot import RowUpdate
 from weft.store.contract import Answer, Applied
 from weft.testing.store_contract import as_seen_before, free_nodes, phases, start
 from weft.testing.walk import node
@@ -50,12 +50,12 @@ class AheadContract:
     ) -> None:
         walk = new_walk("a", node("b", "a"))
         await walk.begin()
-        standing = await walk.record(await walk.completed("a"))
-        assert standing.execution is not None
+        recorded_event = await walk.record(await walk.completed("a"))
+        assert recorded_event.execution is not None
         task = task_of(walk, await walk.execution(), "b")
-        later = replace(standing.execution, epoch=2)
-        settlement = Settlement(later, walk.plan, standing.rows)
-        (applied,) = await walk.store.apply([settlement], [(task, 2)])
+        later = replace(recorded_event.execution, epoch=2)
+        row_update = RowUpdate(later, walk.plan, recorded_event.rows)
+        (applied,) = await walk.store.apply([row_update], [(task, 2)])
         assert applied == Applied(Answer.UNKNOWN)
         if bench.sent is not None:
             assert [task.node_id for task in await bench.sent()] == ["a"]
@@ -65,17 +65,17 @@ class AheadContract:
     ) -> None:
         walk = new_walk("a", node("b", "a"))
         await walk.begin()
-        standing = await walk.record(await walk.completed("a"))
-        assert standing.execution is not None
-        task = task_of(walk, standing.execution, "b")
-        settlement = Settlement(standing.execution, walk.plan, standing.rows)
+        recorded_event = await walk.record(await walk.completed("a"))
+        assert recorded_event.execution is not None
+        task = task_of(walk, recorded_event.execution, "b")
+        row_update = RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows)
         for wrong in ((replace(task, attempt=2), 1), (task, 2), (replace(task, generation=2), 1)):
-            (applied,) = await walk.store.apply([settlement], [wrong])
+            (applied,) = await walk.store.apply([row_update], [wrong])
             assert (list(applied.queued), [one.node_id for one in applied.free]) == ([], ["b"])
-        (applied,) = await walk.store.apply([settlement], [(task, 1)])
+        (applied,) = await walk.store.apply([row_update], [(task, 1)])
         assert (list(applied.queued), list(applied.free)) == (["b"], [])
         # Told once more, as after a crash: it is on its way already.
-        (applied,) = await walk.store.apply([settlement], [(task, 1)])
+        (applied,) = await walk.store.apply([row_update], [(task, 1)])
         assert (list(applied.queued), list(applied.free)) == ([], [])
 
     async def test_a_paused_execution_queues_nothing_ahead(self, new_walk: Callable[..., Walk]) -> None:
@@ -85,7 +85,7 @@ class AheadContract:
         (applied,) = await completed(walk, "a", ahead=["b"])
         assert (list(applied.queued), list(applied.free)) == ([], [])
         await walk.record(walk.resumed())
-        await walk.store.apply([Settlement(await walk.execution(), walk.plan, ())])
+        await walk.store.apply([RowUpdate(await walk.execution(), walk.plan, ())])
         assert [one.node_id for one in await free_nodes(walk)] == ["b"]
 
     async def test_roots_are_queued_with_the_install(
@@ -139,11 +139,11 @@ class AheadContract:
 
 async def completed(walk: Walk, name: str, *, ahead: Sequence[str]) -> Sequence[Applied]:
     """Record a completion, and tell the store with tasks of these nodes."""
-    standing = await walk.record(await walk.completed(name))
-    row = standing.execution
+    recorded_event = await walk.record(await walk.completed(name))
+    row = recorded_event.execution
     assert row is not None
     tasks = [(task_of(walk, row, one), row.epoch) for one in ahead]
-    return await walk.store.apply([Settlement(row, walk.plan, standing.rows)], tasks)
+    return await walk.store.apply([RowUpdate(row, walk.plan, recorded_event.rows)], tasks)
 
 
 def task_of(walk: Walk, row: ExecutionRow, name: str) -> Task:

@@ -17,7 +17,7 @@ import pytest
 
 from weft.clock import VirtualClock
 from weft.core.event import AttemptIssued, DeadlinePassed, Event, ExecutionStarted, HaltObserved
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.time import micros
 from weft.core.view import FreeNode
@@ -299,7 +299,7 @@ class StoreContract:
         row = (await walk.submit()).execution
         store = walk.store
         moves = [
-            (await store.apply([Settlement(row, walk.plan, ())]))[0].answer,
+            (await store.apply([RowUpdate(row, walk.plan, ())]))[0].answer,
             (await store.free(["x1"]))[0].answer,
             await queue(walk, as_seen_before(walk, row, "a")),
             await store.line("x1", generation=1, node_id="a", attempt=1),
@@ -316,7 +316,7 @@ class StoreContract:
         await walk.begin()
         later = await walk.journal.rebuild("x1", seen_epoch=1)
         assert later is not None
-        (applied,) = await walk.store.apply([Settlement(later.execution, walk.plan, ())])
+        (applied,) = await walk.store.apply([RowUpdate(later.execution, walk.plan, ())])
         assert (applied.answer, list(applied.free)) == (Answer.UNKNOWN, [])
         assert await queue(walk, as_seen_before(walk, later.execution, "a")) is Answer.UNKNOWN
         assert await start(walk, "a", generation=2) is Answer.UNKNOWN
@@ -330,7 +330,7 @@ class StoreContract:
         newer = await walk.journal.rebuild("x1", seen_epoch=1)
         assert newer is not None
         await walk.install(newer, fresh=True)
-        (applied,) = await walk.store.apply([Settlement(old, walk.plan, ())])
+        (applied,) = await walk.store.apply([RowUpdate(old, walk.plan, ())])
         assert (applied.answer, list(applied.free)) == (Answer.REFUSED, [])
         assert await queue(walk, as_seen_before(walk, old, "a")) is Answer.REFUSED
 
@@ -380,12 +380,12 @@ class StoreContract:
         await walk.begin()
         before = await walk.execution()
         snapshot = Snapshot(before, walk.plan, ())
-        standing = await walk.record(walk.cancelled())
-        assert standing.execution is not None
+        recorded_event = await walk.record(walk.cancelled())
+        assert recorded_event.execution is not None
         assert await walk.store.backlog() == 2
-        last = Settlement(standing.execution, walk.plan, standing.rows)
+        last = RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows)
         # With what came before it, and behind it, in one call.
-        old = Settlement(before, walk.plan, ())
+        old = RowUpdate(before, walk.plan, ())
         applied = await walk.store.apply([old, last, old])
         assert [one.answer for one in applied] == [Answer.YES, Answer.YES, Answer.REFUSED]
         assert not any(one.free for one in applied)
@@ -401,9 +401,11 @@ class StoreContract:
     ) -> None:
         walk = new_walk("a")
         snapshot = await walk.submit()
-        standing = await walk.record(walk.cancelled())
-        assert standing.execution is not None
-        (applied,) = await walk.store.apply([Settlement(standing.execution, walk.plan, standing.rows)])
+        recorded_event = await walk.record(walk.cancelled())
+        assert recorded_event.execution is not None
+        (applied,) = await walk.store.apply(
+            [RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows)]
+        )
         assert applied.answer is Answer.YES
         assert await walk.install(snapshot, fresh=False) is Answer.REFUSED
 
@@ -438,7 +440,7 @@ class StoreContract:
         later = await walk.journal.rebuild("x1", seen_epoch=1)
         assert later is not None
         for row, answer in ((old, Answer.REFUSED), (later.execution, Answer.UNKNOWN)):
-            (applied,) = await walk.store.apply([Settlement(row, walk.plan, ())])
+            (applied,) = await walk.store.apply([RowUpdate(row, walk.plan, ())])
             assert applied.answer is answer
 
     # -- apply -------------------------------------------------------------------------------------
@@ -489,10 +491,10 @@ class StoreContract:
         assert newer is not None
         applied = await walk.store.apply(
             [
-                Settlement(current, walk.plan, ()),
-                Settlement(unknown, other.plan, ()),
-                Settlement(current, walk.plan, ()),
-                Settlement(newer.execution, walk.plan, ()),
+                RowUpdate(current, walk.plan, ()),
+                RowUpdate(unknown, other.plan, ()),
+                RowUpdate(current, walk.plan, ()),
+                RowUpdate(newer.execution, walk.plan, ()),
             ]
         )
         assert [one.answer for one in applied] == [Answer.YES, Answer.UNKNOWN, Answer.YES, Answer.UNKNOWN]
@@ -508,7 +510,7 @@ class StoreContract:
         execution = await walk.execution()
         newer = await walk.row("a")
         for row in (newer, newer, older):
-            await walk.store.apply([Settlement(execution, walk.plan, (row,))])
+            await walk.store.apply([RowUpdate(execution, walk.plan, (row,))])
         (free,) = await free_nodes(walk)
         assert (free.attempt, free.losses) == (3, 2)
 
@@ -519,7 +521,7 @@ class StoreContract:
         await installed(walk)
         before = await walk.execution()
         await walk.advance(walk.paused())
-        await walk.store.apply([Settlement(before, walk.plan, ())])
+        await walk.store.apply([RowUpdate(before, walk.plan, ())])
         assert await free_nodes(walk) == []
 
     async def test_a_row_again_does_not_take_a_reserved_token_away(
@@ -552,10 +554,12 @@ class StoreContract:
         await installed(walk)
         (bad, _) = await free_nodes(walk)
         await walk.hand_out(bad)
-        standing = await walk.record(await walk.failed("bad"))
-        assert standing.execution is not None
-        assert standing.execution.state is ExecutionState.FAILED
-        (applied,) = await walk.store.apply([Settlement(standing.execution, walk.plan, standing.rows)])
+        recorded_event = await walk.record(await walk.failed("bad"))
+        assert recorded_event.execution is not None
+        assert recorded_event.execution.state is ExecutionState.FAILED
+        (applied,) = await walk.store.apply(
+            [RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows)]
+        )
         assert list(applied.free) == []
 
     # -- the view, fixed when a node becomes free -----------------------------------------------------
@@ -611,8 +615,8 @@ class StoreContract:
             failure_policy="continue",
         )
         await walk.begin()
-        standing = await walk.record(await walk.failed("bad"))
-        (looked,) = await walk.apply(standing)
+        recorded_event = await walk.record(await walk.failed("bad"))
+        (looked,) = await walk.apply(recorded_event)
         assert looked.node_id == "cleanup"
         await walk.record(await walk.completed("slow"))
         (again,) = await apply_rows(walk, "slow")
@@ -1246,7 +1250,7 @@ class StoreContract:
         assert await store.backlog() == 3
         await one.complete("a")
         assert await store.backlog() == 2
-        # The same rows again are no second settlement, a rebuild no second execution.
+        # The same rows again are no second row update, a rebuild no second execution.
         await apply_rows(one, "a")
         assert await one.rebuild() is Answer.YES
         assert await store.backlog() == 2
@@ -1347,7 +1351,7 @@ async def free_nodes(walk: Walk) -> list[FreeNode]:
 async def apply_rows(walk: Walk, *node_ids: str) -> list[FreeNode]:
     """Apply the journal's rows of these nodes; give all that is free."""
     rows = [await walk.row(node_id) for node_id in node_ids]
-    (applied,) = await walk.store.apply([Settlement(await walk.execution(), walk.plan, rows)])
+    (applied,) = await walk.store.apply([RowUpdate(await walk.execution(), walk.plan, rows)])
     assert applied.answer is Answer.YES
     return list(applied.free)
 

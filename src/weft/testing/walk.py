@@ -23,11 +23,11 @@ from weft.core.event import (
     RetryRequested,
 )
 from weft.core.judge import judge
-from weft.core.ledger import Standing, Verdict
+from weft.core.ledger import RecordedEvent, Verdict
 from weft.core.output import node_value
 from weft.core.payload import Json, decode, encode
 from weft.core.rows import ExecutionRow, NodeRow
-from weft.core.snapshot import Settlement, Snapshot
+from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.task import Result, Task
 from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
@@ -105,16 +105,16 @@ class Walk:
 
     # -- one step ----------------------------------------------------------------------------------
 
-    async def record(self, event: Event) -> Standing:
-        (standing,) = await self.journal.record([event])
-        return standing
+    async def record(self, event: Event) -> RecordedEvent:
+        (recorded_event,) = await self.journal.record([event])
+        return recorded_event
 
-    async def apply(self, standing: Standing) -> Sequence[FreeNode]:
+    async def apply(self, recorded_event: RecordedEvent) -> Sequence[FreeNode]:
         """Merge what the journal answered; give the free nodes."""
-        execution = standing.execution
-        if execution is None or standing.verdict is Verdict.UNKNOWN:
+        execution = recorded_event.execution
+        if execution is None or recorded_event.verdict is Verdict.UNKNOWN:
             return ()
-        (applied,) = await self.store.apply([Settlement(execution, self.plan, standing.rows)])
+        (applied,) = await self.store.apply([RowUpdate(execution, self.plan, recorded_event.rows)])
         return applied.free
 
     def decide(self, free: FreeNode) -> Decision:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.scheduler import Actor
     from tests.support.simulation.world import World
 
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
@@ -322,17 +322,19 @@ class Invariants:
 
     # -- the journal -------------------------------------------------------------------------------
 
-    def _recorded(self, standings: Sequence[Standing]) -> None:
+    def _recorded(self, recorded_events: Sequence[RecordedEvent]) -> None:
         hits = self._world.hits
-        for standing in standings:
-            name = type(standing.event).__name__
-            if standing.verdict is not Verdict.STALE:
-                hits[f"{standing.verdict} {name}"] += 1
-            elif isinstance(standing.event, NodeCompleted | AttemptFailed | NodeFailed | AttemptIssued):
-                hits[f"stale {'issue' if name == 'AttemptIssued' else 'result'}: {_why_stale(standing)}"] += 1
-            if standing.verdict is Verdict.ACCEPTED and isinstance(standing.event, NodeCompleted):
-                self._accept(standing.event)
-        for execution_id in dict.fromkeys(s.execution.id for s in standings if s.execution is not None):
+        for recorded_event in recorded_events:
+            name = type(recorded_event.event).__name__
+            if recorded_event.verdict is not Verdict.STALE:
+                hits[f"{recorded_event.verdict} {name}"] += 1
+            elif isinstance(recorded_event.event, NodeCompleted | AttemptFailed | NodeFailed | AttemptIssued):
+                hits[
+                    f"stale {'issue' if name == 'AttemptIssued' else 'result'}: {_why_stale(recorded_event)}"
+                ] += 1
+            if recorded_event.verdict is Verdict.ACCEPTED and isinstance(recorded_event.event, NodeCompleted):
+                self._accept(recorded_event.event)
+        for execution_id in dict.fromkeys(s.execution.id for s in recorded_events if s.execution is not None):
             self._read_on(execution_id)
 
     def _accept(self, event: NodeCompleted) -> None:
@@ -728,12 +730,12 @@ def _check_times(event: History) -> None:
         raise Violation(f"I20 times out of order in {event}")
 
 
-def _why_stale(standing: Standing) -> str:
-    execution, event = standing.execution, standing.event
+def _why_stale(recorded_event: RecordedEvent) -> str:
+    execution, event = recorded_event.execution, recorded_event.event
     assert execution is not None
     if event.generation != execution.generation:
         return "of an older generation"
-    (row,) = standing.rows
+    (row,) = recorded_event.rows
     if isinstance(event, AttemptIssued):
         return "of an older epoch" if event.attempt == row.attempt else "of a superseded attempt"
     if event.attempt != row.attempt:  # type: ignore[union-attr]

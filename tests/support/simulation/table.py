@@ -32,9 +32,9 @@ def describe(step: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
     match step:
         case "journal.record":
             return "; ".join(
-                f"{type(standing.event).__name__} {_subject(standing.event)} {standing.verdict}"
-                + (f" -> {standing.execution.state}" if standing.execution is not None else "")
-                for standing in result
+                f"{type(recorded.event).__name__} {_subject(recorded.event)} {recorded.verdict}"
+                + (f" -> {recorded.execution.state}" if recorded.execution is not None else "")
+                for recorded in result
             )
         case "journal.submit":
             return ", ".join(f"{row.id} ({row.total} nodes)" for row in result)

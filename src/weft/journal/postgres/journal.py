@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.core.event import Event
-    from weft.core.ledger import Standing
+    from weft.core.ledger import RecordedEvent
     from weft.core.rows import ExecutionRow
     from weft.core.snapshot import Snapshot
     from weft.definition.plan import Plan
@@ -122,15 +122,15 @@ class PostgresJournal(SqlJournal):
         )
         return rows
 
-    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         if not events:
             return []
-        standings: Sequence[Standing]
+        recorded_events: Sequence[RecordedEvent]
         if claim is not None:
-            standings = await self._writer.run(self._submitter.record_claimed, (events, claim))
+            recorded_events = await self._writer.run(self._submitter.record_claimed, (events, claim))
         else:
-            standings = await self._writer.run(self._recorder.record, events, size=len(events))
-        return standings
+            recorded_events = await self._writer.run(self._recorder.record, events, size=len(events))
+        return recorded_events
 
     async def rebuild(self, execution_id: str, *, seen_epoch: int) -> Snapshot | None:
         snapshot: Snapshot | None = await self._writer.run(self._recorder.rebuild, (execution_id, seen_epoch))

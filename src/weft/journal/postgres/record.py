@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
-from weft.core.ledger import Ledger, LiveExecution, NodeEvent, Standing, live_executions
+from weft.core.ledger import Ledger, LiveExecution, NodeEvent, RecordedEvent, live_executions
 from weft.core.output import output_nodes
 from weft.core.payload import decode
 from weft.core.snapshot import Snapshot
@@ -180,8 +180,8 @@ class Recorder:
         # Other processes write too: this is what *was* in the journal. Of an execution that is not whole,
         # only what never changes means anything.
         self._live = live_executions(MAX_BYTES)
-        # By execution: standings that were written, perhaps. The answer was lost.
-        self._unknown: dict[str, list[Standing]] = {}
+        # By execution: recorded events that were written, perhaps. The answer was lost.
+        self._unknown: dict[str, list[RecordedEvent]] = {}
 
     def forget(self) -> None:
         """Drop everything that is remembered: the database has lost commits."""
@@ -197,23 +197,23 @@ class Recorder:
 
     async def record(
         self, transaction: Transaction, batches: Sequence[Sequence[Event]]
-    ) -> list[list[Standing]]:
-        """Record batches of events, one behind the other, and return the standings of each."""
+    ) -> list[list[RecordedEvent]]:
+        """Record batches of events, one behind the other, and return the recorded events of each."""
         by_execution = _by_execution(chain.from_iterable(batches))
         done = await self._record_known(transaction.connection, by_execution)
         if len(done) < len(by_execution):
             transaction.has_written = bool(done)
             left = {id_: own for id_, own in by_execution.items() if id_ not in done}
             done |= await self.record_locked(transaction, left)
-        standings = dict(zip(done, map(iter, done.values()), strict=True))
-        return [[next(standings[event.execution_id]) for event in batch] for batch in batches]
+        recorded_events = dict(zip(done, map(iter, done.values()), strict=True))
+        return [[next(recorded_events[event.execution_id]) for event in batch] for batch in batches]
 
     # -- in memory ---------------------------------------------------------------------------------
 
     async def _record_known(
         self, connection: Connection, events: Mapping[str, Sequence[Event]]
-    ) -> dict[str, list[Standing]]:
-        """Record the events of executions that are in memory, or fit in; return their standings."""
+    ) -> dict[str, list[RecordedEvent]]:
+        """Record the events of executions that are in memory, or fit in; return their recorded events."""
         left = {id_: own for id_, own in events.items() if self._may_be_known(id_, own)}
         done = await self._ask_after(connection, left) if self._unknown else {}
         for _ in range(_TRIES):
@@ -223,8 +223,8 @@ class Recorder:
             if len(known) < len(left):
                 # What did not get to be known now does not the next time.
                 left = {id_: own for id_, own in left.items() if id_ in known}
-            for execution_id, standings in (await self._try(connection, left, known)).items():
-                done[execution_id] = standings
+            for execution_id, recorded_events in (await self._try(connection, left, known)).items():
+                done[execution_id] = recorded_events
                 del left[execution_id]
         return done
 
@@ -276,19 +276,19 @@ class Recorder:
         connection: Connection,
         events: Mapping[str, Sequence[Event]],
         known: Mapping[str, LiveExecution],
-    ) -> dict[str, list[Standing]]:
-        """Judge by what is in memory, and write; return the standings of executions that were so still."""
+    ) -> dict[str, list[RecordedEvent]]:
+        """Judge by what is in memory, and write; return what was recorded of executions that were so still."""
         if not known:
             return {}
         now = await self._time_behind(connection, known.values())
-        standings: dict[str, list[Standing]] = {}
+        recorded_events: dict[str, list[RecordedEvent]] = {}
         try:
-            standings, ledger = await self._judge(events, known.get, Reads(connection), now)
+            recorded_events, ledger = await self._judge(events, known.get, Reads(connection), now)
             written = await changes.write_if_current(connection, ledger.changes)
         except Exception as error:
             self._drop(known)
             if was_lost(error) or connection.is_closed():
-                self._unknown = standings
+                self._unknown = recorded_events
                 raise OutcomeUnknownError(f"the answer was lost: {error!r}") from error
             raise
         if written is None:
@@ -296,30 +296,30 @@ class Recorder:
         self._clock.hear(written[0])
         for execution_id, change in ledger.changes.executions.items():
             if change.live.number not in written[1]:
-                del standings[execution_id]
+                del recorded_events[execution_id]
                 self._live.drop(execution_id)
             elif change.row.is_terminal:
                 self._live.drop(execution_id)
             else:
                 change.commit()
                 self._live.put(execution_id, change.live)
-        return standings
+        return recorded_events
 
     async def _ask_after(
         self, connection: Connection, left: dict[str, Sequence[Event]]
-    ) -> dict[str, list[Standing]]:
+    ) -> dict[str, list[RecordedEvent]]:
         """Read whether a write without an answer was committed: its last event is in the history then.
 
         What others have written there instead differs at least in its time.
         """
         unknown, self._unknown = self._unknown, {}
         done = {}
-        for execution_id, standings in unknown.items():
-            if [standing.event for standing in standings] != left.get(execution_id):
+        for execution_id, recorded_events in unknown.items():
+            if [recorded_event.event for recorded_event in recorded_events] != left.get(execution_id):
                 continue
-            told = [event for standing in standings for event in standing.history]
+            told = [event for recorded_event in recorded_events for event in recorded_event.history]
             if told and await queries.event_at(connection, execution_id, told[-1].seq) == told[-1]:
-                done[execution_id] = standings
+                done[execution_id] = recorded_events
         for execution_id in done:
             del left[execution_id]
         return done
@@ -343,7 +343,7 @@ class Recorder:
         events: Mapping[str, Sequence[Event]],
         *,
         first: Callable[[], Awaitable[None]] | None = None,
-    ) -> dict[str, list[Standing]]:
+    ) -> dict[str, list[RecordedEvent]]:
         """Begin, and record the events of executions; ``first`` is done before anything is locked."""
         connection = transaction.connection
         reads, now = await self._lock(transaction, events, first)
@@ -352,9 +352,9 @@ class Recorder:
             if any(isinstance(event, controls) for event in events[execution_id]):
                 # It looks at every node: judged without their rows, the events would be judged twice.
                 await reads.read_all(execution_id)
-        standings, ledger = await self._judge(events, reads.executions.get, reads, now)
+        recorded_events, ledger = await self._judge(events, reads.executions.get, reads, now)
         await changes.write(connection, ledger.changes, now)
-        return standings
+        return recorded_events
 
     async def _judge(
         self,
@@ -362,20 +362,20 @@ class Recorder:
         find: Callable[[str], LiveExecution | None],
         reads: Reads,
         now: int,
-    ) -> tuple[dict[str, list[Standing]], Ledger]:
+    ) -> tuple[dict[str, list[RecordedEvent]], Ledger]:
         """Judge events by what was read, and again as long as something has to be read for that."""
         while True:
             ledger = self._ledger(find, reads, now)
             try:
-                standings = {}
+                recorded_events = {}
                 for execution_id, own in events.items():
-                    standings[execution_id] = [*map(ledger.record, own)]
+                    recorded_events[execution_id] = [*map(ledger.record, own)]
             except Exception:
                 # No wonder, where a row that was not read is taken for that of a node that has not run.
                 if not reads.has_missed:
                     raise
             if not reads.has_missed:
-                return standings, ledger
+                return recorded_events, ledger
             await reads.read_missed()
 
     async def rebuild(

@@ -165,10 +165,10 @@ class Submitter:
                 raise await _taken(connection, claim)
 
         id_ = events[0].execution_id
-        standings = (await self._recorder.record_locked(transaction, {id_: events}, first=take))[id_]
-        if accepted_claim(claim, standings) is None:
+        recorded_events = (await self._recorder.record_locked(transaction, {id_: events}, first=take))[id_]
+        if accepted_claim(claim, recorded_events) is None:
             await changes.drop_claim(connection, claim)
-        return [standings]
+        return [recorded_events]
 
 
 def _is_plain(call: Submit) -> bool:

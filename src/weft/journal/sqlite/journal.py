@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.event import RetryRequested
-from weft.core.ledger import Changes, Ledger, LiveExecution, NodeEvent, Standing, live_executions
+from weft.core.ledger import Changes, Ledger, LiveExecution, NodeEvent, RecordedEvent, live_executions
 from weft.core.payload import decode
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
@@ -115,7 +115,7 @@ class SqliteJournal(SqlJournal):
             self._plans.put(submission.plan)
         return await self._writer.run(self._submit, submissions, claim, batch)
 
-    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[Standing]:
+    async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         if len(events) <= _FEW_EVENTS:
             return await self._writer.run_short(self._record, events, claim)
         return await self._writer.run(self._record, events, claim)
@@ -166,16 +166,18 @@ class SqliteJournal(SqlJournal):
         changes.put_claim(connection, claim, now)
         return admitted
 
-    def _record(self, connection: Connection, events: Sequence[Event], claim: Claim | None) -> list[Standing]:
+    def _record(
+        self, connection: Connection, events: Sequence[Event], claim: Claim | None
+    ) -> list[RecordedEvent]:
         if claim is not None:
             changes.refuse_taken(connection, claim)
         now = self._now()
         ledger = self._ledger(connection, now, partial(self._find, connection, events))
-        standings = [ledger.record(event) for event in events]
+        recorded_events = [ledger.record(event) for event in events]
         if claim is not None:
-            changes.put_claim(connection, accepted_claim(claim, standings), now)
+            changes.put_claim(connection, accepted_claim(claim, recorded_events), now)
         self._write(connection, ledger.changes, now)
-        return standings
+        return recorded_events
 
     def _rebuild(self, connection: Connection, execution_id: str, seen_epoch: int) -> Snapshot | None:
         now = self._now()

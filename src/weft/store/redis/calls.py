@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from weft.core.rows import ExecutionRow, NodeRow
-    from weft.core.snapshot import Settlement
+    from weft.core.snapshot import RowUpdate
     from weft.core.task import Task
     from weft.definition.plan import Plan
     from weft.redis.keys import Keys
@@ -144,11 +144,11 @@ class Merge:
 
     __slots__ = ("indexes", "plan", "row", "rows", "tasks")
 
-    def __init__(self, index: int, settlement: Settlement) -> None:
+    def __init__(self, index: int, row_update: RowUpdate) -> None:
         self.indexes = [index]
-        self.row = settlement.execution
-        self.plan = settlement.plan
-        self.rows: Sequence[NodeRow] = settlement.rows
+        self.row = row_update.execution
+        self.plan = row_update.plan
+        self.rows: Sequence[NodeRow] = row_update.rows
         # The tasks that go behind the rows.
         self.tasks: list[Task] = []
 
@@ -157,35 +157,35 @@ class Merge:
         is_same = row.generation == own.generation and row.epoch == own.epoch
         return is_same and not row.is_terminal and not own.is_terminal
 
-    def add(self, index: int, settlement: Settlement) -> None:
+    def add(self, index: int, row_update: RowUpdate) -> None:
         self.indexes.append(index)
-        self.rows = [*self.rows, *settlement.rows]
-        if settlement.execution.seq >= self.row.seq:
-            self.row = settlement.execution
+        self.rows = [*self.rows, *row_update.rows]
+        if row_update.execution.seq >= self.row.seq:
+            self.row = row_update.execution
 
 
 def apply_calls(
-    settlements: Sequence[Settlement],
+    row_updates: Sequence[RowUpdate],
     ahead: Sequence[tuple[Task, int]],
     keys_of: Callable[[ExecutionRow], Keys],
     arguments_of: Callable[[Plan], PlanArguments],
     *,
     sent: bool,
 ) -> ScriptCalls:
-    """Make the calls for settlements: those of one execution in order, and together if they fit.
+    """Make the calls for row updates: those of one execution in order, and together if they fit.
 
     ``ahead``: tasks that go behind the rows of their executions, each with its epoch; ``sent``: whether the
     store sends them. An item of a reply is about a merge, and the tasks that went with it.
     """
     merges: list[Merge] = []
     latest: dict[str, Merge] = {}
-    for index, settlement in enumerate(settlements):
-        row = settlement.execution
+    for index, row_update in enumerate(row_updates):
+        row = row_update.execution
         before = latest.get(row.id)
         if before is not None and before.takes(row):
-            before.add(index, settlement)
+            before.add(index, row_update)
         else:
-            latest[row.id] = merge = Merge(index, settlement)
+            latest[row.id] = merge = Merge(index, row_update)
             merges.append(merge)
     for task, epoch in ahead:
         if task.execution_id in latest:

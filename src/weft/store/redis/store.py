@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from weft.core.rows import ExecutionRow
-    from weft.core.snapshot import Settlement, Snapshot
+    from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
     from weft.redis.connection import Redis, Reply
@@ -231,11 +231,11 @@ class RedisStore(Inspector, Sweep):
     # -- merging what the journal recorded ---------------------------------------------------------
 
     async def apply(
-        self, settlements: Sequence[Settlement], ahead: Sequence[tuple[Task, int]] = ()
+        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
     ) -> Sequence[Applied]:
-        calls = apply_calls(settlements, ahead, self._keys_of_row, self._arguments_of, sent=self._joint)
+        calls = apply_calls(row_updates, ahead, self._keys_of_row, self._arguments_of, sent=self._joint)
         await self._run(_APPLY, calls, *self._apply_told)
-        applied = [_PLAIN[UNKNOWN]] * len(settlements)
+        applied = [_PLAIN[UNKNOWN]] * len(row_updates)
         answers, free = _read_applied(calls)
         lost = set()
         for merge, number in answers.items():
@@ -519,7 +519,7 @@ def _read_applied(
                         queued.append(task.node_id)
                 given[row.id] = merge, call.keys, queued, rest
             elif ANSWERS[answer] is Answer.YES and row.is_terminal:
-                given.pop(row.id, None)  # what an earlier settlement of this call was given is over
+                given.pop(row.id, None)  # what an earlier row update of this call was given is over
     return answers, given
 
 

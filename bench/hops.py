@@ -33,7 +33,7 @@ from weft.engine import Engine
 from weft.fleet import Fleet
 from weft.handlers.registry import Registry
 from weft.journal.postgres.schema import migrate
-from weft.orchestrator.submit import Manner, Source, make_submission, submit
+from weft.orchestrator.submit import ResolvedDefinition, SubmitOptions, make_submission, submit
 from weft.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,8 +107,10 @@ async def _fleet(settings: Settings, calls: Counter[str]) -> list[Counter[str]]:
         await fleet.started()
         for length in (_SHORT, _SHORT, _LONG):
             document = graphs.chain(length)
-            source = Source(plan=compile_plan(document), document=encode(document, max_bytes=10**7))
-            submission = make_submission(fleet.ports.new_id(), source, b"{}", Manner())
+            source = ResolvedDefinition(
+                plan=compile_plan(document), document=encode(document, max_bytes=10**7)
+            )
+            submission = make_submission(fleet.ports.new_id(), source, b"{}", SubmitOptions())
             before = Counter(calls)
             await submit([submission], fleet.ports)
             await _end(fleet, submission.id)

@@ -87,7 +87,7 @@ class BackgroundServer:
 
     def is_watched(self, execution_id: str) -> bool:
         """Say whether anybody listens to the events of an execution."""
-        return self._feed is not None and self._feed.wanted(execution_id)
+        return self._feed is not None and self._feed.has_subscriber(execution_id)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:

@@ -36,7 +36,7 @@ HANDLER = {"WEFT_IMPORTS": "tests.walks.replay_handler"}
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
     file: str
-    manner: str
+    options: str
     replay: Replay
     name: str
 
@@ -72,7 +72,7 @@ async def run_all(
             if says:
                 verdict = f"{len(wrong)} wrong" if wrong else "ok"
                 nodes = f"{len(run.replay.graph):>5} nodes"
-                print(f"{done:>4}/{len(runs)}  {nodes}  {run.file} ({run.manner})  {verdict}")
+                print(f"{done:>4}/{len(runs)}  {nodes}  {run.file} ({run.options})  {verdict}")
 
     await asyncio.gather(*(work() for _ in range(at_once)))
     return failures
@@ -132,7 +132,7 @@ def main() -> int:
     print(f"\n{len(paths)} DAGs, {len(runs)} executions, {nodes:,} nodes, {edges:,} edges: ", end="")
     print(f"{len(failures)} failed" if failures else "all as drawn")
     for run, wrong in failures.items():
-        print(f"\n{run.file} ({run.manner})")
+        print(f"\n{run.file} ({run.options})")
         for sentence in wrong[:10]:
             print(f"  {sentence}")
         if len(wrong) > 10:

@@ -23,7 +23,7 @@ from weft.lru import Lru
 from weft.orchestrator import control
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.service import Orchestrator
-from weft.orchestrator.submit import Manner, Source, make_submission, read_input, submit
+from weft.orchestrator.submit import ResolvedDefinition, SubmitOptions, make_submission, read_input, submit
 from weft.ports import ApiPorts, Ports
 from weft.settings import Settings
 from weft.store.contract import StoreOptions
@@ -178,7 +178,7 @@ class Engine:
                 lease_seconds=settings.worker_heartbeat_timeout_seconds,
                 reported_seconds=settings.reaper_idle_timeout_seconds,
                 # One process owns the data folder, so nothing of an earlier life is still running.
-                limbo_seconds=0,
+                orphaned_seconds=0,
             ),
         )
         self._outbound = Outbound(settings, clock)
@@ -332,10 +332,10 @@ class Engine:
     ) -> list[str]:
         """Accept many executions of one plan in one commit: one bad input, none of them."""
         body = encode(document, max_bytes=self.ports.bounds.max_body_bytes)
-        source = Source(plan=plan, document=body, workflow=plan.definition.name)
-        manner = Manner(labels=dict(labels or {}), priority=priority)
+        source = ResolvedDefinition(plan=plan, document=body, workflow=plan.definition.name)
+        options = SubmitOptions(labels=dict(labels or {}), priority=priority)
         submissions = [
-            make_submission(execution_id, source, self._input(given, plan), manner)
+            make_submission(execution_id, source, self._input(given, plan), options)
             for execution_id, given in zip(execution_ids or [new_id() for _ in inputs], inputs, strict=True)
         ]
         return [row.id for row in await submit(submissions, self.ports)]
@@ -438,7 +438,7 @@ class Engine:
             if execution is None:
                 continue
             if feed is not None and recorded_event.history:
-                feed.tell(recorded_event.history, namespace=execution.namespace)
+                feed.publish(recorded_event.history, namespace=execution.namespace)
             if watched and (progress := watched.get(execution.id)) is not None:
                 progress.see(recorded_event.rows)
             if execution.state in TERMINAL:

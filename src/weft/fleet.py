@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Self
 
 from weft.clock import ServerClock
-from weft.core.signature import sealer
+from weft.core.signature import make_signer
 from weft.core.time import MICROSECONDS
 from weft.engine import new_id
 from weft.errors import JournalError, SchemaError, StoreError
@@ -175,7 +175,7 @@ class Fleet:
             stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
             sweep_seconds=settings.orchestrator_sweep_interval_seconds,
             partitions=settings.partitions,
-            sends_ahead=self._transport.joint,
+            dispatches_speculatively=self._transport.joint,
             feed=self._feed,
             outbound=self._outbound,
             announce=self._hear,
@@ -300,7 +300,7 @@ class Fleet:
 
     async def _open_journal(self) -> None:
         await self._journal.open()
-        self.ports.seal = sealer(await self._journal.seal_key())
+        self.ports.sign = make_signer(await self._journal.signing_key())
 
     async def _open_store(self) -> None:
         await self._redis.open()
@@ -331,4 +331,4 @@ class Fleet:
             return
         for recorded_event in recorded_events:
             if recorded_event.execution is not None and recorded_event.history:
-                self._feed.tell(recorded_event.history, namespace=recorded_event.execution.namespace)
+                self._feed.publish(recorded_event.history, namespace=recorded_event.execution.namespace)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft.clock import Clock
     from weft.core.ledger import RecordedEvent
-    from weft.core.signature import Seal
+    from weft.core.signature import Signer
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound
     from weft.journal.contract import Catalog, Journal
@@ -59,7 +59,7 @@ class Ports:
     # Configs over this size lie in the journal as blobs too; None: tasks do not leave this process.
     inline_config_bytes: int | None = None
     # Seals tasks, which tells a result that answers one from a message somebody made up; None: nobody could.
-    seal: Seal | None = None
+    sign: Signer | None = None
     # Outputs over this size lie in the journal as blobs and travel by reference.
     inline_bytes: int = 256 * 1024
     # Where those who look on are told what happens; None: nobody looks on here.
@@ -68,7 +68,7 @@ class Ports:
     outbound: Outbound | None = None
     # Tasks that are sure to follow on a row go to the store with it; where that is a call in this process, it
     # would save nothing.
-    sends_ahead: bool = False
+    dispatches_speculatively: bool = False
     # The incarnation of the database (``core.incarnation``), and when it began on the store's clock: whatever
     # was started before that may rest on results that the journal has lost.
     # None: the database belongs to this process, which would know.

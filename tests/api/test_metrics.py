@@ -160,7 +160,7 @@ async def test_a_lost_attempt_is_counted(play: Play) -> None:
     execution_id = await play.start()
     await play.stage.call("a")
     engine = play.server.engine
-    await engine.ports.store.hand_back(list(engine.worker._held.values()))
+    await engine.ports.store.abandon(list(engine.worker._leases.values()))
     engine.orchestrator.nudge()
     again = await play.stage.call("a")
     assert again.context.attempt == 2
@@ -181,7 +181,7 @@ async def test_an_attempt_whose_loss_fails_its_node_is_lost_and_not_failed(
         await play.store(node("a"))
         execution_id = await play.start()
         await stage.call("a")
-        await server.engine.ports.store.hand_back(list(server.engine.worker._held.values()))
+        await server.engine.ports.store.abandon(list(server.engine.worker._leases.values()))
         server.engine.orchestrator.nudge()
         await play.ended(execution_id)
         found = await counted(play)

@@ -320,9 +320,9 @@ async def test_a_client_that_leaves_leaves_nothing_behind(play: Play) -> None:
     service = play.server.service
     async with watch(play.server, events_of(execution_id)) as stream, watch(play.server, "/v1/events"):
         await stream.event()
-        await until(lambda: service.load.streams == 2 and service.feed.wanted("any"))
+        await until(lambda: service.load.streams == 2 and service.feed.has_subscriber("any"))
     await until(lambda: service.load.streams == 0)
-    assert not service.feed.wanted(execution_id)
+    assert not service.feed.has_subscriber(execution_id)
     await until(lambda: service.load.waiting == 0)
     call.complete(1)
 

@@ -8,7 +8,7 @@ import pytest
 from yarl import URL
 
 from weft.settings import ResourceLimit
-from weft.store.contract import WorkerSight, WorkerState
+from weft.store.contract import WorkerState, WorkerStatus
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve, Server
@@ -119,7 +119,7 @@ class TestValidating:
         body = definition(nodes=[{"id": "a", "handler": "elsewhere", "config": {"x": 1}}])
         assert not (await server.post("/v1/workflows/validate", json=body)).json["valid"]
         await server.engine.ports.store.announce_worker(
-            WorkerSight(
+            WorkerStatus(
                 id="w",
                 host="h",
                 pid=1,

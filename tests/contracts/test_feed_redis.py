@@ -55,8 +55,8 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def test_what_one_process_tells_another_hears(feeds: tuple[RedisFeed, RedisFeed]) -> None:
     teller, hearer = feeds
     async with hearer.subscribe(execution_id="x1") as subscription:
-        await until(lambda: teller.wanted("x1"))
-        teller.tell([event(1), event(2, execution="x2"), event(3)], namespace="a")
+        await until(lambda: teller.has_subscriber("x1"))
+        teller.publish([event(1), event(2, execution="x2"), event(3)], namespace="a")
         assert [one.seq for one in await heard(subscription, 2)] == [1, 3]
 
 
@@ -65,8 +65,8 @@ async def test_an_end_is_heard_by_who_waits_for_it_elsewhere(feeds: tuple[RedisF
     ends = {"execution.completed", "execution.failed"}
     async with hearer.subscribe(execution_id="x1", types=ends) as subscription:
         await until(lambda: teller.has_listeners)
-        assert not teller.wanted("x1")
-        teller.tell([event(1), event(2, type_="execution.completed")], namespace="a")
+        assert not teller.has_subscriber("x1")
+        teller.publish([event(1), event(2, type_="execution.completed")], namespace="a")
         assert [one.seq for one in await heard(subscription, 1)] == [2]
 
 
@@ -86,11 +86,11 @@ async def test_one_who_leaves_does_not_take_another_process_along(
     await two.open()
     async with one.subscribe(execution_id="x1") as stays:
         async with two.subscribe(execution_id="x2"), two.subscribe(execution_id="x1"):
-            await until(lambda: teller.wanted("x1") and teller.wanted("x2"))
+            await until(lambda: teller.has_subscriber("x1") and teller.has_subscriber("x2"))
         # By then the teller has asked about both.
-        await until(lambda: not teller.wanted("x2"))
-        assert teller.wanted("x1")
-        teller.tell([event(1)], namespace="a")
+        await until(lambda: not teller.has_subscriber("x2"))
+        assert teller.has_subscriber("x1")
+        teller.publish([event(1)], namespace="a")
         assert [event.seq for event in await heard(stays, 1)] == [1]
     await two.close()
     await redis.close()
@@ -104,8 +104,8 @@ async def test_one_who_comes_later_knows_who_listens(
         redis = Redis(redis_url)
         late = RedisFeed(redis)
         await late.open()
-        assert late.wanted("x1")
-        late.tell([event(7)], namespace="a")
+        assert late.has_subscriber("x1")
+        late.publish([event(7)], namespace="a")
         assert [one.seq for one in await heard(subscription, 1)] == [7]
         await late.close()
         await redis.close()
@@ -121,7 +121,7 @@ async def test_a_listener_that_was_killed_is_forgotten(
     await feed.open()
     await teller.open()
     async with feed.subscribe(execution_id="x1"):
-        await until(lambda: teller.wanted("x1"))
+        await until(lambda: teller.has_subscriber("x1"))
         # No word is said.
         await feed.close()
         await until(lambda: not teller.has_listeners)
@@ -135,8 +135,8 @@ async def test_what_does_not_fit_on_its_way_is_missed_and_counted(redis_url: str
     feed = RedisFeed(redis, buffered_events=4)
     await feed.open()
     async with feed.subscribe(execution_id="x1") as subscription:
-        feed.tell([event(seq) for seq in range(1, 11)], namespace="a")
-        got = list(await subscription.hear(wait_seconds=PATIENCE_SECONDS))
+        feed.publish([event(seq) for seq in range(1, 11)], namespace="a")
+        got = list(await subscription.receive(wait_seconds=PATIENCE_SECONDS))
         assert [one.seq for one in got] == [7, 8, 9, 10]
         assert subscription.missed == 6
     await feed.close()
@@ -148,11 +148,11 @@ async def test_garbage_on_a_channel_is_passed_over(
 ) -> None:
     teller, hearer = feeds
     async with hearer.subscribe(execution_id="x1") as subscription:
-        await until(lambda: teller.wanted("x1"))
+        await until(lambda: teller.has_subscriber("x1"))
         for garbage in ("", "\x80", "+", "no news", "+me:z:*:x"):
             redis_server.execute("PUBLISH", "weft:feed:x:*:x1", garbage, url=redis_url)
             redis_server.execute("PUBLISH", "weft:feed:listeners", garbage, url=redis_url)
-        teller.tell([event(1)], namespace="a")
+        teller.publish([event(1)], namespace="a")
         assert [one.seq for one in await heard(subscription, 1)] == [1]
 
 
@@ -165,17 +165,17 @@ async def test_a_feed_outlives_its_connection(
     await feed.open()
     async with feed.subscribe(execution_id="x1") as subscription:
         private_redis.kill()
-        feed.tell([event(1)], namespace="a")
+        feed.publish([event(1)], namespace="a")
         private_redis.start()
         # It is told that something may be missing, and hears on.
-        assert await subscription.hear(wait_seconds=PATIENCE_SECONDS) == []
+        assert await subscription.receive(wait_seconds=PATIENCE_SECONDS) == []
         assert subscription.missed == 1
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not (got := await subscription.hear(wait_seconds=0.05)):
-                feed.tell([event(2)], namespace="a")
+            while not (got := await subscription.receive(wait_seconds=0.05)):
+                feed.publish([event(2)], namespace="a")
         assert {one.seq for one in got} == {2}
         async with feed.subscribe(execution_id="x2") as later:
-            feed.tell([event(3, execution="x2")], namespace="a")
+            feed.publish([event(3, execution="x2")], namespace="a")
             assert [one.seq for one in await heard(later, 1)] == [3]
     await feed.close()
     await redis.close()
@@ -187,7 +187,7 @@ async def test_who_begins_to_listen_while_redis_is_away_does_not_wait(private_re
     await feed.open()
     private_redis.kill()
     async with asyncio.timeout(PATIENCE_SECONDS), feed.subscribe(execution_id="x1") as subscription:
-        assert await subscription.hear(wait_seconds=0) == []
+        assert await subscription.receive(wait_seconds=0) == []
     await feed.close()
     await redis.close()
 
@@ -199,8 +199,8 @@ async def test_a_feed_is_heard_across_a_cluster() -> None:
         await teller.open()
         await hearer.open()
         async with hearer.subscribe(execution_id="x1") as subscription:
-            await until(lambda: teller.wanted("x1"))
-            teller.tell([event(1)], namespace="a")
+            await until(lambda: teller.has_subscriber("x1"))
+            teller.publish([event(1)], namespace="a")
             assert [one.seq for one in await heard(subscription, 1)] == [1]
         await until(lambda: not teller.has_listeners)
         for feed, redis in zip((teller, hearer), connections, strict=True):
@@ -221,23 +221,23 @@ async def test_all_who_listen_follow_the_first_partition_to_another_server(
         await teller.open()
         await hearer.open()
         async with hearer.subscribe(execution_id="x1") as subscription:
-            await until(lambda: teller.wanted("x1"))
+            await until(lambda: teller.has_subscriber("x1"))
             owner = cluster.owner_of(slot_of("p0"))
             to = next(server for server in cluster.servers if server is not owner)
             cluster.move(slot_of("p0"), to=to)
             cluster.wait_until_all_agree()
             for redis in connections:
                 with pytest.raises(StoreError, match="MOVED"):
-                    await redis.call("GET", redis.partitions[0].token)
-                assert await redis.call("GET", redis.partitions[0].token) is None
+                    await redis.call("GET", redis.partitions[0].incarnation_id)
+                assert await redis.call("GET", redis.partitions[0].incarnation_id) is None
             # It hears that something may be missing; then it is where the others look for it.
-            await subscription.hear(wait_seconds=PATIENCE_SECONDS)
+            await subscription.receive(wait_seconds=PATIENCE_SECONDS)
             channel = "weft:feed:x:*:x1"
             await until(lambda: to.execute("PUBSUB", "NUMSUB", channel) == [channel.encode(), 1])
-            await until(lambda: teller.wanted("x1"))
+            await until(lambda: teller.has_subscriber("x1"))
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not (got := await subscription.hear(wait_seconds=0.05)):
-                    teller.tell([event(2)], namespace="a")
+                while not (got := await subscription.receive(wait_seconds=0.05)):
+                    teller.publish([event(2)], namespace="a")
             assert {one.seq for one in got} == {2}
         for feed, redis in zip((teller, hearer), connections, strict=True):
             await feed.close()

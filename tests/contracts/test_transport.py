@@ -39,7 +39,7 @@ async def test_everything_is_delivered_once_and_in_order_within_its_priority(
     )
     got: list[int] = []
     for queues, limit in fetches:
-        there = sum(sight.depth for sight in await transport.queues() if sight.name in queues)
+        there = sum(status.depth for status in await transport.queues() if status.name in queues)
         taken = await fetch(transport, queues=sorted(queues), limit=limit)
         assert len(taken) == min(limit, there)
         assert {one.task.queue for one in taken} <= queues

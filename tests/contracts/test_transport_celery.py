@@ -106,7 +106,7 @@ class TakingTransport(CeleryTransport):
 
 
 async def depth_of(queue: str, transport: Transport) -> int:
-    (depth,) = [sight.depth for sight in await transport.queues() if sight.name == queue]
+    (depth,) = [status.depth for status in await transport.queues() if status.name == queue]
     return depth
 
 
@@ -245,13 +245,13 @@ class CeleryTransportContract(RedisTransportContract):
         await transport.send([a_task(number, queue="a") for number in range(3)])
         await transport.send([a_task(9, queue="b")])
         taken = await fetch(transport, queues=["a"], limit=1)
-        shown = {sight.name: sight for sight in await transport.queues()}
+        shown = {status.name: status for status in await transport.queues()}
         assert shown.keys() == set(QUEUES)
         assert (shown["a"], shown["b"]) == (QueueSight("a", 2, 0, None), QueueSight("b", 1, 0, None))
         assert shown["nobody"] == QueueSight("nobody", 0, 0, None)
         await transport.ack_tasks("w", [one.id for one in taken])
         await transport.ack_tasks("w", [one.id for one in await fetch(transport)])
-        assert {sight.depth for sight in await transport.queues()} == {0}
+        assert {status.depth for status in await transport.queues()} == {0}
 
     # -- what Celery is told ---------------------------------------------------------------------------
 

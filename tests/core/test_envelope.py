@@ -1,4 +1,4 @@
-"""Messages on a wire, and the seal they carry."""
+"""Messages on a wire, and the signature they carry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.envelope import pack, pack_all, pack_json, unpack_all, unpack_json, unpack_message, unpack_task
-from weft.core.signature import fits, sealer
+from weft.core.signature import make_signer, verify
 from weft.core.task import Result, Task, Wake
 from weft.expressions.template import compile_template
 from weft.testing.transport_contract import a_task
@@ -35,7 +35,7 @@ def a_result(output: bytes | None = b'{"a":1}', **fields: object) -> Result:
 
 @given(st.binary(max_size=300))
 def test_a_payload_comes_back_byte_for_byte(payload: bytes) -> None:
-    result = a_result(payload, error={"code": "x", "details": [1, None, {"é": 2.5}]}, seal=payload[:16])
+    result = a_result(payload, error={"code": "x", "details": [1, None, {"é": 2.5}]}, signature=payload[:16])
     assert unpack_message(pack(result)) == result
 
 
@@ -45,7 +45,7 @@ def test_a_task_comes_back_with_its_secrets() -> None:
     )
     assert not isinstance(template, list)
     filled = template.fill({}, max_bytes=1000)  # type: ignore[arg-type]
-    task = msgspec.structs.replace(a_task(1), secrets=filled.secrets, seal=b"s", config_blob="b1")
+    task = msgspec.structs.replace(a_task(1), secrets=filled.secrets, signature=b"s", config_blob="b1")
     assert filled.secrets
     assert unpack_task(pack(task)) == task
 
@@ -91,17 +91,17 @@ def test_a_task_is_no_result_and_a_result_no_task() -> None:
 
 
 def test_a_seal_is_of_one_attempt_and_one_key() -> None:
-    seal, other = sealer(b"k" * 32), sealer(b"j" * 32)
-    mine = seal("x1", 1, "a", 1)
-    assert fits(mine, seal("x1", 1, "a", 1))
+    sign, other = make_signer(b"k" * 32), make_signer(b"j" * 32)
+    mine = sign("x1", 1, "a", 1)
+    assert verify(mine, sign("x1", 1, "a", 1))
     for forged in (
         other("x1", 1, "a", 1),
-        seal("x2", 1, "a", 1),
-        seal("x1", 2, "a", 1),
-        seal("x1", 1, "a", 2),
+        sign("x2", 1, "a", 1),
+        sign("x1", 2, "a", 1),
+        sign("x1", 1, "a", 2),
     ):
-        assert not fits(forged, mine)
-    assert not fits(b"", mine)
+        assert not verify(forged, mine)
+    assert not verify(b"", mine)
 
 
 def test_types_are_exact() -> None:
@@ -113,7 +113,7 @@ def test_a_task_goes_through_json_byte_for_byte_and_with_its_secrets(payload: by
     template = compile_template({"x": "{{ secrets.KEY }}!"}, max_template_bytes=1000, secrets_allowed=True)
     assert not isinstance(template, list)
     filled = template.fill({}, max_bytes=1000)  # type: ignore[arg-type]
-    task = a_task(0, config=payload, secrets=filled.secrets, seal=payload[:16])
+    task = a_task(0, config=payload, secrets=filled.secrets, signature=payload[:16])
     assert unpack_json(pack_json(task)) == task
 
 

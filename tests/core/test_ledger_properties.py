@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from weft.core.ledger import RecordedEvent
     from weft.core.payload import Json
     from weft.journal.memory import MemoryJournal
-    from weft.store.contract import Sight
+    from weft.store.contract import ExecutionStatus
 
 SETTLING = {"node.completed", "node.failed", "node.skipped", "node.cancelled"}
 OUTCOMES = ["complete", "complete", "complete", "fail", "fail", "retry", "lose"]
@@ -117,7 +117,7 @@ class Story:
         for execution_id, _ in due.woken:
             (applied,) = await self.walk.store.free([execution_id])
             await self.handed_out(await self.walk.carry_on(applied.free))
-        await self.walk.store.beat([self.walk.held(n, await self._attempt(n)) for n in self.in_hand])
+        await self.walk.store.renew([self.walk.lease(n, await self._attempt(n)) for n in self.in_hand])
 
     async def _attempt(self, node_id: str) -> int:
         return (await self.walk.row(node_id)).attempt
@@ -179,7 +179,7 @@ class Story:
         assert (execution.error is None) == (execution.state is not ExecutionState.FAILED)
         (applied,) = await self.walk.store.free([execution.id])
         assert (applied.answer, list(applied.free)) == (Answer.REFUSED, [])
-        assert await self.walk.store.look(execution.id) is None
+        assert await self.walk.store.inspect(execution.id) is None
 
 
 @settings(max_examples=150, deadline=None)
@@ -232,13 +232,15 @@ async def test_the_last_event_again_at_once_leaves_no_trace_at_all(
         await story.let_timers_fire()
 
 
-async def merged_one_by_one(store: MemoryStore, walk: Walk, rows: list[NodeRow]) -> Sight | None:
+async def merged_one_by_one(store: MemoryStore, walk: Walk, rows: list[NodeRow]) -> ExecutionStatus | None:
     """Give what a new store makes of these rows, merged one at a time."""
     execution = await walk.execution()
-    await store.install([Snapshot(execution, walk.plan, ())], token=await store.token(), fresh=True)
+    await store.install(
+        [Snapshot(execution, walk.plan, ())], incarnation_id=await store.incarnation_id(), fresh=True
+    )
     for row in rows:
         await store.apply([RowUpdate(execution, walk.plan, (row,))])
-    return await store.look(execution.id)
+    return await store.inspect(execution.id)
 
 
 @settings(max_examples=100, deadline=None)
@@ -262,11 +264,13 @@ async def test_the_order_of_rows_and_their_doubles_are_of_no_consequence(
     def new_store() -> MemoryStore:
         return MemoryStore(now=walk.clock.now, new_id=lambda: "t", publish=lambda _: None)
 
-    async def installed(rows: list[NodeRow]) -> Sight | None:
+    async def installed(rows: list[NodeRow]) -> ExecutionStatus | None:
         store = new_store()
         snapshot = Snapshot(execution, walk.plan, rows)
-        assert list(await store.install([snapshot], token=await store.token(), fresh=True)) == [Answer.YES]
-        return await store.look(walk.execution_id)
+        assert list(
+            await store.install([snapshot], incarnation_id=await store.incarnation_id(), fresh=True)
+        ) == [Answer.YES]
+        return await store.inspect(walk.execution_id)
 
     expected = await installed(rows)
     assert expected is not None

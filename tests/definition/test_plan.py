@@ -52,7 +52,7 @@ def test_needs_are_the_nodes_that_condition_and_config_name() -> None:
             "config": ["{{ nodes['b'].state }}", "{{ input }}"],
         },
     )
-    assert plan.needs == {"a": frozenset(), "b": frozenset(), "c": {"a", "b"}}
+    assert plan.references == {"a": frozenset(), "b": frozenset(), "c": {"a", "b"}}
 
 
 def test_configs_without_a_template_are_encoded_once() -> None:
@@ -67,7 +67,7 @@ def test_every_node_knows_whose_outcome_it_sees() -> None:
         {"id": "c", "dependencies": ["b", "a"], "trigger_rule": "one_success"},
         {"id": "d", "dependencies": ["c"], "config": "{{ a.x }}"},
     )
-    seen = {node_id: set(wanted) for node_id, wanted in plan.wanted.items()}
+    seen = {node_id: set(wanted) for node_id, wanted in plan.visible_nodes.items()}
     assert seen == {"a": set(), "b": set(), "c": {"a", "b"}, "d": {"a", "c"}}
 
 

@@ -100,7 +100,7 @@ def test_a_definition_with_every_field_is_valid_and_gives_a_plan_and_layers() ->
     stored = compile_plan(EVERYTHING)
     assert found.plan.definition == stored.definition
     assert found.plan.digest == stored.digest
-    assert found.plan.needs == stored.needs
+    assert found.plan.references == stored.references
     assert found.plan.output_ids == stored.output_ids
 
 

@@ -88,7 +88,7 @@ def is_sound(found: Checked, document: Any) -> None:
         again = compile_plan(document)
         assert again.definition == found.plan.definition
         assert again.digest == found.plan.digest
-        assert again.needs == found.plan.needs
+        assert again.references == found.plan.references
 
 
 def resolves(pointer: str, document: Any) -> bool:

@@ -304,11 +304,11 @@ class Chaos:
 
     async def _restart(self, fault: Fault) -> None:
         server = self.fleet.redis_server if fault.kind is Kind.REDIS else self.fleet.postgres_server
-        if fault.manner == "stopped as in a crash":
+        if fault.options == "stopped as in a crash":
             await asyncio.to_thread(self.fleet.postgres_server.stop, immediate=True)
         else:
-            await asyncio.to_thread(server.stop if fault.manner == "stopped" else server.kill)
-        if fault.manner == "killed and emptied":
+            await asyncio.to_thread(server.stop if fault.options == "stopped" else server.kill)
+        if fault.options == "killed and emptied":
             for entry in server.controlled.folder.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         await asyncio.sleep(fault.lasts_seconds)
@@ -321,9 +321,9 @@ class Chaos:
             for line in lines:
                 match fault.kind:
                     case Kind.LATENCY:
-                        line.delay(float(fault.manner))
+                        line.delay(float(fault.options))
                     case Kind.SILENCE:
-                        line.blackhole(*_WAYS[fault.manner])
+                        line.blackhole(*_WAYS[fault.options])
                     case _:
                         line.reset()
             await asyncio.sleep(fault.lasts_seconds)

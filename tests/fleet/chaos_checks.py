@@ -78,7 +78,7 @@ class Reckoning:
     executions: int = 0
     nodes: int = 0
     calls: int = 0
-    # Attempts that ended without a result, with a worker and in limbo, and those that failed.
+    # Attempts that ended without a result, with a worker and orphaned, and those that failed.
     lost: int = 0
     in_limbo: int = 0
     failed: int = 0

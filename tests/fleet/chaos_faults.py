@@ -74,7 +74,7 @@ class Fault:
     kind: Kind
     whom: str
     server: str = ""
-    manner: str = ""
+    options: str = ""
     lasts_seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -87,13 +87,13 @@ class Fault:
             case Kind.FLUSH:
                 return "Redis is emptied"
             case Kind.REDIS | Kind.POSTGRES:
-                return f"{self.whom} is {self.manner}, and started again after {lasts}"
+                return f"{self.whom} is {self.options}, and started again after {lasts}"
             case Kind.LATENCY:
-                return f"{self.whom}: {self.server} is {float(self.manner):g} s late for {lasts}"
+                return f"{self.whom}: {self.server} is {float(self.options):g} s late for {lasts}"
             case Kind.RESET:
                 return f"{self.whom}: connections to {self.server} are reset"
             case Kind.SILENCE:
-                return f"{self.whom}: {self.server} is silent for {lasts}, {self.manner}"
+                return f"{self.whom}: {self.server} is silent for {lasts}, {self.options}"
 
 
 def draw_faults(seed: int, seconds: float) -> list[Fault]:
@@ -110,11 +110,11 @@ def draw_faults(seed: int, seconds: float) -> list[Fault]:
     while at < seconds:
         # What strikes at the end is over at the end.
         lasts = min(draw.uniform(*_LASTS_SECONDS[kind]), seconds - at)
-        manner = draw.choice(_MANNERS.get(kind, ("",)))
+        options = draw.choice(_MANNERS.get(kind, ("",)))
         whom, server = _victim(draw, kind)
         struck = _struck(kind, whom, server)
         if all(free_at.get(one, 0.0) <= at for one in struck):
-            faults.append(Fault(at, kind, whom, server, manner, lasts))
+            faults.append(Fault(at, kind, whom, server, options, lasts))
             ends = kind in (Kind.KILL, Kind.REDIS, Kind.POSTGRES)
             free_at |= dict.fromkeys(struck, at + lasts + (_RECOVERY_SECONDS if ends else 0.0))
             kind = next(kinds)

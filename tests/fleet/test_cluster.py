@@ -76,7 +76,7 @@ async def test_every_partition_of_a_cluster_has_its_share_and_no_call_is_led_ast
 async def test_real_graphs_run_on_a_cluster_as_they_are_drawn(fleet: ClusterFleet) -> None:
     runs = [run for file in FILES[::4] for run in runs_of(FOLDER / file, FOLDER, seed=3)]
     failures = await run_all(runs, fleet.api, slots=SLOTS, at_once=AT_ONCE)
-    assert {f"{run.file} ({run.manner})": wrong for run, wrong in failures.items()} == {}
+    assert {f"{run.file} ({run.options})": wrong for run, wrong in failures.items()} == {}
     await fleet.check()
 
 

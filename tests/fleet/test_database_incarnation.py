@@ -104,8 +104,8 @@ def incarnations(fleet: RunningFleet) -> int:
     return len(lines)
 
 
-@pytest.mark.parametrize("manner", ["snapshot", "promoted"])
-async def test_a_database_that_comes_back_older_rebuilds_all_hot_state(manner: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["snapshot", "promoted"])
+async def test_a_database_that_comes_back_older_rebuilds_all_hot_state(options: str, tmp_path: Path) -> None:
     """F39: restored from a snapshot, or a standby that lagged and was promoted."""
     with PostgresServer() as server:
         async with running(server, tmp_path, SHORT_LEASE) as fleet:
@@ -113,7 +113,7 @@ async def test_a_database_that_comes_back_older_rebuilds_all_hot_state(manner: s
             copy = await asyncio.to_thread(server.snapshot)
             executions += await submit_for(fleet, LOST_SECONDS)
             await asyncio.to_thread(server.stop, immediate=True)
-            await asyncio.to_thread(server.restore, copy, promoted=manner == "promoted")
+            await asyncio.to_thread(server.restore, copy, promoted=options == "promoted")
             await asyncio.to_thread(server.start)
             left = await left_of(fleet, executions)
             assert 0 < len(left) < len(executions)

@@ -24,7 +24,7 @@ from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
 from weft.core.envelope import pack, unpack_all, unpack_task
-from weft.core.signature import sealer
+from weft.core.signature import make_signer
 from weft.core.task import Result, Task, Wake
 from weft.core.time import MICROSECONDS
 
@@ -347,7 +347,7 @@ def result_of(fleet: ProxiedFleet, task: Task, **fields: Any) -> Result:
         for name in ("execution_id", "generation", "node_id", "attempt", "digest", "failures", "losses")
     }
     times = {"queued_at": task.queued_at, "started_at": now, "finished_at": now}
-    return Result(**{**about, **times, "worker": BY_HAND, "seal": task.seal, **fields})
+    return Result(**{**about, **times, "worker": BY_HAND, "signature": task.signature, **fields})
 
 
 def publish(fleet: ProxiedFleet, *results: Result | Wake) -> None:
@@ -555,7 +555,7 @@ class Canary:
 async def test_what_others_put_into_the_streams_is_put_aside_and_changes_nothing(
     fleet: ProxiedFleet, tmp_path: Path
 ) -> None:
-    """F94, F95: garbage, code, and results without the seal of their attempt."""
+    """F94, F95: garbage, code, and results without the signature of their attempt."""
     canary = tmp_path / "canary"
     execution = await fleet.api.start(
         {
@@ -577,11 +577,11 @@ async def test_what_others_put_into_the_streams_is_put_aside_and_changes_nothing
         pack(result_of(fleet, task, output=b"1"))[:-3],
         b"\x93\x63" + pack(result_of(fleet, task, output=b"1"))[2:],
     ]
-    wrong = {"output": b'"forged"', "seal": b""}
-    other = sealer(b"guessed")(execution, 1, "a", 1)
+    wrong = {"output": b'"forged"', "signature": b""}
+    other = make_signer(b"guessed")(execution, 1, "a", 1)
     forged = [
         result_of(fleet, task, **wrong),
-        result_of(fleet, task, **{**wrong, "seal": other}),
+        result_of(fleet, task, **{**wrong, "signature": other}),
         # Sealed for another attempt, generation, node, execution.
         *(
             result_of(fleet, task, **{"output": b'"forged"', **fields})
@@ -606,9 +606,9 @@ async def test_what_others_put_into_the_streams_is_put_aside_and_changes_nothing
     fleet.redis.xadd(RESULTS, {"m": pack(task)})
     publish(fleet, *forged, Wake("0" * 32, 1, task.digest), Wake(execution, 7, task.digest))
     # And one that has the fleet's own key, for what there is not.
-    seal = sealer(await fleet.journal.seal_key())
+    signature = make_signer(await fleet.journal.signing_key())
     unknown = ("0" * 32, 1, "a", 1)
-    publish(fleet, result_of(fleet, task, execution_id="0" * 32, output=b"1", seal=seal(*unknown)))
+    publish(fleet, result_of(fleet, task, execution_id="0" * 32, output=b"1", signature=signature(*unknown)))
     await until(lambda: fleet.redis.xlen(RESULTS) == 0 and fleet.redis.xlen(TASKS) == 0)
     assert not canary.exists()
     assert await fleet.events(execution) == ["execution.created", "execution.started"]

@@ -38,7 +38,7 @@ async def test_the_real_graphs_of_a_group_run_on_a_fleet_as_they_are_drawn(
     paths = [FOLDER / file for file in FILES if file.startswith(f"{group}/")]
     runs = [run for path in paths for run in runs_of(path, FOLDER, seed=2)]
     failures = await run_all(runs, fleet.api, slots=SLOTS, at_once=AT_ONCE)
-    assert {f"{run.file} ({run.manner})": wrong for run, wrong in failures.items()} == {}
+    assert {f"{run.file} ({run.options})": wrong for run, wrong in failures.items()} == {}
     # And nothing is left of them.
     await fleet.check()
 

@@ -219,10 +219,10 @@ async def test_an_execution_that_was_purged_by_another_and_stored_again_is_the_n
 async def test_the_key_for_messages_is_the_same_for_all(
     journal: PostgresJournal, other: PostgresJournal, journal_url: str
 ) -> None:
-    one, two = await asyncio.gather(journal.seal_key(), other.seal_key())
+    one, two = await asyncio.gather(journal.signing_key(), other.signing_key())
     assert one == two
     async with opened(journal_url) as later:
-        assert await later.seal_key() == one
+        assert await later.signing_key() == one
 
 
 async def test_a_database_that_one_has_for_itself_is_refused_to_a_second(postgres_url: str) -> None:

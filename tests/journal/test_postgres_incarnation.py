@@ -156,26 +156,26 @@ async def test_an_earlier_position_of_the_log_is_a_new_incarnation_for_all(
         assert (len(set(kept.entered)), kept.changes) == (2, 2)
 
 
-@pytest.mark.parametrize("manner", ["snapshot", "stopped", "promoted"])
+@pytest.mark.parametrize("options", ["snapshot", "stopped", "promoted"])
 async def test_a_database_that_comes_back_older_is_a_new_incarnation(
-    manner: str, server: PostgresServer, url: str
+    options: str, server: PostgresServer, url: str
 ) -> None:
     """And what was decided before is not written, and no row that was remembered is believed."""
     kept = Kept()
     async with watched(url, kept) as journal:
         await Recording.start(journal, execution_id="before")
         copy = await asyncio.to_thread(server.snapshot)
-        if manner == "stopped":
+        if options == "stopped":
             await asyncio.to_thread(server.stop)
             copy = await asyncio.to_thread(server.copy)
             await asyncio.to_thread(server.start)
             await reached(journal)
         lost = await Recording.start(journal, node("a"), node("b", "a"), execution_id="lost")
         await lost.completed("a")
-        if manner != "stopped":
+        if options != "stopped":
             await journal.note_position()
         await asyncio.to_thread(server.stop)
-        await asyncio.to_thread(server.restore, copy, promoted=manner == "promoted")
+        await asyncio.to_thread(server.restore, copy, promoted=options == "promoted")
         await asyncio.to_thread(server.start)
         async with asyncio.timeout(20):
             while True:

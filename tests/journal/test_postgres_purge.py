@@ -100,7 +100,7 @@ async def test_a_purge_that_was_cut_short_is_finished_by_the_next(
     assert (await run_transaction(direct, purge.hide_some(clock.now(), 100)))[0] == 3
     assert await journal.executions() == []
     assert await journal.dead_letters() == []
-    assert (await journal.census()).open_letters == 0
+    assert (await journal.stats()).open_letters == 0
     assert {"purging", "nodes", "recorded_events", "dead_letters"} <= set(await rows_left(direct))
     run = await Recording.start(journal, node("a"), node("b"), execution_id="e0")
     await run.completed("a")

@@ -94,7 +94,7 @@ async def test_a_purge_that_was_cut_short_is_finished_by_the_next(
     await journal.open()
     assert await journal.executions() == []
     assert await journal.dead_letters() == []
-    assert (await journal.census()).open_letters == 0
+    assert (await journal.stats()).open_letters == 0
     assert {"purging", "nodes", "events", "dead_letters"} <= set(rows_left(tmp_path))
 
     # A new execution gets none of the numbers that rows are still known by.

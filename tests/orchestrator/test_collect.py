@@ -74,7 +74,7 @@ async def test_a_message_behind_many_of_another_execution_is_in_the_next_batch(
 async def test_what_comes_while_others_are_in_hand_is_seen_at_once(orchestrator: Orchestrator) -> None:
     transport = orchestrator.ports.transport
     await transport.publish([Wake("wide", 1, PLAN.digest)] * 200)
-    orchestrator.context.inbox.done(await next_batch(orchestrator.context, limit=64, wait_seconds=0))
+    orchestrator.context.fair_queue.done(await next_batch(orchestrator.context, limit=64, wait_seconds=0))
     await transport.publish([Wake("small", 1, PLAN.digest)])
     batch = await next_batch(orchestrator.context, limit=64, wait_seconds=0)
     assert "small" in {delivery.message.execution_id for delivery in batch}
@@ -83,7 +83,7 @@ async def test_what_comes_while_others_are_in_hand_is_seen_at_once(orchestrator:
 async def test_no_more_is_read_than_a_few_batches(orchestrator: Orchestrator) -> None:
     await orchestrator.ports.transport.publish([Wake("wide", 1, PLAN.digest)] * 100)
     await next_batch(orchestrator.context, limit=10, wait_seconds=0)
-    assert len(orchestrator.context.inbox) == 30
+    assert len(orchestrator.context.fair_queue) == 30
     (more, _) = await orchestrator.ports.transport.claim("peer", idle_seconds=0, limit=1000)
     assert len(more) == 40
 
@@ -94,9 +94,9 @@ async def test_who_leaves_takes_all_the_way_what_it_has_read(orchestrator: Orche
     # Each waits for an orchestrator: to read its result is to end it.
     await _finish_tasks(orchestrator.ports)
     await collect(orchestrator.context, limit=2, wait_seconds=0)
-    assert len(orchestrator.context.inbox) == 6
+    assert len(orchestrator.context.fair_queue) == 6
     await orchestrator.finish(within_seconds=30)
-    assert len(orchestrator.context.inbox) == 0
+    assert len(orchestrator.context.fair_queue) == 0
     states = [await orchestrator.ports.journal.execution(name) for name in names]
     assert [row and row.state for row in states] == [ExecutionState.COMPLETED] * 8
     (left, _) = await orchestrator.ports.transport.claim("peer", idle_seconds=0, limit=100)

@@ -104,9 +104,9 @@ async def test_results_that_are_discarded_do_not_hide_a_retry_that_died_after_it
 
 
 async def is_paused_in_store(ports: Ports) -> bool:
-    sight = await ports.store.look("x")
-    assert sight is not None
-    return sight.paused
+    status = await ports.store.inspect("x")
+    assert status is not None
+    return status.paused
 
 
 async def test_an_execution_that_is_merely_slow_is_left_alone(ports: Ports, clock: VirtualClock) -> None:
@@ -122,15 +122,15 @@ async def test_what_a_peer_has_rebuilt_meanwhile_is_not_rebuilt_again(
     """Both have found that the store does not have it, and the peer is quicker."""
     await ports.journal.submit([submission("x")])
     clock.advance(6)
-    unchanged = ports.store.unchanged
+    unchanged = ports.store.idle_since
     by_the_peer: list[int] = []
 
     async def after_the_peer(since: int) -> dict[str, int]:
-        ports.store.unchanged = unchanged  # type: ignore[method-assign]
+        ports.store.idle_since = unchanged  # type: ignore[method-assign]
         by_the_peer.append(await recover(ports, grace_seconds=5))
         return dict(await unchanged(since))
 
-    ports.store.unchanged = after_the_peer  # type: ignore[method-assign]
+    ports.store.idle_since = after_the_peer  # type: ignore[method-assign]
     assert await recover(ports, grace_seconds=5) == 0
     assert by_the_peer == [1]
     assert await ports.store.epochs(["x"]) == [2]
@@ -138,10 +138,10 @@ async def test_what_a_peer_has_rebuilt_meanwhile_is_not_rebuilt_again(
 
 async def test_of_two_builders_the_later_epoch_stays(ports: Ports) -> None:
     await submit([submission("x")], ports)
-    token = await ports.store.token()
+    token = await ports.store.incarnation_id()
     early = await ports.journal.rebuild("x", seen_epoch=1)
     assert early is not None
     assert await ports.journal.rebuild("x", seen_epoch=1) is None  # the other one was quicker
     assert await rebuild("x", ports) is Answer.YES
-    assert list(await ports.store.install([early], token=token, fresh=False)) == [Answer.REFUSED]
+    assert list(await ports.store.install([early], incarnation_id=token, fresh=False)) == [Answer.REFUSED]
     assert await ports.store.epochs(["x"]) == [3]

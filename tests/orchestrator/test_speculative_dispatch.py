@@ -53,7 +53,7 @@ async def run(
     monkeypatch.setattr(advance, "dispatch", watched)
     async with asyncio.timeout(20), Engine(registry=Registry()) as engine:
         ports = engine.ports
-        ports.sends_ahead = ahead
+        ports.dispatches_speculatively = ahead
         queue = ports.store.queue
 
         async def told(tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:

@@ -18,8 +18,8 @@ from weft.journal.contract import Claim, NewBatch
 from weft.orchestrator.batch import make_batch
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.submit import (
-    Manner,
-    Source,
+    ResolvedDefinition,
+    SubmitOptions,
     find_source,
     make_submission,
     read_input,
@@ -39,7 +39,7 @@ DOCUMENT: dict[str, Any] = {
     "nodes": [{"id": "a", "handler": "echo"}],
 }
 PLAN = compile_plan(DOCUMENT)
-SOURCE = Source(plan=PLAN, document=encode(DOCUMENT, max_bytes=10_000), workflow="flow")
+SOURCE = ResolvedDefinition(plan=PLAN, document=encode(DOCUMENT, max_bytes=10_000), workflow="flow")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ class TestASource:
 
 async def test_more_than_go_into_the_store_at_once_all_run(engine: Engine) -> None:
     batch = NewBatch(id=new_id(), workflow="flow", version=1)
-    submissions = make_batch(batch.id, SOURCE, [{"n": n} for n in range(1234)], Manner(), engine.ports)
+    submissions = make_batch(batch.id, SOURCE, [{"n": n} for n in range(1234)], SubmitOptions(), engine.ports)
     rows = await submit(submissions, engine.ports, batch=batch)
     assert [row.id for row in rows] == [submission.id for submission in submissions]
     ended = await asyncio.gather(*[engine.wait(row.id) for row in rows])
@@ -111,7 +111,7 @@ async def test_more_than_go_into_the_store_at_once_all_run(engine: Engine) -> No
 
 async def test_others_have_a_turn_while_many_go_into_the_store(engine: Engine) -> None:
     batch = NewBatch(id=new_id(), workflow="flow", version=1)
-    submissions = make_batch(batch.id, SOURCE, [{}] * 1234, Manner(), engine.ports)
+    submissions = make_batch(batch.id, SOURCE, [{}] * 1234, SubmitOptions(), engine.ports)
     installed: list[int] = []
     install = engine.ports.store.install
 
@@ -131,10 +131,10 @@ async def test_others_have_a_turn_while_many_go_into_the_store(engine: Engine) -
 
 async def test_those_who_look_on_are_told_of_a_new_execution(engine: Engine) -> None:
     assert engine.ports.feed is not None
-    submission = make_submission(new_id(), SOURCE, b"{}", Manner())
+    submission = make_submission(new_id(), SOURCE, b"{}", SubmitOptions())
     async with engine.ports.feed.subscribe(execution_id=submission.id) as subscription:
         (row,) = await submit([submission], engine.ports)
-        created, started, *_ = await subscription.hear(wait_seconds=10)
+        created, started, *_ = await subscription.receive(wait_seconds=10)
     assert [created, started] == list(await engine.ports.catalog.events(row.id))[:2]
 
 
@@ -145,8 +145,8 @@ class TestTheStart:
     async def submitted(ports: Ports, *nodes: dict[str, Any], **fields: Any) -> tuple[list[str], list[str]]:
         """Submit an execution; return the nodes whose tasks were sent, and the executions that were woken."""
         document = {"nodes": list(nodes), **fields}
-        source = Source(plan=compile_plan(document), document=encode(document, max_bytes=100_000))
-        await submit([make_submission("x", source, b'{"n":7}', Manner())], ports)
+        source = ResolvedDefinition(plan=compile_plan(document), document=encode(document, max_bytes=100_000))
+        await submit([make_submission("x", source, b'{"n":7}', SubmitOptions())], ports)
         tasks = await ports.transport.fetch("worker", queues=None, limit=5000, wait_seconds=0)
         messages = await ports.transport.read("orchestrator", limit=100, wait_seconds=0)
         return [each.task.node_id for each in tasks], [each.message.execution_id for each in messages]
@@ -197,21 +197,21 @@ class TestTheStart:
         async def away() -> str:
             raise StoreError("away")
 
-        token, ports.store.token = ports.store.token, away  # type: ignore[method-assign]
+        token, ports.store.incarnation_id = ports.store.incarnation_id, away  # type: ignore[method-assign]
         assert await self.submitted(ports, {"id": "a", "handler": "echo"}) == ([], [])
         row = await ports.journal.execution("x")
         assert row is not None
         assert (row.state, row.started_at) == (ExecutionState.PENDING, None)
-        # No task of it can exist: once the store is back the first attempt is free at once, and not in limbo.
-        ports.store.token = token  # type: ignore[method-assign]
+        # No task of it can exist: once the store is back the first attempt is free at once, and not orphaned.
+        ports.store.incarnation_id = token  # type: ignore[method-assign]
         assert await rebuild("x", ports) is Answer.YES
-        sight = await ports.store.look("x")
-        assert sight is not None
-        assert (sight.nodes["a"].phase, sight.nodes["a"].attempt) == ("free", 1)
+        status = await ports.store.inspect("x")
+        assert status is not None
+        assert (status.nodes["a"].phase, status.nodes["a"].attempt) == ("free", 1)
 
 
 async def test_a_key_that_is_taken_starts_nothing(engine: Engine) -> None:
-    first, second = (make_submission(new_id(), SOURCE, b"{}", Manner()) for _ in range(2))
+    first, second = (make_submission(new_id(), SOURCE, b"{}", SubmitOptions()) for _ in range(2))
     claims = [
         Claim(key="k", request_digest=digest, resource=f"execution/{submission.id}")
         for digest, submission in (("one", first), ("two", second))

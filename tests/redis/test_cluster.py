@@ -55,7 +55,7 @@ async def test_a_slot_that_moved_is_an_error_once_and_then_found(cluster: RedisC
     redis = Redis(cluster.url, partitions=PARTITIONS)
     keys = redis.partitions[3]
     await redis.call("SET", keys.results, "kept", partition=3)
-    await redis.call("SET", keys.token, "t", partition=3)
+    await redis.call("SET", keys.incarnation_id, "t", partition=3)
     owner = cluster.at(redis._address(keys.partition).port)
     to = next(server for server in cluster.servers if server is not owner)
     cluster.move(slot_of(keys.tag), to=to)
@@ -63,7 +63,7 @@ async def test_a_slot_that_moved_is_an_error_once_and_then_found(cluster: RedisC
         await redis.call("GET", keys.results, partition=3)
     assert await redis.call("GET", keys.results, partition=3) == b"kept"
     # Another server than the one whose state it was: what cannot be trusted is gone.
-    assert await redis.call("GET", keys.token, partition=3) is None
+    assert await redis.call("GET", keys.incarnation_id, partition=3) is None
     assert redis.wiped == 1
     for partition in range(PARTITIONS):
         assert await redis.call("EXISTS", redis.partitions[partition].server, partition=partition) == 1
@@ -76,7 +76,7 @@ async def test_a_server_that_is_known_is_greeted_for_a_partition_that_comes_to_i
     """Whoever hears of it first, and by whatever way: the others keep their connections."""
     redis, other = (Redis(cluster.url, partitions=PARTITIONS) for _ in range(2))
     for partition in range(PARTITIONS):
-        await redis.call("SET", redis.partitions[partition].token, "t", partition=partition)
+        await redis.call("SET", redis.partitions[partition].incarnation_id, "t", partition=partition)
     moved, to = 3, cluster.owner_of(slot_of("p2"))
     bystanders = [number for number in range(PARTITIONS) if cluster.owner_of(slot_of(f"p{number}")) is not to]
     bystanders.remove(moved)
@@ -85,13 +85,13 @@ async def test_a_server_that_is_known_is_greeted_for_a_partition_that_comes_to_i
     cluster.wait_until_all_agree()
     # A connection that is made for something else brings the news.
     await _two_block(redis)
-    assert await redis.call("GET", redis.partitions[moved].token, partition=moved) is None
-    assert await redis.call("GET", redis.partitions[2].token, partition=2) == b"t"
+    assert await redis.call("GET", redis.partitions[moved].incarnation_id, partition=moved) is None
+    assert await redis.call("GET", redis.partitions[2].incarnation_id, partition=2) == b"t"
     assert redis.wiped == 1
     assert before == {number: await redis.call("CLIENT", "ID", partition=number) for number in bystanders}
     # It is as it should be by now, for whoever comes later.
-    await redis.call("SET", redis.partitions[moved].token, "u", partition=moved)
-    assert await other.call("GET", redis.partitions[moved].token, partition=moved) == b"u"
+    await redis.call("SET", redis.partitions[moved].incarnation_id, "u", partition=moved)
+    assert await other.call("GET", redis.partitions[moved].incarnation_id, partition=moved) == b"u"
     assert other.wiped == 0
     await redis.close()
     await other.close()
@@ -126,20 +126,20 @@ async def test_a_server_that_is_away_keeps_nobody_from_the_others(cluster: Redis
     """Connections to them can be made, tokens are given, what is due there is found."""
     redis = Redis(cluster.url, partitions=PARTITIONS)
     store = RedisStore(redis, plans=_nothing, executions=_nothing, new_id=lambda: "t")
-    assert await store.token() == " ".join(["t"] * PARTITIONS)
+    assert await store.incarnation_id() == " ".join(["t"] * PARTITIONS)
     gone = cluster.owner_of(slot_of("p2"))
     away = [number for number in range(PARTITIONS) if cluster.owner_of(slot_of(f"p{number}")) is gone]
     gone.kill()
     with pytest.raises(StoreError):
         await redis.call("PING", partition=2)
     await _two_block(redis)
-    assert (await store.token()).split(" ") == ["" if n in away else "t" for n in range(PARTITIONS)]
+    assert (await store.incarnation_id()).split(" ") == ["" if n in away else "t" for n in range(PARTITIONS)]
     assert (await store.due(idle_seconds=0)).expired == []
     for server in cluster.servers:
         if server is not gone:
             server.kill()
     with pytest.raises(StoreError):
-        await store.token()
+        await store.incarnation_id()
     with pytest.raises(StoreError):
         await store.due(idle_seconds=0)
     await redis.close()

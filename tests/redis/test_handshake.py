@@ -30,7 +30,7 @@ async def redis(private_redis: RedisServer) -> AsyncIterator[Redis]:
 async def fill(redis: Redis, keys: Keys) -> None:
     await redis.run(
         [
-            ("SET", keys.token, "t"),
+            ("SET", keys.incarnation_id, "t"),
             *[("ZADD", name, 1, "x") for name in (keys.active, keys.leases, keys.timers, keys.free)],
             ("SET", keys.unsettled, 7),
             ("XADD", keys.results, "*", "m", "result"),
@@ -43,7 +43,7 @@ async def fill(redis: Redis, keys: Keys) -> None:
 
 async def present(redis: Redis, keys: Keys) -> set[str]:
     names = {
-        "token": keys.token,
+        "token": keys.incarnation_id,
         "active": keys.active,
         "leases": keys.leases,
         "timers": keys.timers,

@@ -31,9 +31,9 @@ async def redis(server: RedisServer) -> AsyncIterator[Redis]:
 
 
 async def test_a_server_describes_itself(redis: Redis, server: RedisServer) -> None:
-    sight = await look_at_server(redis)
-    assert (sight.version, sight.policy, sight.appendonly) == (server.version, "noeviction", False)
-    assert abs(sight.now - RealClock().now()) < micros(60)
+    status = await look_at_server(redis)
+    assert (status.version, status.policy, status.appendonly) == (server.version, "noeviction", False)
+    assert abs(status.now - RealClock().now()) < micros(60)
     server.execute("CONFIG", "SET", "appendonly", "yes")
     assert (await look_at_server(redis)).appendonly
     await check_server(redis)
@@ -59,8 +59,8 @@ async def test_it_is_asked_without_config(server: RedisServer) -> None:
 
 @pytest.mark.parametrize(("version", "too_old"), [("6.0.16", True), ("6.2.0", False), ("10.0", False)])
 async def test_a_version_is_compared_by_its_numbers(redis: Redis, version: str, too_old: bool) -> None:
-    sight = await look_at_server(redis)
-    assert type(sight)(version=version, policy="", appendonly=False, now=0).is_too_old is too_old
+    status = await look_at_server(redis)
+    assert type(status)(version=version, policy="", appendonly=False, now=0).is_too_old is too_old
 
 
 async def test_a_server_that_does_not_answer_is_a_store_error() -> None:

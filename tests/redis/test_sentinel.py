@@ -44,24 +44,24 @@ async def test_a_store_goes_on_where_the_replica_has_taken_over(sentinels: Redis
     channels = Channels(redis, hear=lambda _, message: heard.append(message), connected=_connected)
     await channels.add("news")
     await channels.open(wait_seconds=PATIENCE_SECONDS)
-    token = await store.token()
+    incarnation_id = await store.incarnation_id()
     waiting = asyncio.create_task(redis.block("BLPOP", "list", 60, wait_seconds=60))
     await asyncio.to_thread(first.kill)
     with pytest.raises(StoreError):
         await waiting
     with pytest.raises(StoreError):
-        await store.token()
+        await store.incarnation_id()
     await asyncio.to_thread(sentinels.wait_until_taken_over, replica)
-    successor = await _until_it_works(store.token)
-    assert successor != token
+    successor = await _until_it_works(store.incarnation_id)
+    assert successor != incarnation_id
     assert redis.wiped == 1
-    assert replica.execute("GET", redis.partitions[0].token) == successor.encode()
+    assert replica.execute("GET", redis.partitions[0].incarnation_id) == successor.encode()
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not heard:
             await _until_it_works(lambda: redis.call("PUBLISH", "news", "x"))
     # What comes back is a replica soon, and nobody goes there.
     await asyncio.to_thread(first.start)
-    assert await store.token() == successor
+    assert await store.incarnation_id() == successor
     await channels.close()
     await redis.close()
 

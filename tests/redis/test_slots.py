@@ -38,7 +38,13 @@ async def test_the_slot_of_any_key_is_the_one_the_server_says(cluster: RedisClus
 async def test_all_keys_of_a_partition_and_all_of_a_tag_are_in_one_slot(cluster: RedisCluster) -> None:
     redis = Redis(cluster.url)
     for keys in (Keys(0), Keys(7, prefix="other")):
-        names = [keys.server, keys.token, keys.results, keys.execution("x}1"), keys.lane("a{b}", "c", 3)]
+        names = [
+            keys.server,
+            keys.incarnation_id,
+            keys.results,
+            keys.execution("x}1"),
+            keys.lane("a{b}", "c", 3),
+        ]
         slots = await redis.run([("CLUSTER", "KEYSLOT", name) for name in names])
         assert set(slots) == {slot_of(keys.tag)}
     for tag in ("api", "a}b", "{a}", "}", "ä b"):

@@ -413,7 +413,7 @@ MUTANTS = (
     ),
     Mutant(
         "renewal_of_any_attempt",
-        f"{_STORE}._beat",
+        f"{_STORE}._renew",
         "    found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)\n",
         "    there = self._executions.get(item.execution_id)\n"
         "    if there is not None and item.node_id in there.nodes:\n"
@@ -481,11 +481,11 @@ MUTANTS = (
     Mutant(
         "any_orphan_is_adopted",
         f"{_ORCHESTRATOR}.incarnation:_is_adopted",
-        'if node.phase == "limbo":',
+        'if node.phase == "orphaned":',
         "if True:",
         "set_back_crash",
         600,
-        "the same of an attempt that was not in limbo, which has the number of another",
+        "the same of an attempt that was not orphaned, which has the number of another",
     ),
     Mutant(
         "step_of_another_incarnation",
@@ -593,7 +593,7 @@ MUTANTS = (
         "pause_forgets_what_runs",
         f"{_ORCHESTRATOR}.halt:_in_hand",
         "node.phase in _IN_HAND",
-        'node.phase == "limbo"',
+        'node.phase == "orphaned"',
         "flush_paused",
         60,
         "what ran when an execution was paused is handed out again, as the same attempt",

@@ -21,7 +21,7 @@ from unittest.mock import patch
 from tests.support.simulation import actors, world
 from tests.support.simulation.faults import FaultyTransport, WatchedStore
 
-from weft.store.contract import Answer, Held, Started, StartRequest
+from weft.store.contract import Answer, Lease, Started, StartRequest
 from weft.store.memory import QUEUED, RUNNING
 from weft.transport.inprocess import InProcessTransport
 from weft.worker.service import begin
@@ -178,7 +178,7 @@ class ReadingStore(WatchedStore):
 
 async def begin_read(
     deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
-) -> list[tuple[Task, Held, int]]:
+) -> list[tuple[Task, Lease, int]]:
     """Take up what was read: it is started."""
     started = ports.transport.started  # type: ignore[attr-defined]
     ours = await begin([one for one in deliveries if one.id not in started], ports, worker=worker)
@@ -186,7 +186,7 @@ async def begin_read(
         if delivery.id in started:
             request, at = started.pop(delivery.id)
             task = delivery.task
-            held = Held(
+            held = Lease(
                 task.execution_id,
                 task.generation,
                 task.node_id,

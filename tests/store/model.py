@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
-    from weft.store.contract import Applied, Held, Sight, Started, StartRequest
+    from weft.store.contract import Applied, ExecutionStatus, Lease, Started, StartRequest
 
 
 class Partition(MemoryStore):
@@ -53,18 +53,18 @@ class Partition(MemoryStore):
 
     def begin_life(self) -> None:
         """Forget the names that an earlier life of the store has left."""
-        if self._token is None:
+        if self._incarnation_id is None:
             self._listed.clear()
 
-    async def token(self) -> str:
+    async def incarnation_id(self) -> str:
         self.begin_life()
-        return await super().token()
+        return await super().incarnation_id()
 
-    async def unchanged(self, since: int) -> Mapping[str, int]:
+    async def idle_since(self, since: int) -> Mapping[str, int]:
         lost = {name: at for name, at in self._listed.items() if name not in self._executions and at <= since}
-        return {**lost, **await super().unchanged(since)}
+        return {**lost, **await super().idle_since(since)}
 
-    def break_off(self, snapshot: Snapshot, token: str) -> None:
+    def break_off(self, snapshot: Snapshot, incarnation_id: str) -> None:
         """Begin an install, and be interrupted."""
         row = snapshot.execution
         known = self._executions.get(row.id)
@@ -73,16 +73,16 @@ class Partition(MemoryStore):
             if known
             else max(self._closed[row.id].epoch if row.id in self._closed else 0, self._halves.get(row.id, 0))
         )
-        if token != self._token or row.epoch <= epoch:
+        if incarnation_id != self._incarnation_id or row.epoch <= epoch:
             return
         self.lose(row.id)
         self._halves[row.id] = row.epoch
 
-    def _install(self, snapshot: Snapshot, token: str, fresh: bool) -> Answer:
+    def _install(self, snapshot: Snapshot, incarnation_id: str, fresh: bool) -> Answer:
         row = snapshot.execution
         if row.epoch <= self._halves.get(row.id, 0):
             return Answer.REFUSED
-        answer = super()._install(snapshot, token, fresh)
+        answer = super()._install(snapshot, incarnation_id, fresh)
         if answer is Answer.YES:
             self._halves.pop(row.id, None)
             self._listed[row.id] = row.updated_at
@@ -145,15 +145,17 @@ class Model:
 
     # -- the store ---------------------------------------------------------------------------------
 
-    async def token(self) -> str:
-        return " ".join([await partition.token() for partition in self.partitions])
+    async def incarnation_id(self) -> str:
+        return " ".join([await partition.incarnation_id() for partition in self.partitions])
 
     async def install(
-        self, snapshot: Snapshot, *, token: str, fresh: bool, ahead: Sequence[tuple[Task, int]] = ()
+        self, snapshot: Snapshot, *, incarnation_id: str, fresh: bool, ahead: Sequence[tuple[Task, int]] = ()
     ) -> Answer:
         number = self.where(snapshot.execution.id)
-        word = token.split(" ")[number]
-        (answer,) = await self.partitions[number].install([snapshot], token=word, fresh=fresh, ahead=ahead)
+        word = incarnation_id.split(" ")[number]
+        (answer,) = await self.partitions[number].install(
+            [snapshot], incarnation_id=word, fresh=fresh, ahead=ahead
+        )
         return answer
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
@@ -162,10 +164,10 @@ class Model:
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
         return await self._each("epochs", execution_ids, str)
 
-    async def unchanged(self, since: int) -> Mapping[str, int]:
+    async def idle_since(self, since: int) -> Mapping[str, int]:
         found: dict[str, int] = {}
         for partition in self.partitions:
-            found |= await partition.unchanged(since)
+            found |= await partition.idle_since(since)
         return found
 
     async def apply(
@@ -180,10 +182,10 @@ class Model:
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
         return await self._each("queue", tasks, lambda one: str(one[0].execution_id))
 
-    async def line(
+    async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
     ) -> Answer:
-        return await self.of(execution_id).line(
+        return await self.of(execution_id).throttle(
             execution_id,
             generation=generation,
             node_id=node_id,
@@ -199,8 +201,8 @@ class Model:
     async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
         return await self._each("start", requests, lambda one: str(one.execution_id))
 
-    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
-        return await self._each("beat", held, lambda one: str(one.execution_id))
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Answer]:
+        return await self._each("renew", leases, lambda one: str(one.execution_id))
 
     async def report(self, results: Sequence[Result]) -> None:
         for result in results:
@@ -210,9 +212,9 @@ class Model:
         for attempt in attempts:
             await self.of(attempt[0]).end_leases([attempt])
 
-    async def hand_back(self, held: Sequence[Held]) -> None:
-        for one in held:
-            await self.of(one.execution_id).hand_back([one])
+    async def abandon(self, leases: Sequence[Lease]) -> None:
+        for one in leases:
+            await self.of(one.execution_id).abandon([one])
 
     async def due(self, *, idle_seconds: float) -> Due:
         found = [await partition.due(idle_seconds=idle_seconds) for partition in self.partitions]
@@ -227,8 +229,10 @@ class Model:
     async def running(self, execution_id: str) -> dict[str, Running]:
         return await self.of(execution_id).running(execution_id)
 
-    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
-        return await self.of(execution_id).look(execution_id, names=names)
+    async def inspect(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> ExecutionStatus | None:
+        return await self.of(execution_id).inspect(execution_id, names=names)
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         return await self._each("in_flight", execution_ids, str)

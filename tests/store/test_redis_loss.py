@@ -65,15 +65,15 @@ class TestLostKeys:
             (await store.free(["x1"]))[0].answer,
             await queue(walk, as_seen_before(walk, row, "c")),
             await start(walk, "b"),
-            (await store.beat([walk.held("b")]))[0],
+            (await store.renew([walk.lease("b")]))[0],
         ]
         assert moves == [Answer.UNKNOWN] * len(moves)
         assert list(await store.epochs(["x1"])) == [None]
         # And rebuilt it goes on where the journal is.
         assert await walk.rebuild() is Answer.YES
-        sight = await store.look("x1")
-        assert sight is not None
-        assert {name: seen.phase for name, seen in sight.nodes.items()} == {"c": "limbo"}
+        status = await store.inspect("x1")
+        assert status is not None
+        assert {name: seen.phase for name, seen in status.nodes.items()} == {"c": "orphaned"}
 
     async def test_no_key_whose_loss_frees_a_child_early_or_leaves_it_waiting_for_ever(
         self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
@@ -105,11 +105,11 @@ class TestLostKeys:
     ) -> None:
         walk = join(new_walk)
         await walk.begin()
-        token = await store.token()
+        incarnation_id = await store.incarnation_id()
         await redis.call("DEL", getattr(redis.partitions[0], lost))
         await store.due(idle_seconds=1e9)
-        assert list(await store.beat([walk.held("a")])) == [Answer.UNKNOWN]
-        assert await store.token() != token
+        assert list(await store.renew([walk.lease("a")])) == [Answer.UNKNOWN]
+        assert await store.incarnation_id() != incarnation_id
         assert await store.backlog() == 0
 
     async def test_without_the_token_everything_is_unknown_and_another_life_begins(
@@ -117,10 +117,10 @@ class TestLostKeys:
     ) -> None:
         walk = join(new_walk)
         await under_way(walk)
-        await redis.call("DEL", redis.partitions[0].token)
+        await redis.call("DEL", redis.partitions[0].incarnation_id)
         assert (await store.free(["x1"]))[0].answer is Answer.UNKNOWN
         assert await walk.rebuild() is Answer.YES
-        assert list(await store.beat([walk.held("b")])) == [Answer.YES]
+        assert list(await store.renew([walk.lease("b")])) == [Answer.YES]
         assert await store.backlog() == 2
 
     async def test_a_mark_of_an_earlier_life_says_nothing(
@@ -129,7 +129,7 @@ class TestLostKeys:
         walk = join(new_walk)
         await store.close("x1", generation=1, epoch=1)
         assert await start(walk, "a") is Answer.REFUSED
-        await redis.call("DEL", redis.partitions[0].token)
+        await redis.call("DEL", redis.partitions[0].incarnation_id)
         assert await start(walk, "a") is Answer.UNKNOWN
 
     async def test_a_hash_that_nobody_touches_is_gone_after_a_while(
@@ -143,7 +143,7 @@ class TestLostKeys:
         await redis.call("EXPIRE", key, 5)
         # So long as a worker holds something of it, it is there.
         walk.clock.advance(600)
-        await store.beat([walk.held("a")])
+        await store.renew([walk.lease("a")])
         assert await redis.call("TTL", key) > 990
 
 
@@ -160,7 +160,7 @@ class TestCounts:
             await redis.call("DEL", redis.partitions[0].execution("x1"))
             assert await walks[0].rebuild() is Answer.YES
         assert await store.backlog() > 4
-        await store.unchanged(clock.now())
+        await store.idle_since(clock.now())
         assert await store.backlog() == 4
         await walks[0].complete("a", "b")
         assert await store.backlog() == 2
@@ -179,7 +179,7 @@ class TestCounts:
         await join(new_walk).begin()
         key = redis.partitions[0].unsettled
         await redis.call(*(("DEL", key) if number is None else ("SET", key, number)))
-        await store.unchanged(clock.now())
+        await store.idle_since(clock.now())
         assert await store.backlog() == 3
 
     async def test_what_changes_while_it_is_counted_is_not_undone(
@@ -198,9 +198,9 @@ class TestCounts:
             return replies
 
         redis.run = late  # type: ignore[method-assign]
-        await store.unchanged(clock.now())
+        await store.idle_since(clock.now())
         assert await store.backlog() == 999
-        await store.unchanged(clock.now())
+        await store.idle_since(clock.now())
         assert await store.backlog() == 1
 
     async def test_an_ended_execution_whose_key_is_lost_stays_in_no_list(
@@ -210,9 +210,9 @@ class TestCounts:
         await walk.install(await walk.submit(), fresh=True)
         await redis.call("DEL", redis.partitions[0].execution("x1"))
         # The sweep is told of it, and lets it go where the journal has it ended.
-        assert set(await store.unchanged(clock.now())) == {"x1"}
+        assert set(await store.idle_since(clock.now())) == {"x1"}
         assert await store.close("x1", generation=1, epoch=1) is Answer.YES
-        assert dict(await store.unchanged(clock.now())) == {}
+        assert dict(await store.idle_since(clock.now())) == {}
         keys = redis.partitions[0]
         for key in (keys.active, keys.free):
             assert await redis.call("ZRANGE", key, 0, -1) == [b"!"]
@@ -327,20 +327,20 @@ class TestServers:
         store = new_store(redis)
         walk = new_walk("a", "b", store=store)
         await walk.begin()
-        token = await store.token()
+        incarnation_id = await store.incarnation_id()
         private_redis.stop()
         private_redis.start()
         answers = None
         while answers is None:
             try:
-                answers = list(await store.beat([walk.held("a")]))
+                answers = list(await store.renew([walk.lease("a")]))
             except StoreError:  # until it is reached again
                 await asyncio.sleep(0.05)
         assert answers == [Answer.UNKNOWN]
-        assert await store.token() != token
+        assert await store.incarnation_id() != incarnation_id
         assert await store.backlog() == 0
         assert await walk.rebuild() is Answer.YES
-        assert list(await store.beat([walk.held("a")])) == [Answer.YES]
+        assert list(await store.renew([walk.lease("a")])) == [Answer.YES]
         await redis.close()
 
     async def test_of_a_server_that_fell_back_no_hash_is_left_that_nobody_would_come_for(
@@ -368,10 +368,10 @@ class TestServers:
         await walk.begin()
         await redis.call("FLUSHDB")
         assert await walk.rebuild() is Answer.YES
-        token = await store.token()
+        incarnation_id = await store.incarnation_id()
         other = Redis(redis_url)
-        assert await new_store(other).token() == token
-        assert list(await store.beat([walk.held("a")])) == [Answer.YES]
+        assert await new_store(other).incarnation_id() == incarnation_id
+        assert list(await store.renew([walk.lease("a")])) == [Answer.YES]
         await other.close()
 
     async def test_a_heartbeat_may_come_from_another_thread(
@@ -379,7 +379,7 @@ class TestServers:
     ) -> None:
         walk = new_walk("a")
         await walk.begin()
-        held = walk.held("a")
-        answers = await asyncio.to_thread(lambda: asyncio.run(store.beat([held])))
+        held = walk.lease("a")
+        answers = await asyncio.to_thread(lambda: asyncio.run(store.renew([held])))
         assert list(answers) == [Answer.YES]
-        assert list(await store.beat([held])) == [Answer.YES]
+        assert list(await store.renew([held])) == [Answer.YES]

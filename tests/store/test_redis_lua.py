@@ -99,7 +99,7 @@ def test_every_constant_is_used() -> None:
 
 
 def test_letters_of_phases_and_of_states_are_each_their_own() -> None:
-    phases = [CONSTANTS[name] for name in ("FREE", "LINED", "TIMER", "QUEUED", "RUNNING", "LIMBO")]
+    phases = [CONSTANTS[name] for name in ("FREE", "THROTTLED", "TIMER", "QUEUED", "RUNNING", "ORPHANED")]
     assert len({*phases, CONSTANTS["SETTLED"], CONSTANTS["WAITING"]}) == len(phases) + 2
     assert f"[{''.join(map(str, phases))}]" in str(CONSTANTS["NODE_PATTERN"])
     states = [CONSTANTS[name] for name in ("OPEN", "HALTED", "TERMINAL", "INSTALLING", "CLOSED")]
@@ -134,7 +134,7 @@ def test_what_is_written_is_read_again() -> None:
     assert output is None
     assert layouts.read_outcome("a", value, None) == node
     mark = read_mark(b"2:to:ken:3:r")
-    assert (mark.generation, mark.token, mark.epoch, mark.is_live) == (2, b"to:ken", 3, True)
+    assert (mark.generation, mark.incarnation_id, mark.epoch, mark.is_live) == (2, b"to:ken", 3, True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_is_written_is_read_again() -> None:
         (b"q1::77:", LiveNode("queued", 1, queued_at=77)),
         (b"q1::77:1-0 a|b|1", LiveNode("queued", 1, queued_at=77, entry=("1-0", "a|b|1"))),
         (b"r1::7:8:w:1:a:b:3", LiveNode("running", 1, queued_at=7, started_at=8, worker="w:1")),
-        (b"l3::", LiveNode("limbo", 3)),
+        (b"l3::", LiveNode("orphaned", 3)),
     ],
 )
 def test_a_nodes_field_says_where_it_stands(value: bytes, node: LiveNode) -> None:

@@ -60,7 +60,7 @@ from weft.errors import StoreError
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal
 from weft.redis.connection import Redis
-from weft.store.contract import Answer, Applied, Held, StartRequest, StoreOptions
+from weft.store.contract import Answer, Applied, Lease, StartRequest, StoreOptions
 from weft.store.redis import RedisStore
 from weft.testing.walk import an_error, nonce
 
@@ -84,7 +84,7 @@ LEASE_SECONDS = 15.0
 # A memory store forgets marks after 900 s, Redis by its own clock: in no story does so much time pass.
 MOST_SECONDS = 850.0
 # Where an attempt stands of which a result may come.
-IN_HAND = "running limbo"
+IN_HAND = "running orphaned"
 SORTED_SETS = ["leases", "timers", "free", "active"]
 # With these a few nodes are already too many for one call, and an output for its record.
 NARROW = {
@@ -154,7 +154,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.row_updates: list[RowUpdate] = []
         self.snapshots: list[Snapshot] = []
         # Words of earlier lives, on both sides.
-        self.tokens: list[tuple[str, str]] = []
+        self.incarnation_ids: list[tuple[str, str]] = []
         # Executions whose nodes a sweep has freed, in whatever order.
         self.unordered: set[str] = set()
         # Partitions whose counts include an execution that was lost; and those whose life is over, where
@@ -199,9 +199,9 @@ class StoreMachine(RuleBasedStateMachine):
                 continue
             # As many, each of them free, and the same of each that both have chosen.
             assert len(got) == len(wanted)
-            sight = await self.model.look(str(execution_id))
-            assert sight is not None
-            assert {sight.nodes[one.node_id].phase for one in ours.free} == {"free"}
+            status = await self.model.inspect(str(execution_id))
+            assert status is not None
+            assert {status.nodes[one.node_id].phase for one in ours.free} == {"free"}
             by_name = {one["node_id"]: one for one in wanted}
             for one in got:
                 assert one == by_name.get(one["node_id"], one)
@@ -248,19 +248,19 @@ class StoreMachine(RuleBasedStateMachine):
         snapshot: Snapshot,
         *,
         fresh: bool,
-        tokens: tuple[str, str] | None = None,
+        incarnation_ids: tuple[str, str] | None = None,
         ahead: Sequence[tuple[Task, int]] = (),
     ) -> None:
-        ours, theirs = tokens or await self.new_tokens()
-        expected = await self.model.install(snapshot, token=theirs, fresh=fresh, ahead=ahead)
-        (answered,) = await self.store.install([snapshot], token=ours, fresh=fresh, ahead=ahead)
+        ours, theirs = incarnation_ids or await self.new_tokens()
+        expected = await self.model.install(snapshot, incarnation_id=theirs, fresh=fresh, ahead=ahead)
+        (answered,) = await self.store.install([snapshot], incarnation_id=ours, fresh=fresh, ahead=ahead)
         assert answered is expected
         self.keep(snapshot, expected)
 
     async def new_tokens(self) -> tuple[str, str]:
         """Give both stores' words for their lives; where one is over, another begins."""
         self.over.clear()
-        return await self.store.token(), await self.model.token()
+        return await self.store.incarnation_id(), await self.model.incarnation_id()
 
     def keep(self, snapshot: Snapshot, answer: Answer) -> None:
         self.snapshots.append(snapshot)
@@ -299,8 +299,8 @@ class StoreMachine(RuleBasedStateMachine):
             names = await self.live() or await self.revived()
         row = await self.execution(names[x % len(names)])
         plan = self.plans[row.digest]
-        sight = await self.model.look(row.id) if n < ANY else None
-        fitting = sorted(name for name, one in sight.nodes.items() if one.phase in phases) if sight else []
+        status = await self.model.inspect(row.id) if n < ANY else None
+        fitting = sorted(name for name, one in status.nodes.items() if one.phase in phases) if status else []
         ids = fitting or plan.graph.ids
         node_id = ids[n % len(ids)]
         rows = await self.journal.nodes(row.id)
@@ -456,18 +456,18 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(x=INDEXES, rebuilds=st.booleans(), order=INDEXES)
     @told
     async def halt(self, x: int, rebuilds: bool, order: int) -> None:
-        """Pause, and record what is in hand then: a rebuild holds that alone in limbo."""
+        """Pause, and record what is in hand then: a rebuild holds that alone orphaned."""
         row, _, _ = await self.chosen(x)
         await self.record(PauseRequested(execution_id=row.id, generation=0))
-        row, sight = await self.execution(row.id), await self.model.look(row.id)
-        if row.halt is None or sight is None:
+        row, status = await self.execution(row.id), await self.model.inspect(row.id)
+        if row.halt is None or status is None:
             return
         event = HaltObserved(
             execution_id=row.id,
             generation=row.generation,
             epoch=row.epoch,
             paused_seq=row.halt.paused_seq,
-            in_hand={name: one.attempt for name, one in sight.nodes.items() if one.phase in IN_HAND.split()},
+            in_hand={name: one.attempt for name, one in status.nodes.items() if one.phase in IN_HAND.split()},
         )
         await self.record(event)
         snapshot = await self.rebuilt(row.id, order) if rebuilds else None
@@ -533,7 +533,11 @@ class StoreMachine(RuleBasedStateMachine):
         row, _, _ = await self.chosen(x)
         snapshot = await self.rebuilt(row.id, order)
         if snapshot is not None:
-            await self.install(snapshot, fresh=fresh, tokens=self.tokens[-1] if old and self.tokens else None)
+            await self.install(
+                snapshot,
+                fresh=fresh,
+                incarnation_ids=self.incarnation_ids[-1] if old and self.incarnation_ids else None,
+            )
 
     @rule(order=INDEXES)
     @told
@@ -566,13 +570,13 @@ class StoreMachine(RuleBasedStateMachine):
         ours, theirs = await self.new_tokens()
         with patch.object(self.redis, "scripts", dies_after(parts, self.redis.scripts)):
             try:
-                (answered,) = await self.store.install([snapshot], token=ours, fresh=False)
+                (answered,) = await self.store.install([snapshot], incarnation_id=ours, fresh=False)
             except StoreError:
                 number = self.model.where(row.id)
                 self.model.partitions[number].break_off(snapshot, theirs.split(" ")[number])
                 assert list(await self.store.epochs([row.id])) == [None]
                 return
-        assert answered is await self.model.install(snapshot, token=theirs, fresh=False)
+        assert answered is await self.model.install(snapshot, incarnation_id=theirs, fresh=False)
         self.keep(snapshot, answered)
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -656,22 +660,24 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         await self.both("start", requests)
 
-    async def held(self, x: int, ns: Sequence[int], generation: int, attempt: int, wrong: bool) -> list[Held]:
+    async def held(
+        self, x: int, ns: Sequence[int], generation: int, attempt: int, wrong: bool
+    ) -> list[Lease]:
         now = self.clock.now()
         return [
-            Held(**one, nonce=nonce_of(one, wrong), worker="worker-2", queued_at=now - 9, started_at=now - 5)
+            Lease(**one, nonce=nonce_of(one, wrong), worker="worker-2", queued_at=now - 9, started_at=now - 5)
             for one in await self.attempts(x, ns, generation, attempt, IN_HAND)
         ]
 
     @rule(x=INDEXES, ns=SOME, generation=OFFSETS, attempt=OFFSETS, wrong=RARELY)
     @told
     async def beat(self, x: int, ns: list[int], generation: int, attempt: int, wrong: bool) -> None:
-        await self.both("beat", await self.held(x, ns, generation, attempt, wrong))
+        await self.both("renew", await self.held(x, ns, generation, attempt, wrong))
 
     @rule(x=INDEXES, ns=SOME, wrong=RARELY)
     @told
-    async def hand_back(self, x: int, ns: list[int], wrong: bool) -> None:
-        await self.both("hand_back", await self.held(x, ns, 0, 0, wrong))
+    async def abandon(self, x: int, ns: list[int], wrong: bool) -> None:
+        await self.both("abandon", await self.held(x, ns, 0, 0, wrong))
 
     @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS)
     @told
@@ -687,12 +693,12 @@ class StoreMachine(RuleBasedStateMachine):
     @told
     async def line(self, x: int, n: int, generation: int, attempt: int, was_queued: bool) -> None:
         (one,) = await self.attempts(x, [n], generation, attempt, "free queued")
-        await self.both("line", one.pop("execution_id"), **one, was_queued=was_queued)
+        await self.both("throttle", one.pop("execution_id"), **one, was_queued=was_queued)
 
     @rule(x=INDEXES, n=INDEXES, generation=OFFSETS, attempt=OFFSETS, queues=st.booleans())
     @told
     async def release(self, x: int, n: int, generation: int, attempt: int, queues: bool) -> None:
-        (one,) = await self.attempts(x, [n], generation, attempt, "lined free queued")
+        (one,) = await self.attempts(x, [n], generation, attempt, "throttled free queued")
         name = one.pop("execution_id")
         await self.both("release", name, **one)
         if queues:
@@ -766,8 +772,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.unordered.update(name for name, _ in expected.woken)
         # Not later than the first timer: of leases a look shows nothing.
         for execution_id in self.executions:
-            sight = await self.model.look(execution_id)
-            times = [one.due_at for one in sight.nodes.values() if one.due_at is not None] if sight else []
+            status = await self.model.inspect(execution_id)
+            times = [one.due_at for one in status.nodes.values() if one.due_at is not None] if status else []
             assert not times or (answered.next_at is not None and answered.next_at <= min(times))
         if follows:
             for name, generation in expected.deadlines:
@@ -782,7 +788,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     async def new_life(self) -> None:
         """Remember the words of a life that is over."""
-        self.tokens.append(await self.new_tokens())
+        self.incarnation_ids.append(await self.new_tokens())
 
     @rule(x=INDEXES, n=INDEXES, how=st.sampled_from(["DEL", "UNLINK", "PEXPIRE"]))
     @told
@@ -805,7 +811,7 @@ class StoreMachine(RuleBasedStateMachine):
     @told
     async def lose_a_life(self, x: int, what: str, which: str) -> None:
         row, _, _ = await self.chosen(x)
-        self.tokens.append(await self.new_tokens())
+        self.incarnation_ids.append(await self.new_tokens())
         number = self.model.where(row.id)
         keys = self.redis.partitions[number]
         if what == "everything":
@@ -815,7 +821,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         await self.lose_partition(number, keeps_list=what == "token")
         if what == "token":
-            await self.redis.call("DEL", keys.token)
+            await self.redis.call("DEL", keys.incarnation_id)
             self.over.add(number)
         elif what == "set":
             # The next look at the time finds out, and ends this life of the partition.
@@ -836,7 +842,7 @@ class StoreMachine(RuleBasedStateMachine):
         answers = [
             (await self.store.apply([RowUpdate(row, plan, (node,))]))[0].answer,
             (await self.store.free([row.id]))[0].answer,
-            (await self.store.beat([Held(*attempt, "any", "worker-1", 0, 0)]))[0],
+            (await self.store.renew([Lease(*attempt, "any", "worker-1", 0, 0)]))[0],
             started[0].answer,
         ]
         assert answers == [Answer.UNKNOWN] * len(answers)
@@ -910,16 +916,16 @@ class StoreMachine(RuleBasedStateMachine):
         stranger = self.new_store()
         await self.both("free", names, by=stranger)
         for name in names:
-            await self.both("look", name, by=stranger)
+            await self.both("inspect", name, by=stranger)
             await self.both("running", name, by=stranger)
-        await self.both("look", names[0], names=["n0", "n3", "nobody"])
+        await self.both("inspect", names[0], names=["n0", "n3", "nobody"])
         await self.both("in_flight", names)
         await self.both("epochs", names)
         await self.both("running_by_queue")
         if not self.doubtful and not self.over:
             await self.both("backlog")
-        await self.both("unchanged", self.clock.now() - 5_000_000)
-        await self.both("unchanged", self.clock.now())
+        await self.both("idle_since", self.clock.now() - 5_000_000)
+        await self.both("idle_since", self.clock.now())
         # These have counted anew: whatever was lost before, the number is right.
         self.doubtful.clear()
         self.over.clear()
@@ -932,7 +938,7 @@ class RestartMachine(StoreMachine):
     async def restart(self, kill: bool) -> None:
         """It comes back with its data, or with what it had written of them: neither is believed."""
         assert self.bench.server is not None
-        self.tokens.append(await self.new_tokens())
+        self.incarnation_ids.append(await self.new_tokens())
         if kill:
             self.bench.server.kill()
         else:

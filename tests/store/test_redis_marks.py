@@ -96,7 +96,7 @@ async def test_an_attempt_of_a_closed_execution_loses_its_lease_when_it_is_refus
     await store.close("x1", generation=1, epoch=1)
     assert await leases(redis) == {"x1", "x2"}
     if running:
-        assert await store.beat([walk.held("a")]) == [Answer.REFUSED]
+        assert await store.renew([walk.lease("a")]) == [Answer.REFUSED]
     else:
         assert await start(walk, "a") is Answer.REFUSED
     assert await leases(redis) == {"x2"}

@@ -76,21 +76,21 @@ async def test_what_is_not_where_its_id_draws_it_is_found_by_every_move(
     stranger()
     assert await queue(walk, free) is Answer.YES
     line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-    assert await stranger().line("x1", **line, was_queued=True) is Answer.YES
+    assert await stranger().throttle("x1", **line, was_queued=True) is Answer.YES
     assert await stranger().release("x1", **line) is Answer.YES
     stranger()
     (free,) = await free_nodes(walk)
     assert await queue(walk, free) is Answer.YES
     stranger()
     assert await start(walk, "a") is Answer.YES
-    assert list(await stranger().beat([walk.held("a")])) == [Answer.YES]
+    assert list(await stranger().renew([walk.lease("a")])) == [Answer.YES]
     assert set(await stranger().running("x1")) == {"a"}
-    assert await stranger().look("x1") is not None
+    assert await stranger().inspect("x1") is not None
     assert list(await stranger().epochs(["x1"])) == [1]
     assert list(await stranger().in_flight(["x1"])) == [(0, 1)]
     assert dict(await stranger().running_by_queue()) == {"echo": 1}
     assert await stranger().close("x1", generation=1, epoch=1) is Answer.YES
-    assert list(await stranger().beat([walk.held("a")])) == [Answer.REFUSED]
+    assert list(await stranger().renew([walk.lease("a")])) == [Answer.REFUSED]
 
 
 async def test_the_mark_of_one_that_is_not_there_is_wherever_it_may_come_to_lie(
@@ -146,7 +146,7 @@ async def test_one_lost_partition_loses_its_own_executions_alone(
     for walk in walks:
         await install(walk, partition_of(walk.execution_id, 4))
     lost = partition_of("x0", 4)
-    await four.call("DEL", four.partitions[lost].token)
+    await four.call("DEL", four.partitions[lost].incarnation_id)
     for walk in walks:
         (answer,) = [one.answer for one in await store.free([walk.execution_id])]
         assert (answer is Answer.UNKNOWN) is (partition_of(walk.execution_id, 4) == lost)

@@ -98,9 +98,9 @@ async def is_rebuilt(walks: Sequence[Walk]) -> None:
     bad = walks[BAD]
     assert await bad.rebuild() is Answer.YES
     for walk in walks:
-        sight = await bad.store.look(walk.execution_id)
-        assert sight is not None
-        assert sight.nodes
+        status = await bad.store.inspect(walk.execution_id)
+        assert status is not None
+        assert status.nodes
 
 
 async def test_free(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
@@ -131,10 +131,10 @@ async def test_start(several: list[Walk], store: RedisStore, poison: Callable[[]
 async def test_beat(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
     await begin(several)
     await poison()
-    assert set(others(await store.beat([walk.held("a") for walk in several]))) == {Answer.YES}
+    assert set(others(await store.renew([walk.lease("a") for walk in several]))) == {Answer.YES}
     await is_rebuilt(several)
     # And the worker that lives has its attempt still.
-    assert list(await store.beat([several[BAD].held("a")])) == [Answer.YES]
+    assert list(await store.renew([several[BAD].lease("a")])) == [Answer.YES]
 
 
 async def test_report(
@@ -147,9 +147,9 @@ async def test_report(
     ((_, (_, wire)),) = await redis.call("XRANGE", redis.partitions[0].results, "-", "+")
     assert [unpack_message(one) for one in unpack_all(wire)] == results
     for walk in others(several):
-        sight = await store.look(walk.execution_id)
-        assert sight is not None
-        assert sight.nodes["a"].phase == "running"
+        status = await store.inspect(walk.execution_id)
+        assert status is not None
+        assert status.nodes["a"].phase == "running"
     await is_rebuilt(several)
 
 
@@ -178,14 +178,14 @@ async def test_an_end_is_applied(
     await poison()
     assert {one.answer for one in await store.apply(row_updates)} == {Answer.YES}
     # Of the bad one, too, there is a mark.
-    assert set(await store.beat([walk.held("a") for walk in several])) == {Answer.REFUSED}
+    assert set(await store.renew([walk.lease("a") for walk in several])) == {Answer.REFUSED}
 
 
 async def test_close(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
     await begin(several)
     await poison()
     assert await store.close(f"x{BAD}", generation=1, epoch=1) is Answer.YES
-    assert list(await store.beat([several[BAD].held("a")])) == [Answer.REFUSED]
+    assert list(await store.renew([several[BAD].lease("a")])) == [Answer.REFUSED]
 
 
 async def test_due(several: list[Walk], store: RedisStore, poison: Callable[[], Awaitable[None]]) -> None:
@@ -203,7 +203,9 @@ async def test_install(several: list[Walk], store: RedisStore, poison: Callable[
     await poison()
     snapshots = [await walk.journal.rebuild(walk.execution_id, seen_epoch=1) for walk in several]
     found = [snapshot for snapshot in snapshots if snapshot is not None]
-    assert set(await store.install(found, token=await store.token(), fresh=False)) == {Answer.YES}
+    assert set(await store.install(found, incarnation_id=await store.incarnation_id(), fresh=False)) == {
+        Answer.YES
+    }
 
 
 async def test_those_who_look_on(
@@ -215,12 +217,12 @@ async def test_those_who_look_on(
     assert set(others(await store.epochs(ids))) == {1}
     assert set(others(await store.in_flight(ids))) == {(0, 2)}
     assert (await store.running_by_queue())["echo"] >= 2 * (COUNT - 1)
-    assert others(list(await store.unchanged(several[0].clock.now()))) != []
+    assert others(list(await store.idle_since(several[0].clock.now()))) != []
     for walk in several:
-        sight, running = await store.look(walk.execution_id), await store.running(walk.execution_id)
+        status, running = await store.inspect(walk.execution_id), await store.running(walk.execution_id)
         if walk is not several[BAD]:
-            assert sight is not None
-            assert set(sight.nodes) == set(running) == {"a", "b"}
+            assert status is not None
+            assert set(status.nodes) == set(running) == {"a", "b"}
     await is_rebuilt(several)
 
 
@@ -230,7 +232,7 @@ async def test_a_key_that_all_share_costs_no_execution_its_hash(
     await begin(several)
     await redis.call("SET", redis.partitions[0].leases, "garbage")
     with pytest.raises(StoreKeyError, match="leases"):
-        await store.beat([walk.held("a") for walk in several])
+        await store.renew([walk.lease("a") for walk in several])
     ids = [walk.execution_id for walk in several]
     assert list(await store.epochs(ids)) == [1] * COUNT
 
@@ -254,7 +256,9 @@ async def test_a_lane_that_is_no_stream_refuses_its_own_tasks_alone(
     assert await redis.call("XLEN", lane) == 1
 
 
-@pytest.mark.parametrize("name", ["leases", "timers", "free", "active", "results", "lanes", "token", "swept"])
+@pytest.mark.parametrize(
+    "name", ["leases", "timers", "free", "active", "results", "lanes", "incarnation_id", "swept"]
+)
 async def test_a_key_of_another_type_is_named_with_what_to_do(
     several: list[Walk], store: RedisStore, redis: Redis, name: str
 ) -> None:

@@ -53,7 +53,7 @@ async def test_no_lease_runs_out_while_redis_refuses_writes_nor_before_workers_c
         with pytest.raises(StoreError, match=refusal):
             await store.due(idle_seconds=SWEEP_SECONDS)
         with pytest.raises(StoreError, match=refusal):
-            await store.beat([walk.held("a")])
+            await store.renew([walk.lease("a")])
     end(private_redis)
     due = await swept(store)
     assert due.expired == []
@@ -63,7 +63,7 @@ async def test_no_lease_runs_out_while_redis_refuses_writes_nor_before_workers_c
     assert due.next_at == clock.now() + LEASE_SECONDS * 1_000_000
     # One worker is there again, the other is not: its lease runs out in its time, and no later.
     clock.advance(SWEEP_SECONDS)
-    assert list(await store.beat([walk.held("a")])) == [Answer.YES]
+    assert list(await store.renew([walk.lease("a")])) == [Answer.YES]
     for _ in range(2):
         assert (await store.due(idle_seconds=SWEEP_SECONDS)).expired == []
         clock.advance(SWEEP_SECONDS)

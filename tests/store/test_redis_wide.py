@@ -78,9 +78,9 @@ class TestTenThousand:
         (last,) = given
         assert last.node_id == "join"
         assert [parent.node_id for parent in last.parents] == names(WIDTH)
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert {name: seen.phase for name, seen in sight.nodes.items()} == {"join": "free"}
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert {name: seen.phase for name, seen in status.nodes.items()} == {"join": "free"}
         assert await slow_calls(redis) == []
 
     async def test_an_install_in_parts_holds_nobody_up(
@@ -95,10 +95,10 @@ class TestTenThousand:
         snapshot = Snapshot(snapshot.execution, walk.plan, [*snapshot.rows, *halves])
         assert await walk.install(snapshot, fresh=False) is Answer.YES
         assert list(await store.in_flight(["x1"])) == [(WIDTH // 2, 0)]
-        sight = await store.look("x1", names=["join", "n1"])
-        assert sight is not None
-        assert len(sight.nodes["join"].awaited) == WIDTH // 2
-        assert sight.nodes["n1"].phase == "limbo"
+        status = await store.inspect("x1", names=["join", "n1"])
+        assert status is not None
+        assert len(status.nodes["join"].awaited) == WIDTH // 2
+        assert status.nodes["n1"].phase == "orphaned"
         assert await slow_calls(redis) == []
 
 
@@ -122,9 +122,9 @@ class TestParts:
         with pytest.raises(StoreError, match="gone"):
             await store.apply([row_update])
         redis.scripts = run  # type: ignore[method-assign]
-        sight = await store.look("x1")
-        assert sight is not None
-        assert 0 < len(sight.nodes) < 2000
+        status = await store.inspect("x1")
+        assert status is not None
+        assert 0 < len(status.nodes) < 2000
         assert [one.node_id for one in await apply(walk, [row])] == names(1000)
 
     async def test_until_its_last_part_an_execution_is_there_for_nobody(
@@ -133,30 +133,32 @@ class TestParts:
         walk = fan(new_walk, 2000)
         await walk.begin()
         row = await settled(walk, "root")
-        held = walk.held("root")
+        held = walk.lease("root")
         first = await walk.journal.rebuild("x1", seen_epoch=1)
         second = await walk.journal.rebuild("x1", seen_epoch=2)
         assert first is not None
         assert second is not None
-        token = await store.token()
+        incarnation_id = await store.incarnation_id()
         run = redis.scripts
         seen: list[object] = []
 
         async def watched(calls: object, **where: object) -> object:
             reply = await run(calls, **where)  # type: ignore[arg-type]
             redis.scripts = run  # type: ignore[method-assign]
-            seen.extend(await store.beat([held]))
+            seen.extend(await store.renew([held]))
             seen.extend(await store.epochs(["x1"]))
             seen.append((await store.apply([RowUpdate(first.execution, walk.plan, (row,))]))[0].answer)
             # Nothing that is listed by time goes away with it.
             walk.clock.advance(100)
             await store.due(idle_seconds=0)
             # A builder that comes later wins, also over one that is not done.
-            seen.extend(await store.install([second], token=token, fresh=False))
+            seen.extend(await store.install([second], incarnation_id=incarnation_id, fresh=False))
             return reply
 
         redis.scripts = watched  # type: ignore[assignment]
-        assert list(await store.install([first], token=token, fresh=False)) == [Answer.REFUSED]
+        assert list(await store.install([first], incarnation_id=incarnation_id, fresh=False)) == [
+            Answer.REFUSED
+        ]
         assert seen == [Answer.UNKNOWN, None, Answer.UNKNOWN, Answer.YES]
         assert list(await store.epochs(["x1"])) == [3]
         assert list(await store.in_flight(["x1"])) == [(2000, 0)]

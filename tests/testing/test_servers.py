@@ -68,14 +68,14 @@ def test_options_reach_the_configuration_of_a_redis() -> None:
         assert server.execute("INFO", "memory")["maxmemory"] == 64 * 2**20
 
 
-@pytest.mark.parametrize("manner", ["fast", "immediate", "killed"])
+@pytest.mark.parametrize("options", ["fast", "immediate", "killed"])
 def test_what_a_postgres_has_committed_survives_its_end(
-    private_postgres: PostgresServer, manner: str
+    private_postgres: PostgresServer, options: str
 ) -> None:
     url = private_postgres.create_database("work")
     private_postgres.execute("CREATE TABLE kept (value int)", url=url)
     private_postgres.execute("INSERT INTO kept VALUES (7)", url=url)
-    match manner:
+    match options:
         case "fast":
             private_postgres.stop()
         case "immediate":
@@ -153,8 +153,8 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("manner", ["killed", "ended without stopping them"])
-def test_nothing_is_left_of_a_process_that_started_servers(manner: str) -> None:
+@pytest.mark.parametrize("options", ["killed", "ended without stopping them"])
+def test_nothing_is_left_of_a_process_that_started_servers(options: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTS_SERVERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -162,7 +162,7 @@ def test_nothing_is_left_of_a_process_that_started_servers(manner: str) -> None:
         redis, postgres, root = process.stdout.readline().split()
         assert exists(int(redis))
         assert exists(int(postgres))
-        if manner == "killed":
+        if options == "killed":
             process.kill()
     deadline = time.monotonic() + 20
     while exists(int(redis)) or exists(int(postgres)) or os.path.exists(root):

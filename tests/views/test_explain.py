@@ -22,7 +22,7 @@ PLAN = compile_plan(
     )
 )
 PARENTS = frozenset(PLAN.graph.parents["n"])
-PHASES = [None, "waiting", "free", "lined", "queued", "running", "limbo", "timer"]
+PHASES = [None, "waiting", "free", "throttled", "queued", "running", "orphaned", "timer"]
 OPEN = [state for state in ExecutionState if state not in TERMINAL]
 
 
@@ -82,12 +82,12 @@ def test_a_node_of_a_terminal_execution_has_none(state: ExecutionState) -> None:
         (at("free"), {}, "starting"),
         (at("free", places_taken=5), {}, "window"),
         (at("free", places_taken=5), {"max_concurrency_binds": True}, "max_concurrency"),
-        (at("lined"), {}, "rate_limited"),
+        (at("throttled"), {}, "rate_limited"),
         (at("timer"), {}, "retry_scheduled"),
         (at("queued"), {}, "waiting_for_worker"),
         (at("queued"), {"served": False}, "no_worker"),
         (at("running"), {}, "running"),
-        (at("limbo"), {}, "recovering"),
+        (at("orphaned"), {}, "recovering"),
         (None, {}, "recovering"),
         (None, {"state": ExecutionState.PENDING}, "starting"),
         (None, {"state": ExecutionState.PAUSED}, "paused"),
@@ -111,9 +111,9 @@ def test_the_parents_it_waits_for_are_all_listed_and_five_are_shown() -> None:
 
 def test_the_reasons_with_a_time_say_until_when() -> None:
     (timer,) = reasons(at("timer", due_at=77))
-    (lined,) = reasons(at("lined", due_at=88))
-    assert (timer.until, lined.until) == (77, 88)
-    assert "'api'" in lined.message
+    (throttled,) = reasons(at("throttled", due_at=88))
+    assert (timer.until, throttled.until) == (77, 88)
+    assert "'api'" in throttled.message
 
 
 def test_a_queue_without_a_worker_is_named_with_its_handler() -> None:

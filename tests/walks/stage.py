@@ -119,7 +119,7 @@ class Stage:
             raise StoreError("the store is away")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.engine.ports.store, "token", away)
+            patch.setattr(self.engine.ports.store, "incarnation_id", away)
             return await self.submit(document, **options)
 
     async def run(self, document: Json, **options: Any) -> dict[str, Any]:

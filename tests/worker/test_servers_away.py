@@ -19,7 +19,7 @@ from weft.engine import Engine, new_id
 from weft.fleet import Fleet
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry
-from weft.orchestrator.submit import Manner, Source, make_submission, submit
+from weft.orchestrator.submit import ResolvedDefinition, SubmitOptions, make_submission, submit
 from weft.settings import Settings
 from weft.worker.service import begin
 
@@ -69,9 +69,9 @@ class Members:
 
     async def start(self, *nodes: dict[str, Any], execution_id: str | None = None) -> str:
         document = {"name": "flow", "nodes": list(nodes)}
-        source = Source(plan=compile_plan(document), document=encode(document, max_bytes=10**6))
+        source = ResolvedDefinition(plan=compile_plan(document), document=encode(document, max_bytes=10**6))
         ports = self.orchestrator.ports
-        submission = make_submission(execution_id or ports.new_id(), source, b"{}", Manner())
+        submission = make_submission(execution_id or ports.new_id(), source, b"{}", SubmitOptions())
         (row,) = await submit([submission], ports)
         return row.id
 

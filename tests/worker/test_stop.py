@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from weft.core.task import Result
     from weft.handlers.outcome import Outcome
-    from weft.store.contract import Held
+    from weft.store.contract import Lease
     from weft.worker.call import Call
 
 NODES = ("ends", "heeds")
@@ -46,9 +46,9 @@ class RecordingStore(MemoryStore):
         await super().report(results)
         self.reported += [result.node_id for result in results]
 
-    async def hand_back(self, held: Sequence[Held]) -> None:
+    async def abandon(self, held: Sequence[Lease]) -> None:
         self.handed_back += [one.node_id for one in held]
-        await super().hand_back(held)
+        await super().abandon(held)
 
 
 class StubbornCaller:

@@ -20,7 +20,7 @@ from weft.api import (
     stream,
     workflows,
 )
-from weft.api.gateway import Door
+from weft.api.gateway import Gateway
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +55,10 @@ def _create(service: Service, nouns: Sequence[ModuleType]) -> FastAPI:
         redirect_slashes=False,
     )
     for noun in nouns:
-        # The routes themselves, not copies of them: the door asks which of them will serve a request.
+        # The routes themselves, not copies of them: the gateway asks which of them will serve a request.
         app.router.routes.extend(noun.router.routes)
     problem.install(app)
-    app.user_middleware.append(Middleware(Door, service=service, routes=app.router.routes))
+    app.user_middleware.append(Middleware(Gateway, service=service, routes=app.router.routes))
     app.state.service = service
     return app
 

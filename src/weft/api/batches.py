@@ -18,7 +18,7 @@ from weft.api.service import service_of
 from weft.errors import InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import NewBatch
 from weft.orchestrator.batch import cancel_batch, make_batch
-from weft.orchestrator.submit import Manner, find_source, submit
+from weft.orchestrator.submit import SubmitOptions, find_source, submit
 from weft.views.summary import batch_fields, result_fields
 
 if TYPE_CHECKING:
@@ -46,13 +46,15 @@ async def start_batch(request: Request) -> Response:
     if len(body.inputs) > ports.bounds.max_batch:
         message = f"{len(body.inputs):,} inputs; the limit is {ports.bounds.max_batch:,}"
         raise invalid_request([Problem("/inputs", message)])
-    manner = Manner(namespace=namespace, labels=body.labels, priority=body.priority)
+    options = SubmitOptions(namespace=namespace, labels=body.labels, priority=body.priority)
     batch_id = ports.new_id()
 
     async def start(claim: Claim | None) -> None:
         source = await find_source(body.workflow, body.version, ports, namespace=namespace)
         try:
-            submissions = await service.aside(make_batch, batch_id, source, body.inputs, manner, ports)
+            submissions = await service.run_in_thread(
+                make_batch, batch_id, source, body.inputs, options, ports
+            )
         except InputError as error:
             raise InputError(moved(error.problems, "/inputs")) from None
         assert source.version is not None
@@ -61,7 +63,7 @@ async def start_batch(request: Request) -> Response:
         async with admitted(service, nodes, caller=caller_of(request).name):
             await submit(submissions, ports, claim=claim, batch=batch)
 
-    key = await service.aside(read_key, request, body)
+    key = await service.run_in_thread(read_key, request, body)
     known = await once(key, f"batch/{batch_id}", ports, start)
     batch_id = batch_id if known is None else known.removeprefix("batch/")
     shown = batch_fields(await _require(request, batch_id))

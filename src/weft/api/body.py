@@ -123,4 +123,4 @@ async def _parse(request: Request, body: bytes, reader: Callable[..., Json]) -> 
     max_bytes, max_depth = service.settings.max_body_bytes, service.settings.max_depth
     if len(body) <= _AT_ONCE[reader]:
         return reader(body, max_bytes=max_bytes, max_depth=max_depth)
-    return await service.aside(reader, body, max_bytes=max_bytes, max_depth=max_depth)
+    return await service.run_in_thread(reader, body, max_bytes=max_bytes, max_depth=max_depth)

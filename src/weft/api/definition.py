@@ -39,7 +39,7 @@ async def check_definition(service: Service, document: Json, *, named: bool) -> 
     The plan keeps the document: it is not to be changed afterwards.
     """
     announced = await _announced(service)
-    return await service.aside(
+    return await service.run_in_thread(
         check,
         document,
         handlers=_Handlers(service.registry, announced),

@@ -27,7 +27,14 @@ from weft.core.time import parse_rfc3339
 from weft.errors import DefinitionError, InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import ExecutionQuery
 from weft.orchestrator import control
-from weft.orchestrator.submit import Manner, Source, find_source, make_submission, read_input, submit
+from weft.orchestrator.submit import (
+    ResolvedDefinition,
+    SubmitOptions,
+    find_source,
+    make_submission,
+    read_input,
+    submit,
+)
 from weft.views.describe import describe_execution, describe_node, describe_nodes, explain_node
 from weft.views.summary import (
     NOTHING_IN_FLIGHT,
@@ -112,25 +119,27 @@ async def submit_execution(request: Request) -> Response:
     return await _start(request, body, partial(_make_source, service_of(request), body.definition), wait)
 
 
-async def _make_source(service: Service, document: Json) -> Source:
+async def _make_source(service: Service, document: Json) -> ResolvedDefinition:
     checked = await check_definition(service, document, named=False)
     if checked.plan is None:
         raise DefinitionError(moved(checked.problems, "/definition"))
     bounds = service.ports.bounds
-    text = await service.aside(encode, document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
-    return Source(plan=checked.plan, document=text, workflow=checked.plan.definition.name)
+    text = await service.run_in_thread(
+        encode, document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth
+    )
+    return ResolvedDefinition(plan=checked.plan, document=text, workflow=checked.plan.definition.name)
 
 
 async def _start(
     request: Request,
     body: schema.StartExecution | schema.SubmitExecution,
-    find: Callable[[], Awaitable[Source]],
+    find: Callable[[], Awaitable[ResolvedDefinition]],
     wait: float | None,
 ) -> Response:
     service = service_of(request)
     ports = service.ports
     namespace = caller_of(request).namespace
-    manner = Manner(namespace=namespace, labels=body.labels, priority=body.priority)
+    options = SubmitOptions(namespace=namespace, labels=body.labels, priority=body.priority)
     execution_id = ports.new_id()
     is_live = True
 
@@ -138,14 +147,14 @@ async def _start(
         nonlocal is_live
         source = await find()
         if _is_large(request):
-            payload = await service.aside(read_input, body.input, source.plan, ports.bounds)
+            payload = await service.run_in_thread(read_input, body.input, source.plan, ports.bounds)
         else:
             payload = read_input(body.input, source.plan, ports.bounds)
         if not isinstance(payload, bytes):
             raise InputError(moved(payload, "/input"))
         async with admitted(service, len(source.plan.nodes), caller=caller_of(request).name) as is_live:
             (row,) = await submit(
-                [make_submission(execution_id, source, payload, manner)], ports, claim=claim
+                [make_submission(execution_id, source, payload, options)], ports, claim=claim
             )
         return row
 

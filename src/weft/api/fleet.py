@@ -15,7 +15,7 @@ from weft.views.describe import serves
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.store.contract import WorkerSight
+    from weft.store.contract import WorkerStatus
     from weft.transport.contract import QueueSight
 
 router = APIRouter(tags=["fleet"])
@@ -31,7 +31,7 @@ async def list_workers(request: Request) -> Response:
     return page([_worker(worker, queues, now) for worker in workers], next_cursor=None)
 
 
-def _worker(worker: WorkerSight, queues: Sequence[str], now: int) -> dict[str, Any]:
+def _worker(worker: WorkerStatus, queues: Sequence[str], now: int) -> dict[str, Any]:
     # A worker that was not given any queues serves whatever there is, and what its handlers would bring.
     served = {*worker.handlers, *queues} if worker.queues is None else worker.queues
     return {
@@ -67,7 +67,7 @@ async def list_queues(request: Request) -> Response:
 
 
 def _queue(
-    name: str, queue: QueueSight | None, running: int, workers: Sequence[WorkerSight], now: int
+    name: str, queue: QueueSight | None, running: int, workers: Sequence[WorkerStatus], now: int
 ) -> dict[str, Any]:
     oldest_at = None if queue is None else queue.oldest_at
     return {

@@ -55,7 +55,7 @@ _CLOSE = (b"connection", b"close")
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
-class Door:
+class Gateway:
     """Stands before the routes of one application."""
 
     def __init__(self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from weft.api.service import Service
     from weft.ports import Ports
-    from weft.store.contract import WorkerSight
+    from weft.store.contract import WorkerStatus
     from weft.telemetry import Metrics
     from weft.transport.contract import QueueSight
 
@@ -99,7 +99,7 @@ async def check_readiness(request: Request) -> Response:
     return answer({"ready": ready, "checks": checks}, status=200 if ready else 503)
 
 
-def _living(workers: Sequence[WorkerSight]) -> str:
+def _living(workers: Sequence[WorkerStatus]) -> str:
     living = sum(worker.state == "alive" for worker in workers)
     return f"{living or 'no'} living worker{'s' if living > 1 else ''}"
 
@@ -158,14 +158,14 @@ async def read_metrics(request: Request) -> Response:
 async def _look_around(service: Service) -> None:
     """Set what is not counted but looked up. What cannot be looked up now is missing from the answer."""
     metrics, ports = service.metrics, service.ports
-    census = await _in_time(ports.catalog.census())
-    metrics.show(telemetry.JOURNAL_UP, {(): census is not None})
-    active = {} if census is None else census.executions
+    stats = await _in_time(ports.catalog.stats())
+    metrics.show(telemetry.JOURNAL_UP, {(): stats is not None})
+    active = {} if stats is None else stats.executions
     metrics.show(
         telemetry.EXECUTIONS_ACTIVE,
-        {(state,): active.get(state, 0) for state in ExecutionState if census and state not in TERMINAL},
+        {(state,): active.get(state, 0) for state in ExecutionState if stats and state not in TERMINAL},
     )
-    metrics.show(telemetry.DEAD_LETTERS_OPEN, {(): census.open_letters} if census else {})
+    metrics.show(telemetry.DEAD_LETTERS_OPEN, {(): stats.open_letters} if stats else {})
     metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams})
     fleet = await _in_time(_look(ports))
     metrics.show(telemetry.STORE_UP, {(): fleet is not None})
@@ -186,7 +186,7 @@ async def _look_around(service: Service) -> None:
 
 async def _look(
     ports: Ports,
-) -> tuple[int, Sequence[QueueSight], Mapping[str, int], Sequence[WorkerSight]]:
+) -> tuple[int, Sequence[QueueSight], Mapping[str, int], Sequence[WorkerStatus]]:
     return (
         await ports.store.backlog(),
         await ports.transport.queues(),
@@ -195,7 +195,7 @@ async def _look(
     )
 
 
-def _show_workers(metrics: Metrics, workers: Sequence[WorkerSight] | None) -> None:
+def _show_workers(metrics: Metrics, workers: Sequence[WorkerStatus] | None) -> None:
     states = () if workers is None else ("alive", "draining", "lost")
     workers = workers or ()
     metrics.show(

@@ -90,7 +90,7 @@ class Service:
     announced: frozenset[str] = frozenset()
     _threads: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
 
-    async def aside(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    async def run_in_thread(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call a function that may take long in a thread of a small pool, while the event loop goes on."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))

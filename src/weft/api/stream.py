@@ -251,13 +251,13 @@ class EventStream(Response, ABC):
         async with asyncio.timeout(SLOWEST_SECONDS):
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def hear(self, subscription: Subscription, *, at_once: bool = False) -> Sequence[History]:
+    async def receive(self, subscription: Subscription, *, at_once: bool = False) -> Sequence[History]:
         """Wait for something to be told, or for the time to look by oneself; comment when it is time to."""
         await self._clock.sleep(PACE_SECONDS)
         comment_seconds = (self._comment_at - self._clock.now()) / MICROSECONDS
         look_seconds = self._service.look_seconds(LOOK_SECONDS)
         wait_seconds = 0.0 if at_once else max(0.0, min(look_seconds, comment_seconds))
-        heard = await subscription.hear(wait_seconds=wait_seconds)
+        heard = await subscription.receive(wait_seconds=wait_seconds)
         if self._clock.now() >= self._comment_at:
             self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
             await self.comment()
@@ -283,10 +283,10 @@ class ExecutionStream(EventStream):
         heard: Sequence[History] = ()
         while not await self._told_all(heard):
             look_at = self._clock.now() + micros(self._service.look_seconds(LOOK_SECONDS))
-            heard = await self.hear(subscription, at_once=bool(self._fresh))
+            heard = await self.receive(subscription, at_once=bool(self._fresh))
             while self._has_all(heard, subscription) and self._clock.now() < look_at:
                 await self.write(self._in_order(heard, ()), numbered=True)
-                heard = await self.hear(subscription, at_once=bool(self._fresh))
+                heard = await self.receive(subscription, at_once=bool(self._fresh))
 
     def _has_all(self, heard: Sequence[History], subscription: Subscription) -> bool:
         """Say whether nothing that was told is a reason to read the journal."""
@@ -339,7 +339,7 @@ class NamespaceStream(EventStream):
 
     async def tell(self, subscription: Subscription) -> None:
         while True:
-            heard = await self.hear(subscription)
+            heard = await self.receive(subscription)
             if subscription.missed:
                 await self.comment(f"{subscription.missed} events were missed")
             # A number counts within its execution, so it is no place in this stream.

@@ -46,7 +46,7 @@ async def _wait(service: Service, execution_id: str, seconds: float) -> bool:
             if left_seconds <= 0:
                 return False
             wait_seconds = min(left_seconds, service.look_seconds(LOOK_SECONDS))
-            if await subscription.hear(wait_seconds=wait_seconds):
+            if await subscription.receive(wait_seconds=wait_seconds):
                 return True
 
 

@@ -70,7 +70,7 @@ async def store_workflow(request: Request) -> Response:
         raise DefinitionError(checked.problems)
     name = checked.plan.definition.name
     assert name is not None
-    body = await service.aside(encode, document, max_bytes=service.ports.bounds.max_body_bytes)
+    body = await service.run_in_thread(encode, document, max_bytes=service.ports.bounds.max_body_bytes)
     version, new = await service.ports.catalog.put_version(
         name, checked.plan, body, namespace=caller.namespace
     )

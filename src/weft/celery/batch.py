@@ -18,7 +18,7 @@ from weft.core.payload import canonical
 from weft.core.state import ExecutionState
 from weft.errors import ClaimedError, InputError, JournalError, NotFoundError, StoreError
 from weft.journal.contract import LATEST, Claim
-from weft.orchestrator.submit import Manner, find_source, make_submission, read_input, submit
+from weft.orchestrator.submit import SubmitOptions, find_source, make_submission, read_input, submit
 from weft.transport.celery import broker_queue
 from weft.views.summary import result_fields
 
@@ -124,7 +124,7 @@ async def _start(
     execution_id = ports.new_id()
     digest = hashlib.sha256(canonical([workflow, given])).hexdigest()
     claim = Claim(key=f"celery:{task_id}", request_digest=digest, resource=f"execution/{execution_id}")
-    manner = Manner(labels=dict(labels or {}), priority=priority)
+    manner = SubmitOptions(labels=dict(labels or {}), priority=priority)
     try:
         await submit([make_submission(execution_id, source, payload, manner)], ports, claim=claim)
     except ClaimedError as claimed:

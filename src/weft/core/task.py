@@ -39,8 +39,8 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     namespace: str = "default"
     # A large config lies in the journal under this name; then ``config`` is empty.
     config_blob: str | None = None
-    # What a result must bring back to be believed: nobody else can make it (``core.seal``).
-    seal: bytes = b""
+    # What a result must bring back to be believed: nobody else can make it (``core.signature``).
+    signature: bytes = b""
 
     @property
     def idempotency_key(self) -> str:
@@ -69,7 +69,7 @@ class Result(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     # Whether that loss counts towards MAX_DELIVERIES: not where a neighbour took the process down.
     charged: bool = True
     # The task's, as it came.
-    seal: bytes = b""
+    signature: bytes = b""
 
 
 class Wake(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -40,9 +40,9 @@ class Plan:
     # The configs without a template, as the payloads they will always be.
     static_configs: Mapping[str, bytes]
     # Per node: the nodes that its condition and config name.
-    needs: Mapping[str, frozenset[str]]
+    references: Mapping[str, frozenset[str]]
     # Per node: the nodes whose outcome it sees, its parents and those it names.
-    wanted: Mapping[str, Collection[str]]
+    visible_nodes: Mapping[str, Collection[str]]
     # Whether some node sees the outcomes of several.
     has_joins: bool
     # Whether some node may run while others before it have not settled.
@@ -126,19 +126,19 @@ def assemble(
         },
     }
     graph = Graph(nodes, {node.id: node.dependencies for node in definition.nodes})
-    needs = {node_id: template.nodes for node_id, template in templates.items()}
+    references = {node_id: template.nodes for node_id, template in templates.items()}
     for node_id, condition in conditions.items():
-        needs[node_id] |= condition.nodes
+        references[node_id] |= condition.nodes
     handlers: dict[str, list[str]] = {}
     for node in definition.nodes:
         if node.trigger_rule is TriggerRule.ONE_FAILED:
             for parent in node.dependencies:
                 handlers.setdefault(parent, []).append(node.id)
     has_early_rules = any(node.trigger_rule in EARLY_RULES for node in definition.nodes)
-    wanted: dict[str, Collection[str]] = {}
+    visible_nodes: dict[str, Collection[str]] = {}
     for name, parents in graph.parents.items():
-        named = needs[name]
-        wanted[name] = parents if not named or named.issubset(parents) else named.union(parents)
+        named = references[name]
+        visible_nodes[name] = parents if not named or named.issubset(parents) else named.union(parents)
     output_nodes = tuple([node.id for node in definition.nodes if node.handler == "output"])
     return Plan(
         definition=definition,
@@ -156,11 +156,11 @@ def assemble(
             for node_id, template in templates.items()
             if template.is_static
         },
-        needs=needs,
+        references=references,
         has_early_rules=has_early_rules,
         issues_attempts=any(node.is_issued for node in definition.nodes),
-        wanted=wanted,
-        has_joins=any(len(seen) > 1 for seen in wanted.values()),
+        visible_nodes=visible_nodes,
+        has_joins=any(len(seen) > 1 for seen in visible_nodes.values()),
         failure_handlers={node_id: tuple(handling) for node_id, handling in handlers.items()},
         output_ids=output_nodes or graph.leaves,
         has_one_output_node=len(output_nodes) == 1,

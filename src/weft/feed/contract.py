@@ -64,7 +64,7 @@ class Subscription(Protocol):
     async def __aexit__(self, *_: object) -> None:
         """Hear no more."""
 
-    async def hear(self, *, wait_seconds: float) -> Sequence[History]:
+    async def receive(self, *, wait_seconds: float) -> Sequence[History]:
         """Give what was told since the last call, waiting a while for the first; empty: nothing was."""
 
     @property
@@ -73,7 +73,7 @@ class Subscription(Protocol):
 
 
 class Feed(Protocol):
-    def tell(self, events: Sequence[History], *, namespace: str) -> None:
+    def publish(self, events: Sequence[History], *, namespace: str) -> None:
         """Tell events to those who listen. It does not wait, and may be called on every path."""
 
     @property
@@ -83,7 +83,7 @@ class Feed(Protocol):
         Adapters keep it as a plain attribute: every batch asks for it several times.
         """
 
-    def wanted(self, execution_id: str) -> bool:
+    def has_subscriber(self, execution_id: str) -> bool:
         """Say whether anybody may listen for this execution: if not, live events need not be made."""
 
     def subscribe(

@@ -24,7 +24,7 @@ class MemoryFeed:
         self._of_namespace: dict[str, set[MemorySubscription]] = {}
         self.has_listeners = False
 
-    def tell(self, events: Sequence[History], *, namespace: str) -> None:
+    def publish(self, events: Sequence[History], *, namespace: str) -> None:
         if not self.has_listeners:
             return
         everything = self._of_namespace.get(namespace, ())
@@ -34,7 +34,7 @@ class MemoryFeed:
             for subscription in everything:
                 subscription.put(event)
 
-    def wanted(self, execution_id: str) -> bool:
+    def has_subscriber(self, execution_id: str) -> bool:
         if self._of_namespace:
             return True
         listeners = self._of_execution.get(execution_id)
@@ -108,7 +108,7 @@ class MemorySubscription:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
-    async def hear(self, *, wait_seconds: float) -> Sequence[History]:
+    async def receive(self, *, wait_seconds: float) -> Sequence[History]:
         if not self._events and wait_seconds > 0:
             await self._told(wait_seconds)
         heard = list(self._events)

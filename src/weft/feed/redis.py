@@ -137,7 +137,7 @@ class RedisFeed:
 
     # -- telling -----------------------------------------------------------------------------------
 
-    def tell(self, events: Sequence[History], *, namespace: str) -> None:
+    def publish(self, events: Sequence[History], *, namespace: str) -> None:
         if not self.has_listeners:
             return
         executions = self._wanted[_EXECUTION]
@@ -147,7 +147,7 @@ class RedisFeed:
                 if channel.types is None or event.type in channel.types:
                     self._put(name, event)
 
-    def wanted(self, execution_id: str) -> bool:
+    def has_subscriber(self, execution_id: str) -> bool:
         if self._wanted[_NAMESPACE]:
             return True
         listeners = self._wanted[_EXECUTION].get(execution_id)

@@ -246,7 +246,7 @@ class Journal(RowReader, Protocol):
         names is protected by its age alone: ``older_than`` lies further back than any of those can.
         """
 
-    async def seal_key(self) -> bytes:
+    async def signing_key(self) -> bytes:
         """Return the 32 bytes that messages are signed with: the same for all processes on this journal."""
 
 
@@ -342,7 +342,7 @@ class Catalog(RowReader, Protocol):
     async def check(self) -> None:
         """Return if the journal can be read and written now; raises JournalError otherwise."""
 
-    async def census(self) -> Census:
+    async def stats(self) -> Census:
         """Count what is not done, of all namespaces."""
 
 

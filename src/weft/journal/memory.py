@@ -175,7 +175,7 @@ class MemoryJournal(MemoryWorkflows):
         self._cache: dict[str, tuple[bytes, int]] = {}
         self._blobs: dict[str, bytes] = {}
         self._blobs_from: dict[str, int] = {}
-        self._seal_key = os.urandom(32)
+        self._signing_key = os.urandom(32)
 
     async def open(self) -> None:
         pass
@@ -463,10 +463,10 @@ class MemoryJournal(MemoryWorkflows):
     async def check(self) -> None:
         pass
 
-    async def seal_key(self) -> bytes:
-        return self._seal_key
+    async def signing_key(self) -> bytes:
+        return self._signing_key
 
-    async def census(self) -> Census:
+    async def stats(self) -> Census:
         counts = Counter(row.state for row in self._executions.values())
         return Census(
             executions={state: counts[state] for state in ExecutionState if state not in TERMINAL},

@@ -70,7 +70,7 @@ def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
     return [ActiveExecution(*values) for values in found]
 
 
-def census() -> Query[Census]:
+def stats() -> Query[Census]:
     counts = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
     found = yield f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state", ()  # noqa: S608
     counts |= {ExecutionState(state): number for state, number in found}

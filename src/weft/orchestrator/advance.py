@@ -25,7 +25,7 @@ from weft.errors import UnstorableError
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.incarnation import check_step
 from weft.orchestrator.recover import rebuild
-from weft.orchestrator.speculative_dispatch import foresee
+from weft.orchestrator.speculative_dispatch import predict_ready
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
     """
     ports = context.ports
     row_updates, over = _merged(recorded_events)
-    ahead = foresee(recorded_events, context) if ports.sends_ahead else []
+    ahead = predict_ready(recorded_events, context) if ports.dispatches_speculatively else []
     applications = await ports.store.apply(row_updates, ahead) if row_updates else ()
     free: list[FreeNode] = []
     queued: set[tuple[str, str]] = set()
@@ -163,7 +163,7 @@ def _merged(recorded_events: Sequence[RecordedEvent]) -> tuple[list[RowUpdate], 
             continue
         if event.generation != execution.generation:
             # Nothing of it is in the row. And a retry that has committed may not be in the store yet: taken
-            # for lost there, it would be rebuilt, and all of it be in limbo for a lease.
+            # for lost there, it would be rebuilt, and all of it be orphaned for a lease.
             continue
         known = merged.get(execution.id)
         if known is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.core.rows import ExecutionRow
     from weft.journal.contract import Submission
-    from weft.orchestrator.submit import Manner, Source
+    from weft.orchestrator.submit import ResolvedDefinition, SubmitOptions
     from weft.ports import Ports
 
 # One commit cancels so many executions, and about so many nodes: others wait for it.
@@ -26,14 +26,14 @@ _NOT_TERMINAL = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.
 
 
 def make_batch(
-    batch_id: str, source: Source, inputs: Sequence[Json], manner: Manner, ports: Ports
+    batch_id: str, source: ResolvedDefinition, inputs: Sequence[Json], options: SubmitOptions, ports: Ports
 ) -> list[Submission]:
     """Make the submissions of a batch; raises InputError with pointers into the list of inputs.
 
     It waits for nothing, and takes a while for many inputs: call it in a thread.
     """
     payloads = read_inputs(inputs, source.plan, ports.bounds)
-    return [make_submission(ports.new_id(), source, payload, manner, batch=batch_id) for payload in payloads]
+    return [make_submission(ports.new_id(), source, payload, options, batch=batch_id) for payload in payloads]
 
 
 async def cancel_batch(batch_id: str, ports: Ports, *, namespace: str, actor: str | None = None) -> None:

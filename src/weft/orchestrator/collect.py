@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.event import Event, NodeCompleted
 from weft.core.judge import judge
-from weft.core.signature import fits
+from weft.core.signature import verify
 from weft.core.task import Wake
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
@@ -17,7 +17,7 @@ from weft.orchestrator.inhand import with_running
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.signature import Seal
+    from weft.core.signature import Signer
     from weft.core.task import Result
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context
@@ -42,18 +42,18 @@ async def next_batch(context: Context, *, limit: int, wait_seconds: float) -> Se
     """Give the batch that could not be taken all the way before, or the next of what is read."""
     if context.unfinished:
         return context.unfinished.pop()
-    inbox, name = context.inbox, context.name
+    queue, name = context.fair_queue, context.name
     # One at a time: nobody waits for messages while there are some in hand.
     async with context.reading:
-        in_hand = len(inbox)
+        in_hand = len(queue)
         room = _READ_AHEAD * limit - in_hand
         if in_hand:
-            wait_seconds = 0 if inbox.is_ready else min(wait_seconds, _COMPILING_SECONDS)
+            wait_seconds = 0 if queue.is_ready else min(wait_seconds, _COMPILING_SECONDS)
         if room > 0:
-            inbox.put(await context.ports.transport.read(name, limit=room, wait_seconds=wait_seconds))
+            queue.put(await context.ports.transport.read(name, limit=room, wait_seconds=wait_seconds))
         elif wait_seconds > 0:
             await context.ports.clock.sleep(wait_seconds)
-        return inbox.take(limit)
+        return queue.take(limit)
 
 
 async def take_or_keep(deliveries: Sequence[MessageDelivery], context: Context) -> None:
@@ -65,7 +65,7 @@ async def take_or_keep(deliveries: Sequence[MessageDelivery], context: Context) 
         context.unfinished.append(deliveries)
         raise
     finally:
-        context.inbox.done(deliveries)
+        context.fair_queue.done(deliveries)
 
 
 async def take(deliveries: Sequence[MessageDelivery], context: Context) -> None:
@@ -129,7 +129,7 @@ async def finish(context: Context, *, limit: int) -> None:
     """Take all the way what this orchestrator has read and not acknowledged: it is about to leave."""
     transport, name = context.ports.transport, context.name
     context.unfinished.clear()
-    context.inbox.clear()
+    context.fair_queue.clear()
     while deliveries := await transport.unacknowledged(name, limit=limit):
         await take(deliveries, context)
 
@@ -140,10 +140,10 @@ def _quarantine(result: Result) -> None:
     log.warning("result.quarantined", extra=fields)
 
 
-def _is_sealed(result: Result, seal: Seal) -> bool:
+def _is_signed(result: Result, sign: Signer) -> bool:
     """True if a result answers a task that was sent: anybody might write into a stream."""
-    expected = seal(result.execution_id, result.generation, result.node_id, result.attempt)
-    return fits(result.seal, expected)
+    expected = sign(result.execution_id, result.generation, result.node_id, result.attempt)
+    return verify(result.signature, expected)
 
 
 async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
@@ -158,7 +158,7 @@ async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
         if (
             plan is None
             or result.node_id not in plan.nodes
-            or (ports.seal is not None and not _is_sealed(result, ports.seal))
+            or (ports.sign is not None and not _is_signed(result, ports.sign))
         ):
             _quarantine(result)
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.orchestrator.cascades import Cascades
-from weft.orchestrator.fair_queue import Inbox
+from weft.orchestrator.fair_queue import FairQueue
 from weft.orchestrator.payloads import Payloads
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Context:
     payloads: Payloads = field(default_factory=Payloads)
     cascades: Cascades = field(default_factory=Cascades)
     # Messages that were read and not taken up yet, and the turn to read more.
-    inbox: Inbox = field(default_factory=Inbox)
+    fair_queue: FairQueue = field(default_factory=FairQueue)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Batches that were read while the journal was away.
     unfinished: list[Sequence[MessageDelivery]] = field(default_factory=list)

@@ -88,20 +88,20 @@ async def retry(
     """Open the next generation of a failed or cancelled execution."""
     await _known_nodes(execution_id, nodes, ports)
     try:
-        token: str | None = await ports.store.token()
+        incarnation_id: str | None = await ports.store.incarnation_id()
     except StoreError:
         # The commit alone counts, as with a submit: the sweep tells the store of it.
-        token = None
+        incarnation_id = None
     request = RetryRequested(execution_id=execution_id, generation=0, nodes=nodes, actor=actor)
     recorded_event = await _record(request, ports, claim=claim)
     execution = _allowed(recorded_event, "retried")
     assert recorded_event.plan is not None
-    if token is not None:
+    if incarnation_id is not None:
         rows = await ports.journal.nodes(execution_id)
         # Everything of the old generation is stale from the commit on, so what is ready is free at once.
         snapshot = Snapshot(execution, recorded_event.plan, list(rows.values()))
         with suppress(StoreError):
-            await ports.store.install([snapshot], token=token, fresh=True)
+            await ports.store.install([snapshot], incarnation_id=incarnation_id, fresh=True)
             await _wake(execution, ports)
     return execution
 

@@ -71,7 +71,7 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
             events.append(await with_running(_settling_event(node, decision), node.plan, ports))
     if not are_plain:
         wanted = await _answer_from_cache(wanted, events, context)
-        wanted = await _stand_in_line(wanted, changed, context)
+        wanted = await _throttle(wanted, changed, context)
         wanted = await _issue(wanted, changed, context)
     if wanted:
         await _send(wanted, context)
@@ -150,7 +150,7 @@ async def _answer_from_cache(
     return left
 
 
-async def _stand_in_line(
+async def _throttle(
     wanted: list[tuple[FreeNode, DispatchNode]], changed: dict[str, None], context: Context
 ) -> list[tuple[FreeNode, DispatchNode]]:
     """Send nodes of a limited resource tag to the line beside their bucket: the sweep releases them."""
@@ -162,9 +162,9 @@ async def _stand_in_line(
             left.append((node, decision))
             continue
         ticket = AttemptRef(*_attempt_of(node))
-        # Join first: a node that is lined and in no line would wait for ever.
+        # Join first: a node that is throttled and in no line would wait for ever.
         await ports.limits.join(tag, ticket)
-        await ports.store.line(
+        await ports.store.throttle(
             ticket.execution_id,
             generation=ticket.generation,
             node_id=ticket.node_id,
@@ -248,7 +248,7 @@ def plain_task(
     node = plan.nodes[name]
     if not _is_plain(node, ports):
         return None
-    seen = {other: rows[other] for other in plan.needs[name]}
+    seen = {other: rows[other] for other in plan.references[name]}
     for row in seen.values():
         if row.blob is not None:
             return None
@@ -274,7 +274,7 @@ def make_task(
     free: FreeNode, decision: DispatchNode, ports: Ports, *, config_blob: str | None = None
 ) -> Task:
     """Write down an attempt of a node for whoever is to run it."""
-    execution, node, seal = free.execution, free.node, ports.seal
+    execution, node, sign = free.execution, free.node, ports.sign
     # No more arguments than 15: beyond that Python packs them into a dict, which takes longer than the rest.
     task = Task(
         execution_id=execution.id,
@@ -293,14 +293,14 @@ def make_task(
         resource_tag=node.resource_tag,
         namespace=execution.namespace,
     )
-    if seal is None and not decision.secrets and decision.cache_key is None and config_blob is None:
+    if sign is None and not decision.secrets and decision.cache_key is None and config_blob is None:
         return task
     return replace(
         task,
         secrets=decision.secrets,
         cache_key=decision.cache_key,
         config_blob=config_blob,
-        seal=b"" if seal is None else seal(execution.id, execution.generation, node.id, free.attempt),
+        signature=b"" if sign is None else sign(execution.id, execution.generation, node.id, free.attempt),
     )
 
 
@@ -317,7 +317,7 @@ async def send(queued: Sequence[Task], ports: Ports) -> None:
     """Say that nodes were queued, and send their tasks where the store has not."""
     if ports.feed is not None and ports.feed.has_listeners:
         for task in queued:
-            if ports.feed.wanted(task.execution_id):
-                ports.feed.tell([node_queued(task)], namespace=task.namespace)
+            if ports.feed.has_subscriber(task.execution_id):
+                ports.feed.publish([node_queued(task)], namespace=task.namespace)
     if not ports.transport.joint:
         await ports.transport.send(queued)

@@ -25,14 +25,14 @@ _TOGETHER = 8
 _MOST_MET = 10_000
 
 
-class Inbox:
+class FairQueue:
     def __init__(self) -> None:
         # By execution, the one first that was served longest ago; apart: of definitions that were not met.
         self._known: dict[str, list[MessageDelivery]] = {}
-        self._strange: dict[str, list[MessageDelivery]] = {}
+        self._uncompiled: dict[str, list[MessageDelivery]] = {}
         self._count = 0
         # Digests of definitions. One that is forgotten is met again.
-        self._met: dict[str, None] = {}
+        self._seen_digests: dict[str, None] = {}
         self._was_strange = False
         # The definitions of the strange batch that a collector has in hand.
         self._in_hand: set[str] = set()
@@ -43,12 +43,12 @@ class Inbox:
     @property
     def is_ready(self) -> bool:
         """True if there is a batch to take now: the rest waits for a definition that is being compiled."""
-        return bool(self._known) or (bool(self._strange) and not self._in_hand)
+        return bool(self._known) or (bool(self._uncompiled) and not self._in_hand)
 
     def put(self, deliveries: Iterable[MessageDelivery]) -> None:
         for delivery in deliveries:
             message = delivery.message
-            waiting = self._known if message.digest in self._met else self._strange
+            waiting = self._known if message.digest in self._seen_digests else self._uncompiled
             line = waiting.get(message.execution_id)
             if line is None:
                 waiting[message.execution_id] = [delivery]
@@ -60,10 +60,10 @@ class Inbox:
         """Take a batch out, of at most so many."""
         # In turn, so that neither kind waits for the other alone.
         self._was_strange = bool(
-            self._strange and not self._in_hand and not (self._was_strange and self._known)
+            self._uncompiled and not self._in_hand and not (self._was_strange and self._known)
         )
-        waiting = self._strange if self._was_strange else self._known
-        is_alone = len(self._known) + len(self._strange) <= 1
+        waiting = self._uncompiled if self._was_strange else self._known
+        is_alone = len(self._known) + len(self._uncompiled) <= 1
         short = limit if is_alone else max(1, limit // _SHORT)
         names = list(waiting)[:limit]
         share = min(short, max(limit // max(1, len(names)), _TOGETHER))
@@ -81,16 +81,18 @@ class Inbox:
         """Note that a batch is done with, however it ended: the definitions that it brought have been met."""
         if not self._in_hand or not any(one.message.digest in self._in_hand for one in deliveries):
             return
-        self._met.update(dict.fromkeys(self._in_hand))
-        while len(self._met) > _MOST_MET:
-            del self._met[next(iter(self._met))]
-        for name in [name for name, line in self._strange.items() if line[0].message.digest in self._in_hand]:
-            self._known[name] = self._known.get(name, []) + self._strange.pop(name)
+        self._seen_digests.update(dict.fromkeys(self._in_hand))
+        while len(self._seen_digests) > _MOST_MET:
+            del self._seen_digests[next(iter(self._seen_digests))]
+        for name in [
+            name for name, line in self._uncompiled.items() if line[0].message.digest in self._in_hand
+        ]:
+            self._known[name] = self._known.get(name, []) + self._uncompiled.pop(name)
         self._in_hand = set()
 
     def clear(self) -> None:
         self._known.clear()
-        self._strange.clear()
+        self._uncompiled.clear()
         self._in_hand = set()
         self._count = 0
 

@@ -1,6 +1,6 @@
 """Records which attempts are in somebody's hand while none can start: a rebuild takes no other for lost.
 
-A rebuild holds every ready node in limbo, because an earlier store may have handed it out, and gives it
+A rebuild orphans every ready node, because an earlier store may have handed it out, and gives it
 another attempt when nobody is heard of. While an execution is paused the store starts nothing: the attempts
 that it has in hand after it was told of the pause are all there are, and become fewer. The same is so of an
 embedded engine whose worker has stopped.
@@ -18,10 +18,10 @@ from weft.errors import JournalError, StoreError
 if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow
     from weft.ports import Ports
-    from weft.store.contract import Sight
+    from weft.store.contract import ExecutionStatus
 
 # A task that is queued was not started: its start is refused while the execution is paused.
-_IN_HAND = frozenset({"running", "limbo"})
+_IN_HAND = frozenset({"running", "orphaned"})
 
 
 async def observe_pause(execution: ExecutionRow, ports: Ports) -> None:
@@ -33,26 +33,26 @@ async def observe_pause(execution: ExecutionRow, ports: Ports) -> None:
     if execution.state is not ExecutionState.PAUSED or halt is None or halt.in_hand is not None:
         return
     with suppress(StoreError, JournalError):
-        sight = await ports.store.look(execution.id)
+        status = await ports.store.inspect(execution.id)
         # Not there: whoever rebuilds it raises the epoch.
-        if sight is not None and sight.paused:
+        if status is not None and status.paused:
             observed = HaltObserved(
                 execution_id=execution.id,
                 generation=execution.generation,
                 epoch=execution.epoch,
                 paused_seq=halt.paused_seq,
-                in_hand=_in_hand(sight),
+                in_hand=_in_hand(status),
             )
             await ports.journal.record([observed])
 
 
 async def observe_stop(ports: Ports) -> None:
     """Record the attempts in hand of every execution. To be called when no worker can start one any more."""
-    held = list(await ports.store.unchanged(ports.clock.now()))
+    held = list(await ports.store.idle_since(ports.clock.now()))
     events = []
     for execution_id, epoch in zip(held, await ports.store.epochs(held), strict=True):
-        sight = await ports.store.look(execution_id)
-        if sight is None or epoch is None:
+        status = await ports.store.inspect(execution_id)
+        if status is None or epoch is None:
             continue
         events.append(
             HaltObserved(
@@ -60,12 +60,12 @@ async def observe_stop(ports: Ports) -> None:
                 generation=0,
                 epoch=epoch,
                 paused_seq=0,
-                in_hand=_in_hand(sight),
+                in_hand=_in_hand(status),
             )
         )
     if events:
         await ports.journal.record(events)
 
 
-def _in_hand(sight: Sight) -> dict[str, int]:
-    return {name: node.attempt for name, node in sight.nodes.items() if node.phase in _IN_HAND}
+def _in_hand(status: ExecutionStatus) -> dict[str, int]:
+    return {name: node.attempt for name, node in status.nodes.items() if node.phase in _IN_HAND}

@@ -3,7 +3,7 @@
 The hot state is dropped and rebuilt (``core.incarnation``). Two things are left that rest on the lost
 commits: decisions in hand, and results of attempts that were started before. A step of an orchestrator
 therefore writes to the incarnation that it began on, or not at all. And an old result counts only if its
-attempt was adopted out of limbo: then the journal has all that the attempt was started on.
+attempt was adopted as orphaned: then the journal has all that the attempt was started on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.ports import Ports
-    from weft.store.contract import NodeSight
+    from weft.store.contract import NodeStatus
     from weft.transport.contract import MessageDelivery
 
 # The incarnation that the current step of an orchestrator began on; None: it began outside of one.
@@ -53,11 +53,11 @@ async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -
     orphans: set[int] = set()
     for execution_id, results in old.items():
         names = [result.node_id for result in results]
-        sight = await ports.store.look(execution_id, names=names)
-        if sight is None:
+        status = await ports.store.inspect(execution_id, names=names)
+        if status is None:
             await rebuild(execution_id, ports)
-            sight = await ports.store.look(execution_id, names=names)
-        nodes = {} if sight is None else sight.nodes
+            status = await ports.store.inspect(execution_id, names=names)
+        nodes = {} if status is None else status.nodes
         blobs = await ports.journal.blobs([result.blob for result in results if result.blob is not None])
         orphans |= {
             id(result)
@@ -68,11 +68,11 @@ async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -
     return [delivery for delivery in deliveries if id(delivery.message) not in orphans]
 
 
-def _is_adopted(result: Result, node: NodeSight | None) -> bool:
-    """True if the attempt was in limbo on this incarnation: its parents are settled in the journal."""
+def _is_adopted(result: Result, node: NodeStatus | None) -> bool:
+    """True if the attempt was orphaned on this incarnation: its parents are settled in the journal."""
     if node is None or node.attempt != result.attempt:
         return False
-    if node.phase == "limbo":
+    if node.phase == "orphaned":
         return True
     start = (node.worker, node.started_at)
     return node.phase == "running" and start == (result.worker, result.started_at)

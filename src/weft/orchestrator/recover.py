@@ -1,7 +1,7 @@
 """Hot state rebuilt from the journal, by one builder at a time.
 
-The order matters: token, then the commit that raises the epoch and reads the rows, then install. A
-store that was flushed in between has another token, a quicker builder a higher epoch: either way a
+The order matters: read the incarnation of the store, commit the higher epoch and read the rows, install. A
+store that was flushed in between has another incarnation, a quicker builder a higher epoch: either way a
 late builder is refused, and the highest epoch wins.
 """
 
@@ -23,7 +23,7 @@ async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = N
 
     ``seen_epoch``: the epoch that the execution had when the store was found not to have it.
     """
-    token = await ports.store.token()
+    incarnation_id = await ports.store.incarnation_id()
     row = await ports.journal.execution(execution_id)
     if row is None:
         return Answer.UNKNOWN
@@ -36,7 +36,9 @@ async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = N
         if not row.is_terminal:
             # Never taken up: nothing of it was handed out, and the hint that it is there may be lost.
             never_started = row.started_at is None
-            (answer,) = await ports.store.install([snapshot], token=token, fresh=never_started)
+            (answer,) = await ports.store.install(
+                [snapshot], incarnation_id=incarnation_id, fresh=never_started
+            )
             if never_started or row.halt is not None:
                 # Its free nodes wait for no lease: wake an orchestrator for them now.
                 await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
@@ -55,7 +57,7 @@ async def recover(ports: Ports, *, grace_seconds: float) -> int:
     not_updated_since = ports.clock.now() - micros(grace_seconds)
     active = await ports.journal.active(not_updated_since=not_updated_since)
     epochs = await ports.store.epochs([execution.id for execution in active])
-    unchanged = await ports.store.unchanged(not_updated_since)
+    unchanged = await ports.store.idle_since(not_updated_since)
     rebuilt = 0
     for execution, epoch in zip(active, epochs, strict=True):
         if epoch is None or epoch < execution.epoch:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MOST_NODES = 200
 
 
-def foresee(recorded_events: Sequence[RecordedEvent], context: Context) -> list[tuple[Task, int]]:
+def predict_ready(recorded_events: Sequence[RecordedEvent], context: Context) -> list[tuple[Task, int]]:
     """Return the tasks of nodes that recorded rows make ready, each with the epoch it is for."""
     recorded: dict[str, dict[str, NodeRow]] = {}
     latest: dict[str, RecordedEvent] = {}
@@ -44,7 +44,7 @@ def foresee(recorded_events: Sequence[RecordedEvent], context: Context) -> list[
     for execution_id, rows in recorded.items():
         recorded_event = latest[execution_id]
         execution, plan = recorded_event.execution, recorded_event.plan
-        if execution is None or plan is None or not _is_foreseen(execution, plan):
+        if execution is None or plan is None or not _is_predictable(execution, plan):
             continue
         # Where several parents came at once, a join follows from each of them.
         children = dict.fromkeys([name for node_id in rows for name in plan.graph.dependents[node_id]])
@@ -58,7 +58,7 @@ def foresee(recorded_events: Sequence[RecordedEvent], context: Context) -> list[
     return ahead
 
 
-def _is_foreseen(execution: ExecutionRow, plan: Plan) -> bool:
+def _is_predictable(execution: ExecutionRow, plan: Plan) -> bool:
     """True if tasks of an execution are made ahead at all."""
     # In a later generation an attempt has another number than the first.
     most = min(plan.definition.max_concurrency or _MOST_NODES, _MOST_NODES)
@@ -73,7 +73,7 @@ def _rows_at_hand(
     ``recorded``: rows of this batch. ``kept``: rows that the journal keeps. Within a generation a settled row
     does not change.
     """
-    wanted = plan.wanted[name]
+    wanted = plan.visible_nodes[name]
     if len(wanted) == 1:
         return recorded
     # What a node of an early rule sees was fixed in the store when it became free, and need not be all.

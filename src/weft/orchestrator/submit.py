@@ -46,7 +46,7 @@ _MAX_VERSION = 2**62
 _MAX_PROBLEMS = 1000
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """What executions are made of: a plan, and its place among the workflows."""
 
     plan: Plan
@@ -56,7 +56,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
 
 
-class Manner(msgspec.Struct, frozen=True, kw_only=True):
+class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How executions are to run, and whose they are."""
 
     namespace: str = DEFAULT_NAMESPACE
@@ -66,7 +66,7 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_source(
     workflow: str, version: int | str, ports: Ports, *, namespace: str = DEFAULT_NAMESPACE
-) -> Source:
+) -> ResolvedDefinition:
     """Find a stored version by its number, by an alias, or the latest; raises NotFoundError."""
     is_possible = isinstance(version, str) or 0 < version <= _MAX_VERSION
     found = await ports.journal.version(workflow, version, namespace=namespace) if is_possible else None
@@ -78,7 +78,7 @@ async def find_source(
     plan = await ports.journal.plan(found.digest)
     if plan is None:
         raise JournalError(f"the journal has no definition {found.digest}, though a version names it")
-    return Source(plan=plan, workflow=workflow, version=found.version)
+    return ResolvedDefinition(plan=plan, workflow=workflow, version=found.version)
 
 
 def read_input(value: Json, plan: Plan, bounds: Bounds) -> bytes | list[Problem]:
@@ -112,18 +112,23 @@ def read_inputs(values: Sequence[Json], plan: Plan, bounds: Bounds) -> list[byte
 
 
 def make_submission(
-    execution_id: str, source: Source, payload: bytes, manner: Manner, *, batch: str | None = None
+    execution_id: str,
+    source: ResolvedDefinition,
+    payload: bytes,
+    options: SubmitOptions,
+    *,
+    batch: str | None = None,
 ) -> Submission:
     return Submission(
         id=execution_id,
         plan=source.plan,
         document=source.document,
         input=payload,
-        namespace=manner.namespace,
+        namespace=options.namespace,
         workflow=source.workflow,
         version=source.version,
-        labels=manner.labels,
-        priority=manner.priority,
+        labels=options.labels,
+        priority=options.priority,
         batch=batch,
     )
 
@@ -138,9 +143,9 @@ async def submit(
     """Accept executions: durable when this returns. A crash after the commit is repaired by the sweep."""
     if ports.partitions > 1:
         submissions = [replace(one, partition=partition_of(one.id, ports.partitions)) for one in submissions]
-    token = await _token(ports)
-    if token is not None:
-        away = {partition for partition, word in enumerate(token.split(" ")) if not word}
+    incarnation_id = await _incarnation_id(ports)
+    if incarnation_id is not None:
+        away = {partition for partition, word in enumerate(incarnation_id.split(" ")) if not word}
         submissions = [replace(one, starts=one.partition not in away) for one in submissions]
     began_at = ports.clock.now()
     rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
@@ -153,23 +158,23 @@ async def submit(
         plans = [submission.plan for submission in submissions[start : start + _INSTALLED_AT_ONCE]]
         # Those who listen hear of the start before they hear of the first nodes.
         _announce(part, plans, ports)
-        if token is not None:
-            token = await _install(part, plans, token, ports)
+        if incarnation_id is not None:
+            incarnation_id = await _install(part, plans, incarnation_id, ports)
     return rows
 
 
-async def _token(ports: Ports) -> str | None:
+async def _incarnation_id(ports: Ports) -> str | None:
     try:
-        return await ports.store.token()
+        return await ports.store.incarnation_id()
     except StoreError as error:
         log.warning("store.unavailable", extra={"error": str(error)})
         return None
 
 
 async def _install(
-    rows: Sequence[ExecutionRow], plans: Sequence[Plan], token: str, ports: Ports
+    rows: Sequence[ExecutionRow], plans: Sequence[Plan], incarnation_id: str, ports: Ports
 ) -> str | None:
-    """Install new executions in the store and queue their first tasks; return the token.
+    """Install new executions in the store and queue their first tasks; return the incarnation of the store.
 
     None where the store is away. The executions are accepted all the same, for the commit alone counts: the
     sweep tells the store later. So it does where a partition was away and they are not started.
@@ -178,14 +183,14 @@ async def _install(
         Snapshot(row, plan, ()) for row, plan in zip(rows, plans, strict=True) if row.started_at is not None
     ]
     try:
-        await _install_and_send(snapshots, token, ports)
+        await _install_and_send(snapshots, incarnation_id, ports)
     except StoreError as error:
         log.warning("store.unavailable", extra={"error": str(error)})
         return None
-    return token
+    return incarnation_id
 
 
-async def _install_and_send(started: Sequence[Snapshot], token: str, ports: Ports) -> None:
+async def _install_and_send(started: Sequence[Snapshot], incarnation_id: str, ports: Ports) -> None:
     """Install executions with the tasks of their roots; wake an orchestrator for each that needs more now.
 
     That is one with a root that takes more than a task, with a root without a concurrency slot, or with a
@@ -206,7 +211,7 @@ async def _install_and_send(started: Sequence[Snapshot], token: str, ports: Port
         tasks += [(task, row.epoch) for task in ready]
         if len(ready) < len(roots) or row.deadline_at is not None:
             woken[row.id] = Wake(row.id, row.generation, row.digest)
-    answers = await ports.store.install(started, token=token, fresh=True, ahead=tasks)
+    answers = await ports.store.install(started, incarnation_id=incarnation_id, fresh=True, ahead=tasks)
     installed = set()
     for snapshot, answer in zip(started, answers, strict=True):
         row = snapshot.execution

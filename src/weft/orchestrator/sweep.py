@@ -80,7 +80,7 @@ async def _judge(expired: Expired, context: Context) -> Event | None:
         expired,
         plan,
         losses=expired.losses,
-        # In limbo nobody is known to have started it: the loss of a store counts against nobody.
+        # Nobody is known to have started an orphaned attempt: the loss of a store counts against nobody.
         started=expired.worker is not None,
         issued=expired.issued == expired.attempt,
         max_deliveries=context.ports.max_deliveries,

@@ -600,7 +600,7 @@ class Redis:
                 _HELLO.source,
                 9,
                 keys.server,
-                keys.token,
+                keys.incarnation_id,
                 keys.active,
                 keys.leases,
                 keys.timers,

@@ -75,7 +75,7 @@ class WrongKey(msgspec.Struct, frozen=True):
 async def wrong_keys(redis: Redis, keys: Keys) -> list[WrongKey]:
     """Return the keys of a partition that hold another type than weft keeps there."""
     expected = {
-        **dict.fromkeys((keys.server, keys.token, keys.swept, keys.unsettled), "string"),
+        **dict.fromkeys((keys.server, keys.incarnation_id, keys.swept, keys.unsettled), "string"),
         **dict.fromkeys((keys.leases, keys.timers, keys.free, keys.active, keys.beats), "zset"),
         **dict.fromkeys((keys.results, keys.quarantine), "stream"),
         keys.workers: "hash",
@@ -99,13 +99,13 @@ async def check_server(redis: Redis) -> None:
     A server that evicts takes whole streams away, and whoever waits for them waits for a rebuild.
     """
     for keys in redis.partitions:
-        sight = await look_at_server(redis, partition=keys.partition)
-        if sight.is_too_old:
+        status = await look_at_server(redis, partition=keys.partition)
+        if status.is_too_old:
             oldest = ".".join(map(str, OLDEST_VERSION))
-            raise SettingsError(f"WEFT_REDIS_URL: it is Redis {sight.version}; weft needs {oldest} or newer")
-        if sight.policy != SAFE_POLICY:
+            raise SettingsError(f"WEFT_REDIS_URL: it is Redis {status.version}; weft needs {oldest} or newer")
+        if status.policy != SAFE_POLICY:
             raise SettingsError(
                 f"WEFT_REDIS_URL: this Redis evicts keys when its memory is full (maxmemory-policy is "
-                f"{sight.policy}), and work would vanish with them; set it right with "
+                f"{status.policy}), and work would vanish with them; set it right with "
                 f"CONFIG SET maxmemory-policy {SAFE_POLICY}, and in its configuration"
             )

@@ -21,7 +21,7 @@ class Keys:
         base = f"{prefix}:{{{self.tag}}}:"
         # Which server the state was written to, and which life of the state this is.
         self.server = base + "server"
-        self.token = base + "token"
+        self.incarnation_id = base + "token"
         # Which incarnation of the database the state follows.
         self.incarnation = base + "incarnation"
         # Sorted sets: executions by the time of their last change, leases, timers and executions with free
@@ -46,7 +46,15 @@ class Keys:
         self.tasks = base + "tasks:"
         # What every script of the store is given first, in the order of ``CONSTANTS`` in its layout.
         self.shared = (
-            *(self.token, self.leases, self.timers, self.free, self.active, self.unsettled, self.lanes),
+            *(
+                self.incarnation_id,
+                self.leases,
+                self.timers,
+                self.free,
+                self.active,
+                self.unsettled,
+                self.lanes,
+            ),
         )
 
     def execution(self, execution_id: str) -> str:

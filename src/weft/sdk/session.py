@@ -35,7 +35,7 @@ from weft.handlers.registry import Registry
 from weft.journal.contract import Claim
 from weft.limits.memory import MemoryLimits
 from weft.orchestrator.recover import rebuild
-from weft.orchestrator.submit import Manner, Source, make_submission, read_input, submit
+from weft.orchestrator.submit import ResolvedDefinition, SubmitOptions, make_submission, read_input, submit
 from weft.sdk import signature
 from weft.sdk.result import ExecutionResult, read_result
 from weft.sdk.run import ended
@@ -320,10 +320,12 @@ class Session:
         digest = _digest(name, document, run)
         claim = Claim(key=f"dag:{digest}", request_digest=digest, resource=f"execution/{execution_id}")
         body = encode(document, max_bytes=ports.bounds.max_body_bytes)
-        source = Source(plan=plan, document=body, workflow=None)
+        source = ResolvedDefinition(plan=plan, document=body, workflow=None)
         self._engine.watch(execution_id, total=len(plan.nodes))
         try:
-            await submit([make_submission(execution_id, source, payload, Manner())], ports, claim=claim)
+            await submit(
+                [make_submission(execution_id, source, payload, SubmitOptions())], ports, claim=claim
+            )
         except ClaimedError as claimed:
             self._engine.forget(execution_id)
             del self._runs[execution_id]

@@ -16,7 +16,7 @@ rebuilt from the journal. What every store promises:
 A node in the store is one of::
 
     waiting ──▶ free ──▶ queued ──▶ running ──▶ (settled: an outcome)
-                 ▲  └──▶ lined ──┐              limbo: handed out in an earlier life of the store,
+                 ▲  └──▶ throttled ──┐              orphaned: handed out in an earlier life of the store,
                  └─── timer ◀────┴── (row unsettled)   perhaps; a lease without a holder
 """
 
@@ -50,7 +50,7 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-# The mark of an execution that was installed once and closed stays for longer than this.
+# The tombstone of an execution that was installed once and closed stays for longer than this.
 FIRST_INSTALL_SECONDS = 30.0
 # How often a worker renews a lease while it lasts, with the default settings.
 RENEWALS_PER_LEASE = 3
@@ -65,7 +65,7 @@ class StoreOptions(msgspec.Struct, frozen=True):
     # Given where a task may be lost on its way: after this time the task is sent again.
     queued_seconds: float | None = None
     # How long an attempt without a known holder is waited for; None: a lease.
-    limbo_seconds: float | None = None
+    orphaned_seconds: float | None = None
     # In another process: larger inputs are read from the journal, and a state that nobody has touched for
     # so long is gone, the net under executions that nobody closes.
     inline_input_bytes: int = 16 * 1024
@@ -95,7 +95,7 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     queued_at: int = 0
 
 
-class Held(AttemptRef, frozen=True, gc=False):
+class Lease(AttemptRef, frozen=True, gc=False):
     """An attempt in a worker's hand."""
 
     nonce: str
@@ -105,7 +105,7 @@ class Held(AttemptRef, frozen=True, gc=False):
 
 
 class Expired(AttemptRef, frozen=True, gc=False):
-    """A lease that ran out. ``worker`` is None for limbo: nobody is known to have started it."""
+    """A lease that ran out. ``worker`` is None for orphaned: nobody is known to have started it."""
 
     digest: str
     failures: int
@@ -130,10 +130,10 @@ class Due(msgspec.Struct, frozen=True, gc=False):
     next_at: int | None
 
 
-class NodeSight(msgspec.Struct, frozen=True, gc=False):
+class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     """Where an unsettled node stands in the store, for those who look from outside."""
 
-    # waiting, free, lined, queued, running, limbo, timer
+    # waiting, free, throttled, queued, running, orphaned, timer
     phase: str
     attempt: int
     awaited: tuple[str, ...] = ()
@@ -144,11 +144,11 @@ class NodeSight(msgspec.Struct, frozen=True, gc=False):
     resource_tag: str | None = None
 
 
-class Sight(msgspec.Struct, frozen=True, gc=False):
+class ExecutionStatus(msgspec.Struct, frozen=True, gc=False):
     """An execution's unsettled nodes in the store; one that is not listed waits for all its parents."""
 
     paused: bool
-    nodes: dict[str, NodeSight]
+    nodes: dict[str, NodeStatus]
     places_taken: int
     places: int
 
@@ -161,7 +161,7 @@ class WorkerState(StrEnum):
     LOST = "lost"
 
 
-class WorkerSight(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it announces itself, for those who look from outside. Nothing is decided by it."""
 
     # One process life: a worker that is started again has another id.
@@ -185,8 +185,8 @@ class StateStore(Protocol):
     async def check(self) -> None:
         """Return if the store can be read and written now; raises StoreError otherwise."""
 
-    async def token(self) -> str:
-        """Return a token that is lost whenever the store's state is: it names the incarnation of the store.
+    async def incarnation_id(self) -> str:
+        """Return an id that is lost whenever the store's state is: it names the incarnation of the store.
 
         It has a word for each partition, separated by spaces; an empty word: that partition is away.
         """
@@ -195,17 +195,17 @@ class StateStore(Protocol):
         self,
         snapshots: Sequence[Snapshot],
         *,
-        token: str,
+        incarnation_id: str,
         fresh: bool,
         ahead: Sequence[tuple[Task, int]] = (),
     ) -> Sequence[Answer]:
         """Put executions into the store as the journal has them.
 
-        Refused unless the token is current and the epoch is higher than any the store has seen of an
-        execution, the mark of a closed one included. ``fresh``: there was no earlier life, so ready nodes
-        are free at once; otherwise they are in limbo for a lease, because somebody may hold them.
+        Refused unless the incarnation is current and the epoch is higher than any the store has seen of an
+        execution, the tombstone of a closed one included. ``fresh``: there was no earlier one, so ready nodes
+        are free at once; otherwise they are orphaned for a lease, because somebody may hold them.
         Refused too: a first epoch that comes ``FIRST_INSTALL_SECONDS`` after its row was written or later.
-        All may be over by then, and its mark be gone. A rebuild has to bring it.
+        All may be over by then, and its tombstone be gone. A rebuild has to bring it.
 
         ``ahead``: tasks of these executions, each with its epoch. Those whose nodes are free then are queued
         in the same go, as ``queue`` does; the others stay free, and ``due`` finds them.
@@ -214,7 +214,7 @@ class StateStore(Protocol):
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
         """Say which life of each execution the store has: None, none."""
 
-    async def unchanged(self, since: int) -> Mapping[str, int]:
+    async def idle_since(self, since: int) -> Mapping[str, int]:
         """List the executions in the store of which nothing was merged since then, with when it last was.
 
         That is the time of the journal's last change that the store was told of. An execution that a store
@@ -222,7 +222,7 @@ class StateStore(Protocol):
         """
 
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
-        """Let an execution go and leave a mark, even of one that is not known: nothing starts after this."""
+        """Drop an execution and leave a tombstone, even of an unknown one: nothing starts after this."""
 
     async def apply(
         self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
@@ -242,7 +242,7 @@ class StateStore(Protocol):
     async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
         """Move each (task, epoch) from free to queued; if the transport is joint, send it in the same go."""
 
-    async def line(
+    async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
     ) -> Answer:
         """Move a free node to the line of its tag, without a slot.
@@ -254,7 +254,7 @@ class StateStore(Protocol):
         """
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
-        """Move a lined node back to free, with a token reserved for it."""
+        """Move a throttled node back to free, with a token reserved for it."""
 
     async def start(self, requests: Sequence[StartRequest]) -> Sequence[Started]:
         """Move queued to running, for exactly this generation and attempt, with a lease.
@@ -262,8 +262,8 @@ class StateStore(Protocol):
         An execution that is paused gives the node back to free: resuming sends it again.
         """
 
-    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
-        """Renew the leases, and adopt out of limbo. REFUSED means: stop, the attempt is no longer yours.
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Answer]:
+        """Renew the leases, and adopt as orphaned. REFUSED means: stop, the attempt is no longer yours.
 
         A heartbeat makes no lease shorter: it may come behind the report of the attempt.
 
@@ -273,7 +273,7 @@ class StateStore(Protocol):
     async def report(self, results: Sequence[Result]) -> None:
         """Append the results to the result stream and lengthen their leases, in one step.
 
-        An attempt in limbo stays there, with the longer lease. A result is appended whatever the store knows:
+        An attempt orphaned stays there, with the longer lease. A result is appended whatever the store knows:
         the journal's fence is the judge.
         """
 
@@ -288,7 +288,7 @@ class StateStore(Protocol):
         Without its lease nobody would ever issue the next one.
         """
 
-    async def hand_back(self, held: Sequence[Held]) -> None:
+    async def abandon(self, leases: Sequence[Lease]) -> None:
         """Let leases run out now: the worker stops before the handler has ended."""
 
     async def due(self, *, idle_seconds: float) -> Due:
@@ -302,7 +302,9 @@ class StateStore(Protocol):
     async def running(self, execution_id: str) -> dict[str, Running]:
         """List the attempts in hand, by node: for the history of an execution that is being stopped."""
 
-    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
+    async def inspect(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> ExecutionStatus | None:
         """Show an execution's unsettled nodes: all, or those named."""
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
@@ -317,7 +319,7 @@ class StateStore(Protocol):
     async def backlog(self) -> int:
         """Count the unsettled nodes of all executions in the store, at no more cost than one read."""
 
-    async def announce_worker(self, worker: WorkerSight) -> None:
+    async def announce_worker(self, worker: WorkerStatus) -> None:
         """Say that a worker is there, and how it stands: at its start, and with every heartbeat.
 
         May be called from another thread than the rest.
@@ -326,7 +328,7 @@ class StateStore(Protocol):
     async def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
 
-    async def workers(self) -> Sequence[WorkerSight]:
+    async def workers(self) -> Sequence[WorkerStatus]:
         """Show the workers, by id. One that was not heard of for a lease is LOST, and later forgotten.
 
         One that is heard again, as a process is that was stopped and goes on, is there again.

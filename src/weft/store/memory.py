@@ -26,15 +26,15 @@ from weft.store.contract import (
     Answer,
     Applied,
     Due,
+    ExecutionStatus,
     Expired,
-    Held,
-    NodeSight,
-    Sight,
+    Lease,
+    NodeStatus,
     Started,
     StartRequest,
     StoreOptions,
-    WorkerSight,
     WorkerState,
+    WorkerStatus,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
 
-WAITING, FREE, LINED, QUEUED = "waiting", "free", "lined", "queued"
-RUNNING, LIMBO, TIMER = "running", "limbo", "timer"
+WAITING, FREE, THROTTLED, QUEUED = "waiting", "free", "throttled", "queued"
+RUNNING, ORPHANED, TIMER = "running", "orphaned", "timer"
 
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
@@ -56,7 +56,7 @@ _KEEP_LOST = micros(3600)
 # By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _YES, _REFUSED, _UNKNOWN = Answer.YES, Answer.REFUSED, Answer.UNKNOWN
 _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
-_IN_FLIGHT = frozenset({QUEUED, RUNNING, LIMBO})
+_IN_FLIGHT = frozenset({QUEUED, RUNNING, ORPHANED})
 
 
 class _Node(msgspec.Struct, gc=False):
@@ -120,7 +120,7 @@ class _Execution:
         self.is_open = row.state in _OPEN
 
 
-class _Mark(NamedTuple):
+class _Tombstone(NamedTuple):
     """What is left of an execution that was closed."""
 
     generation: int
@@ -128,7 +128,7 @@ class _Mark(NamedTuple):
     at: int
 
 
-_NO_MARK = _Mark(0, 0, 0)
+_NO_TOMBSTONE = _Tombstone(0, 0, 0)
 
 
 class MemoryStore:
@@ -149,16 +149,16 @@ class MemoryStore:
         self._window = options.window
         self._lease = micros(options.lease_seconds)
         self._reported = micros(options.reported_seconds)
-        self._limbo = self._lease if options.limbo_seconds is None else micros(options.limbo_seconds)
+        self._orphaned = self._lease if options.orphaned_seconds is None else micros(options.orphaned_seconds)
         self._queued = None if options.queued_seconds is None else micros(options.queued_seconds)
         self.flush()
 
     def flush(self) -> None:
         """Lose everything, as a server that is restarted empty does."""
-        self._token: str | None = None
+        self._incarnation_id: str | None = None
         self._executions: dict[str, _Execution] = {}
         # Closed executions, oldest first. Bounded: a builder that is later than this is not alive.
-        self._closed: dict[str, _Mark] = {}
+        self._closed: dict[str, _Tombstone] = {}
         # (due, execution id, node id or "", generation, attempt); what no longer fits is passed over.
         self._timers: list[tuple[int, str, str, int, int]] = []
         # (execution id, node id) of what holds a lease or waits to be started
@@ -167,7 +167,7 @@ class MemoryStore:
         self._with_free: dict[str, int] = {}
         # Unsettled nodes of all executions, by their rows.
         self._unsettled = 0
-        self._workers: dict[str, WorkerSight] = {}
+        self._workers: dict[str, WorkerStatus] = {}
         # The time of the last sweep (None: there was none), and the time before which no lease expires.
         self._swept_at: int | None = None
         self._grace_until = 0
@@ -177,20 +177,20 @@ class MemoryStore:
     async def check(self) -> None:
         """Memory is always there."""
 
-    async def token(self) -> str:
-        if self._token is None:
-            self._token = self._new_id()
-        return self._token
+    async def incarnation_id(self) -> str:
+        if self._incarnation_id is None:
+            self._incarnation_id = self._new_id()
+        return self._incarnation_id
 
     async def install(
         self,
         snapshots: Sequence[Snapshot],
         *,
-        token: str,
+        incarnation_id: str,
         fresh: bool,
         ahead: Sequence[tuple[Task, int]] = (),
     ) -> Sequence[Answer]:
-        answers = [self._install(snapshot, token, fresh) for snapshot in snapshots]
+        answers = [self._install(snapshot, incarnation_id, fresh) for snapshot in snapshots]
         installed = {
             snapshot.execution.id
             for snapshot, answer in zip(snapshots, answers, strict=True)
@@ -199,12 +199,12 @@ class MemoryStore:
         await self.queue([one for one in ahead if one[0].execution_id in installed])
         return answers
 
-    def _install(self, snapshot: Snapshot, token: str, fresh: bool) -> Answer:
+    def _install(self, snapshot: Snapshot, incarnation_id: str, fresh: bool) -> Answer:
         row = snapshot.execution
-        if token != self._token:
+        if incarnation_id != self._incarnation_id:
             return Answer.REFUSED
         known = self._executions.get(row.id)
-        epoch = known.row.epoch if known else self._closed.get(row.id, _NO_MARK).epoch
+        epoch = known.row.epoch if known else self._closed.get(row.id, _NO_TOMBSTONE).epoch
         now = self._now()
         if row.epoch <= epoch or (row.epoch == 1 and now >= row.updated_at + _FIRST_INSTALL):
             return Answer.REFUSED
@@ -235,7 +235,7 @@ class MemoryStore:
     def _enter_limbo(self, execution: _Execution, node_id: str, now: int) -> None:
         node = execution.nodes[node_id]
         self._leave_free(execution, node_id)
-        node.phase, node.lease_until = LIMBO, now + self._limbo
+        node.phase, node.lease_until = ORPHANED, now + self._orphaned
         execution.places.add(node_id)
         self._leases[execution.row.id, node_id] = node
 
@@ -243,7 +243,7 @@ class MemoryStore:
         found = (self._executions.get(execution_id) for execution_id in execution_ids)
         return [None if execution is None else execution.row.epoch for execution in found]
 
-    async def unchanged(self, since: int) -> Mapping[str, int]:
+    async def idle_since(self, since: int) -> Mapping[str, int]:
         return {
             name: execution.row.updated_at
             for name, execution in self._executions.items()
@@ -258,8 +258,8 @@ class MemoryStore:
         if known is not None and known.row.epoch > epoch:
             return Answer.REFUSED
         now = self._now()
-        old = self._closed.pop(execution_id, _NO_MARK)
-        self._closed[execution_id] = _Mark(max(old.generation, generation), max(old.epoch, epoch), now)
+        old = self._closed.pop(execution_id, _NO_TOMBSTONE)
+        self._closed[execution_id] = _Tombstone(max(old.generation, generation), max(old.epoch, epoch), now)
         self._drop(execution_id)
         self._forget_closed(now)
         return Answer.YES
@@ -387,7 +387,7 @@ class MemoryStore:
         return node
 
     def _make_free(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
-        wanted = execution.plan.wanted[node_id]
+        wanted = execution.plan.visible_nodes[node_id]
         # What it sees is fixed now. Its parents are settled unless an early rule woke it; an ancestor that it
         # names may not be, because a skip can go past a node that still runs.
         if node.awaited or len(wanted) > len(execution.plan.graph.parents[node_id]):
@@ -421,7 +421,7 @@ class MemoryStore:
             self._leases.pop((execution.row.id, node_id), None)
             if node.phase is RUNNING:
                 execution.running -= 1
-        elif node.phase is LINED:
+        elif node.phase is THROTTLED:
             self._leases.pop((execution.row.id, node_id), None)
             execution.delayed -= 1
         elif node.phase is TIMER:
@@ -456,7 +456,7 @@ class MemoryStore:
     def _free_node(execution: _Execution, node_id: str) -> FreeNode:
         node, outcomes, plan = execution.nodes[node_id], execution.outcomes, execution.plan
         parents = plan.graph.parents[node_id]
-        needs: Iterable[str] = plan.needs[node_id]
+        needs: Iterable[str] = plan.references[node_id]
         waiting = 0
         if node.seen is not None:
             seen = node.seen
@@ -509,7 +509,7 @@ class MemoryStore:
             self._leases[task.execution_id, node_id] = node
         return _YES
 
-    async def line(
+    async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
     ) -> Answer:
         found = self._find(execution_id, generation, node_id, attempt)
@@ -520,7 +520,7 @@ class MemoryStore:
             return Answer.REFUSED
         self._leave_phase(execution, node_id, node)
         now = self._now()
-        node.phase, node.released, node.queued_at = LINED, False, None
+        node.phase, node.released, node.queued_at = THROTTLED, False, None
         # If the line forgets it, it is free again after a long while, and stands in line once more.
         node.lease_until = now + self._reported
         self._leases[execution_id, node_id] = node
@@ -534,10 +534,10 @@ class MemoryStore:
         execution, node = found
         if node.phase is QUEUED and node.released:  # released before, and still on its way
             return Answer.YES
-        if node.phase not in (LINED, FREE):
+        if node.phase not in (THROTTLED, FREE):
             return Answer.REFUSED
         node.released = True
-        if node.phase is LINED:
+        if node.phase is THROTTLED:
             self._leave_phase(execution, node_id, node)
             self._set_free(execution, node_id, node, self._now())
         return Answer.YES
@@ -560,8 +560,8 @@ class MemoryStore:
 
     def _missing(self, execution_id: str, generation: int = 0, epoch: int = 0) -> Answer:
         """Answer for an execution that is not there: it was closed, unless the caller knows a later life."""
-        mark = self._closed.get(execution_id)
-        if mark is None or generation > mark.generation or epoch > mark.epoch:
+        tombstone = self._closed.get(execution_id)
+        if tombstone is None or generation > tombstone.generation or epoch > tombstone.epoch:
             return Answer.UNKNOWN
         return Answer.REFUSED
 
@@ -591,16 +591,16 @@ class MemoryStore:
         self._leases[request.execution_id, request.node_id] = node
         return Started(_YES, now, node.queued_at or now)
 
-    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Answer]:
         until = self._now() + self._lease
-        return [self._beat(item, until) for item in held]
+        return [self._renew(item, until) for item in leases]
 
-    def _beat(self, item: Held, until: int) -> Answer:
+    def _renew(self, item: Lease, until: int) -> Answer:
         found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)
         if isinstance(found, Answer):
             return found
         execution, node = found
-        if node.phase is LIMBO:
+        if node.phase is ORPHANED:
             execution.running += 1
             node.phase, node.nonce, node.worker = RUNNING, item.nonce, item.worker
             node.queued_at, node.started_at = item.queued_at, item.started_at
@@ -621,9 +621,9 @@ class MemoryStore:
     async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:
         """A lease lies beside its node here: only current attempts have one, and these keep it."""
 
-    async def hand_back(self, held: Sequence[Held]) -> None:
+    async def abandon(self, leases: Sequence[Lease]) -> None:
         now = self._now()
-        for item in held:
+        for item in leases:
             found = self._find(item.execution_id, item.generation, item.node_id, item.attempt)
             if isinstance(found, Answer):
                 continue
@@ -665,7 +665,7 @@ class MemoryStore:
         for (execution_id, node_id), node in leases:
             if node.lease_until > now:
                 continue
-            if node.phase in (QUEUED, LINED):
+            if node.phase in (QUEUED, THROTTLED):
                 # Its task is lost, or far behind: sent again, as the same attempt. Or the line forgot it.
                 execution = self._executions[execution_id]
                 self._leave_phase(execution, node_id, node)
@@ -700,7 +700,7 @@ class MemoryStore:
             node.failures,
             node.losses,
             node.issued,
-            node.worker if node.phase is not LIMBO else None,
+            node.worker if node.phase is not ORPHANED else None,
             node.queued_at,
             node.started_at,
         )
@@ -719,13 +719,13 @@ class MemoryStore:
     async def backlog(self) -> int:
         return self._unsettled
 
-    async def announce_worker(self, worker: WorkerSight) -> None:
+    async def announce_worker(self, worker: WorkerStatus) -> None:
         self._workers[worker.id] = replace(worker, heartbeat_at=self._now())
 
     async def remove_worker(self, worker_id: str) -> None:
         self._workers.pop(worker_id, None)
 
-    async def workers(self) -> Sequence[WorkerSight]:
+    async def workers(self) -> Sequence[WorkerStatus]:
         now = self._now()
         seen = []
         # A copy: a heartbeat may come from its thread meanwhile.
@@ -767,7 +767,9 @@ class MemoryStore:
             for execution_id in execution_ids
         ]
 
-    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
+    async def inspect(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> ExecutionStatus | None:
         execution = self._executions.get(execution_id)
         if execution is None:
             return None
@@ -775,7 +777,7 @@ class MemoryStore:
         if names is not None:
             shown = {name: shown[name] for name in names if name in shown}
         nodes = {
-            node_id: NodeSight(
+            node_id: NodeStatus(
                 node.phase,
                 node.attempt,
                 self._awaited(execution, node_id, node),
@@ -788,7 +790,7 @@ class MemoryStore:
             for node_id, node in shown.items()
         }
         paused = execution.row.state is ExecutionState.PAUSED
-        return Sight(paused, nodes, len(execution.places), execution.window)
+        return ExecutionStatus(paused, nodes, len(execution.places), execution.window)
 
     @staticmethod
     def _awaited(execution: _Execution, node_id: str, node: _Node) -> tuple[str, ...]:

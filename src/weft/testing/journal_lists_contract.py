@@ -447,7 +447,7 @@ class ListsContract:
         assert await run.letters() == {("a", 1): "dropped", ("b", 1): "dropped"}
 
     async def test_a_census_counts_what_is_not_done_in_all_namespaces(self, journal: Journal) -> None:
-        empty = await journal.census()
+        empty = await journal.stats()
         assert (empty.executions, empty.open_letters) == (
             dict.fromkeys((ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED), 0),
             0,
@@ -456,18 +456,18 @@ class ListsContract:
         failed = await Recording.start(journal, node("a"), execution_id="f", namespace="other")
         await failed.failed("a")
         await Recording.start(journal, node("a"), execution_id="r")
-        census = await journal.census()
-        assert census.executions == {
+        stats = await journal.stats()
+        assert stats.executions == {
             ExecutionState.PENDING: 2,
             ExecutionState.RUNNING: 1,
             ExecutionState.PAUSED: 0,
         }
-        assert census.open_letters == 1
+        assert stats.open_letters == 1
         await failed.retry()
-        assert (await journal.census()).open_letters == 0
+        assert (await journal.stats()).open_letters == 0
 
     async def test_a_journal_that_works_passes_its_check(self, journal: Journal) -> None:
         await journal.check()
 
     async def test_the_key_for_messages_has_32_bytes(self, journal: Journal) -> None:
-        assert len(await journal.seal_key()) == 32
+        assert len(await journal.signing_key()) == 32

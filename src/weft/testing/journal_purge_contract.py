@@ -83,7 +83,7 @@ class PurgeContract:
         assert (await journal.nodes("e"), await journal.events("e")) == ({}, [])
         assert await journal.executions(ExecutionQuery(labels=(("team", "blue"),))) == []
         assert await journal.dead_letter(letter.id) is None
-        assert (await journal.dead_letters(), (await journal.census()).open_letters) == ([], 0)
+        assert (await journal.dead_letters(), (await journal.stats()).open_letters) == ([], 0)
         assert await journal.dead_letters(LetterQuery(execution_id="e")) == []
         assert await journal.claim("key") is None
         assert await journal.blobs([blob]) == {}

@@ -93,10 +93,10 @@ class AheadContract:
     ) -> None:
         walk = new_walk("a", "b", "z", node("c", "a"))
         snapshot = await walk.submit()
-        row, token = snapshot.execution, await walk.store.token()
+        row, token = snapshot.execution, await walk.store.incarnation_id()
         tasks = [(task_of(walk, row, name), 1) for name in ("a", "b", "c")]
         tasks[1] = (replace(tasks[1][0], attempt=2), 1)
-        assert list(await walk.store.install([snapshot], token=token, fresh=True, ahead=tasks)) == [
+        assert list(await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)) == [
             Answer.YES
         ]
         assert await phases(walk) == {"a": "queued", "b": "free", "z": "free"}
@@ -104,7 +104,7 @@ class AheadContract:
         assert await start(walk, "a") is Answer.YES
         # Refused, an install queues nothing either.
         tasks = [(task_of(walk, row, "z"), 1)]
-        answers = await walk.store.install([snapshot], token=token, fresh=True, ahead=tasks)
+        answers = await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)
         assert list(answers) == [Answer.REFUSED]
         assert (await phases(walk))["z"] == "free"
         if bench.sent is not None:
@@ -119,8 +119,8 @@ class AheadContract:
         tasks = [(task_of(walk, snapshot.execution, name), 1) for name in names]
         # The first is of another epoch: its node stays free.
         tasks = [(tasks[0][0], 2), *tasks[1:]]
-        token = await walk.store.token()
-        (answer,) = await walk.store.install([snapshot], token=token, fresh=True, ahead=tasks)
+        token = await walk.store.incarnation_id()
+        (answer,) = await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)
         assert answer is Answer.YES
         # The window of these suites.
         shown = await phases(walk)

@@ -29,8 +29,8 @@ from weft.store.contract import (
     StartRequest,
     StateStore,
     StoreOptions,
-    WorkerSight,
     WorkerState,
+    WorkerStatus,
 )
 from weft.testing.walk import WORKER, Walk, node, nonce, workflow
 
@@ -108,10 +108,10 @@ class StoreContract:
         await installed(walk)
         assert await walk.rebuild() is Answer.YES
         assert await free_nodes(walk) == []
-        assert await phases(walk) == {"a": "limbo", "b": "limbo"}
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert sight.places_taken == 2
+        assert await phases(walk) == {"a": "orphaned", "b": "orphaned"}
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert status.places_taken == 2
 
     async def test_only_what_a_paused_execution_had_in_hand_is_in_limbo_after_a_rebuild(
         self, new_walk: Callable[..., Walk]
@@ -137,7 +137,7 @@ class StoreContract:
         await walk.apply(await walk.record(await walk.completed("done")))
         assert await walk.rebuild() is Answer.YES
         free = ["behind", "queued"]
-        assert await phases(walk) == {"running": "limbo", **dict.fromkeys(free, "free")}
+        assert await phases(walk) == {"running": "orphaned", **dict.fromkeys(free, "free")}
         assert await start(walk, "queued") is Answer.REFUSED
         await walk.apply(await walk.record(walk.resumed()))
         assert sorted(one.node_id for one in await free_nodes(walk)) == free
@@ -171,11 +171,13 @@ class StoreContract:
 
     async def test_an_install_with_another_token_is_refused(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
-        await walk.store.token()
+        await walk.store.incarnation_id()
         snapshot = await walk.submit()
         another = "another"
-        assert list(await walk.store.install([snapshot], token=another, fresh=True)) == [Answer.REFUSED]
-        assert await walk.store.look("x1") is None
+        assert list(await walk.store.install([snapshot], incarnation_id=another, fresh=True)) == [
+            Answer.REFUSED
+        ]
+        assert await walk.store.inspect("x1") is None
 
     async def test_of_several_installs_each_is_answered_for_itself(
         self, new_walk: Callable[..., Walk]
@@ -183,15 +185,15 @@ class StoreContract:
         walks = [new_walk("a", node("b", "a"), execution_id=f"x{number}") for number in range(1, 121)]
         snapshots = [await walk.submit() for walk in walks]
         store = walks[0].store
-        token = await store.token()
+        token = await store.incarnation_id()
         await store.close("x7", generation=1, epoch=1)
         # One of them twice: the second finds the first.
         given = [*snapshots, snapshots[0]]
         answers = [Answer.YES] * 120 + [Answer.REFUSED]
         answers[6] = Answer.REFUSED
-        assert list(await store.install(given, token=token, fresh=True)) == answers
-        assert list(await store.install([], token=token, fresh=True)) == []
-        assert await store.look("x7") is None
+        assert list(await store.install(given, incarnation_id=token, fresh=True)) == answers
+        assert list(await store.install([], incarnation_id=token, fresh=True)) == []
+        assert await store.inspect("x7") is None
         for walk in walks:
             assert walk.execution_id == "x7" or await phases(walk) == {"a": "free"}
         assert await store.backlog() == 2 * 119
@@ -200,12 +202,14 @@ class StoreContract:
         self, new_walk: Callable[..., Walk], bench: StoreBench
     ) -> None:
         walk = new_walk("a")
-        token = await walk.store.token()
-        assert await walk.store.token() == token
+        token = await walk.store.incarnation_id()
+        assert await walk.store.incarnation_id() == token
         snapshot = await walk.submit()
         await bench.flush()
-        assert list(await walk.store.install([snapshot], token=token, fresh=True)) == [Answer.REFUSED]
-        assert await walk.store.token() != token
+        assert list(await walk.store.install([snapshot], incarnation_id=token, fresh=True)) == [
+            Answer.REFUSED
+        ]
+        assert await walk.store.incarnation_id() != token
 
     async def test_a_first_builder_that_comes_late_is_refused_and_a_later_one_is_not(
         self, new_walk: Callable[..., Walk], clock: VirtualClock
@@ -235,15 +239,15 @@ class StoreContract:
         await walk.begin()
         execution = await walk.journal.execution("x1")
         assert execution is not None
-        assert await walk.store.unchanged(execution.updated_at - 1) == {}
-        assert await walk.store.unchanged(execution.updated_at) == {"x1": execution.updated_at}
+        assert await walk.store.idle_since(execution.updated_at - 1) == {}
+        assert await walk.store.idle_since(execution.updated_at) == {"x1": execution.updated_at}
 
     async def test_an_install_takes_up_where_the_rows_are(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a", node("b", "a"), node("c", "b"), "d")
         await walk.begin()
         await walk.complete("a")
         await walk.rebuild()
-        assert await phases(walk) == {"b": "limbo", "d": "limbo"}
+        assert await phases(walk) == {"b": "orphaned", "d": "orphaned"}
 
     @pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
     @pytest.mark.parametrize("fresh", [True, False])
@@ -258,15 +262,15 @@ class StoreContract:
         assert snapshot is not None
         await walk.install(_reordered(snapshot, order), fresh=fresh)
         assert await phases(walk) == {"b": "timer"}
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert (sight.nodes["b"].attempt, sight.places_taken) == (2, 0)
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert (status.nodes["b"].attempt, status.places_taken) == (2, 0)
         walk.clock.advance(1)
         assert list((await walk.store.due(idle_seconds=NEVER)).woken) == [("x1", 1)]
         (free,) = await free_nodes(walk)
         assert (free.node_id, free.attempt, free.failures) == ("b", 2, 1)
 
-    @pytest.mark.parametrize(("fresh", "phase"), [(True, "free"), (False, "limbo")])
+    @pytest.mark.parametrize(("fresh", "phase"), [(True, "free"), (False, "orphaned")])
     async def test_a_retry_that_is_overdue_is_like_any_ready_node(
         self, new_walk: Callable[..., Walk], fresh: bool, phase: str
     ) -> None:
@@ -285,7 +289,7 @@ class StoreContract:
         walk = new_walk("bad", "slow")
         await walk.begin()
         await walk.fail("bad")
-        assert await walk.store.look("x1") is None
+        assert await walk.store.inspect("x1") is None
         await walk.record(walk.retried())
         assert await walk.reopen() == ["bad", "slow"]
         assert walk.started[-2:] == [("bad", 2, 2), ("slow", 2, 2)]
@@ -302,13 +306,13 @@ class StoreContract:
             (await store.apply([RowUpdate(row, walk.plan, ())]))[0].answer,
             (await store.free(["x1"]))[0].answer,
             await queue(walk, as_seen_before(walk, row, "a")),
-            await store.line("x1", generation=1, node_id="a", attempt=1),
+            await store.throttle("x1", generation=1, node_id="a", attempt=1),
             await store.release("x1", generation=1, node_id="a", attempt=1),
             await start(walk, "a"),
-            (await store.beat([walk.held("a")]))[0],
+            (await store.renew([walk.lease("a")]))[0],
         ]
         assert moves == [Answer.UNKNOWN] * len(moves)
-        assert await store.look("x1") is None
+        assert await store.inspect("x1") is None
         assert await store.running("x1") == {}
 
     async def test_a_later_life_than_it_has_is_unknown(self, new_walk: Callable[..., Walk]) -> None:
@@ -320,7 +324,7 @@ class StoreContract:
         assert (applied.answer, list(applied.free)) == (Answer.UNKNOWN, [])
         assert await queue(walk, as_seen_before(walk, later.execution, "a")) is Answer.UNKNOWN
         assert await start(walk, "a", generation=2) is Answer.UNKNOWN
-        assert list(await walk.store.beat([walk.held("a", generation=2)])) == [Answer.UNKNOWN]
+        assert list(await walk.store.renew([walk.lease("a", generation=2)])) == [Answer.UNKNOWN]
 
     async def test_an_earlier_life_than_it_has_is_refused(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
@@ -340,8 +344,8 @@ class StoreContract:
         walk = new_walk("a")
         await walk.begin()
         await bench.flush()
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.UNKNOWN]
-        assert await walk.store.look("x1") is None
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.UNKNOWN]
+        assert await walk.store.inspect("x1") is None
         due = await walk.store.due(idle_seconds=0)
         assert (list(due.woken), list(due.expired), list(due.deadlines)) == ([], [], [])
 
@@ -357,7 +361,7 @@ class StoreContract:
         await queue(walk, b)
         await walk.advance(walk.cancelled())
         assert await start(walk, "b") is Answer.REFUSED
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.REFUSED]
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.REFUSED]
         assert (await walk.store.free(["x1"]))[0].answer is Answer.REFUSED
         assert await queue(walk, b) is Answer.REFUSED
         walk.clock.advance(self.LEASE_SECONDS)
@@ -389,7 +393,7 @@ class StoreContract:
         applied = await walk.store.apply([old, last, old])
         assert [one.answer for one in applied] == [Answer.YES, Answer.YES, Answer.REFUSED]
         assert not any(one.free for one in applied)
-        assert await walk.store.look("x1") is None
+        assert await walk.store.inspect("x1") is None
         assert await walk.store.backlog() == 0
         assert await walk.install(snapshot, fresh=False) is Answer.REFUSED
         assert await start(walk, "a") is Answer.REFUSED
@@ -421,14 +425,14 @@ class StoreContract:
         await walk.begin()
         await walk.rebuild()
         assert await walk.store.close("x1", generation=1, epoch=1) is Answer.REFUSED
-        assert await phases(walk) == {"a": "limbo"}
+        assert await phases(walk) == {"a": "orphaned"}
 
     async def test_closing_twice_is_closing_once(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await walk.begin()
         for _ in range(2):
             assert await walk.store.close("x1", generation=1, epoch=1) is Answer.YES
-        assert await walk.store.look("x1") is None
+        assert await walk.store.inspect("x1") is None
 
     async def test_what_was_closed_is_refused_and_what_came_after_it_is_unknown(
         self, new_walk: Callable[..., Walk]
@@ -542,12 +546,12 @@ class StoreContract:
         walk = new_walk("a", "b")
         await walk.begin()
         await walk.complete("a")
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert (set(sight.nodes), sight.places_taken) == ({"b"}, 1)
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert (set(status.nodes), status.places_taken) == ({"b"}, 1)
         walk.clock.advance(self.LEASE_SECONDS)
         assert [lease.node_id for lease in await expired(walk)] == ["b"]
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.REFUSED]
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.REFUSED]
 
     async def test_a_terminal_execution_has_nothing_free(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("bad", "other")
@@ -682,9 +686,9 @@ class StoreContract:
         walk = new_walk("a", "b", max_concurrency=1)
         await walk.begin()
         assert walk.started == [("a", 1, 1)]
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert (sight.places_taken, sight.places) == (1, 1)
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert (status.places_taken, status.places) == (1, 1)
         assert await walk.complete("a") == ["b"]
 
     async def test_a_place_is_not_given_back_twice(self, new_walk: Callable[..., Walk]) -> None:
@@ -718,18 +722,18 @@ class StoreContract:
         walk = new_walk(node("a", resource_tag="api"), "b", max_concurrency=1)
         await installed(walk)
         line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        assert await walk.store.line("x1", **line) is Answer.YES
+        assert await walk.store.throttle("x1", **line) is Answer.YES
         assert [one.node_id for one in await free_nodes(walk)] == ["b"]
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert (sight.nodes["a"].phase, sight.nodes["a"].resource_tag) == ("lined", "api")
-        assert sight.places_taken == 0
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert (status.nodes["a"].phase, status.nodes["a"].resource_tag) == ("throttled", "api")
+        assert status.places_taken == 0
 
     async def test_a_released_node_is_free_with_its_token(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await installed(walk)
         line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        await walk.store.line("x1", **line)
+        await walk.store.throttle("x1", **line)
         for _ in range(2):
             assert await walk.store.release("x1", **line) is Answer.YES
         (free,) = await free_nodes(walk)
@@ -743,8 +747,8 @@ class StoreContract:
         (free,) = await free_nodes(walk)
         await queue(walk, free)
         line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        assert await walk.store.line("x1", **line, was_queued=True) is Answer.YES
-        assert await phases(walk) == {"a": "lined"}
+        assert await walk.store.throttle("x1", **line, was_queued=True) is Answer.YES
+        assert await phases(walk) == {"a": "throttled"}
         assert await start(walk, "a") is Answer.REFUSED
 
     async def test_a_node_that_the_line_has_released_is_not_lined_again(
@@ -755,11 +759,11 @@ class StoreContract:
         await installed(walk)
         line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
         assert await walk.store.release("x1", **line) is Answer.YES
-        assert await walk.store.line("x1", **line) is Answer.REFUSED
+        assert await walk.store.throttle("x1", **line) is Answer.REFUSED
         (free,) = await free_nodes(walk)
         assert free.released
         await queue(walk, free)
-        assert await walk.store.line("x1", **line) is Answer.REFUSED
+        assert await walk.store.throttle("x1", **line) is Answer.REFUSED
         assert await start(walk, "a") is Answer.YES
 
     async def test_a_free_node_is_not_lined_in_the_place_of_a_queued_one(
@@ -768,7 +772,7 @@ class StoreContract:
         walk = new_walk("a")
         await installed(walk)
         line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        assert await walk.store.line("x1", **line, was_queued=True) is Answer.REFUSED
+        assert await walk.store.throttle("x1", **line, was_queued=True) is Answer.REFUSED
         assert [one.node_id for one in await free_nodes(walk)] == ["a"]
 
     async def test_without_a_place_a_reserved_token_is_given_up(self, new_walk: Callable[..., Walk]) -> None:
@@ -788,7 +792,7 @@ class StoreContract:
         walk = new_walk("a", node("b", "a"))
         await installed(walk)
         line = {"generation": 1, "node_id": "a", "attempt": 1, **wrong}
-        assert await walk.store.line("x1", **line) is Answer.REFUSED
+        assert await walk.store.throttle("x1", **line) is Answer.REFUSED
         assert await walk.store.release("x1", **line) is Answer.REFUSED
         assert [one.node_id for one in await free_nodes(walk)] == ["a"]
 
@@ -801,9 +805,9 @@ class StoreContract:
         await walk.advance(walk.paused())
         assert await free_nodes(walk) == []
         assert await queue(walk, a) is Answer.REFUSED
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert sight.paused
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert status.paused
         free = await walk.apply(await walk.record(walk.resumed()))
         assert [one.node_id for one in free] == [a.node_id, b.node_id]
 
@@ -816,9 +820,9 @@ class StoreContract:
         await queue(walk, free)
         await walk.advance(walk.paused())
         assert await start(walk, "a") is Answer.REFUSED
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert (sight.nodes["a"].phase, sight.places_taken) == ("free", 0)
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert (status.nodes["a"].phase, status.places_taken) == ("free", 0)
         assert await walk.advance(walk.resumed()) == ["a"]
         assert walk.started == [("a", 1, 1)]
 
@@ -828,7 +832,7 @@ class StoreContract:
         walk = new_walk("a", node("b", "a"))
         await walk.begin()
         await walk.advance(walk.paused())
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.YES]
         assert await walk.complete("a") == []
         assert await walk.advance(walk.resumed()) == ["b"]
 
@@ -909,7 +913,7 @@ class StoreContract:
         for _ in range(3):
             walk.clock.advance(self.LEASE_SECONDS - 1)
             assert await expired(walk) == []
-            assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+            assert list(await walk.store.renew([walk.lease("a")])) == [Answer.YES]
 
     @pytest.mark.parametrize(
         "wrong", [{"nonce": "another"}, {"attempt": 2}, {"generation": 0}, {"node_id": "b"}]
@@ -919,9 +923,9 @@ class StoreContract:
     ) -> None:
         walk = new_walk("a", node("b", "a"))
         await walk.begin()
-        held = _replaced(walk.held("a"), **wrong)
+        held = _replaced(walk.lease("a"), **wrong)
         walk.clock.advance(self.LEASE_SECONDS)
-        assert list(await walk.store.beat([held])) == [Answer.REFUSED]
+        assert list(await walk.store.renew([held])) == [Answer.REFUSED]
         assert [lease.node_id for lease in await expired(walk)] == ["a"]
 
     async def test_a_heartbeat_adopts_exactly_its_attempt_out_of_limbo(
@@ -929,16 +933,16 @@ class StoreContract:
     ) -> None:
         walk = new_walk("a")
         await walk.begin()
-        held = walk.held("a")
+        held = walk.lease("a")
         walk.clock.advance(5)
         await walk.rebuild()
-        assert list(await walk.store.beat([_replaced(held, attempt=2)])) == [Answer.REFUSED]
-        assert list(await walk.store.beat([held])) == [Answer.YES]
+        assert list(await walk.store.renew([_replaced(held, attempt=2)])) == [Answer.REFUSED]
+        assert list(await walk.store.renew([held])) == [Answer.YES]
         assert await phases(walk) == {"a": "running"}
         (running,) = (await walk.store.running("x1")).values()
         assert (running.worker, running.started_at) == (WORKER, held.started_at)
         # It has a holder now: another is refused, and the lease counts from the adoption.
-        assert list(await walk.store.beat([_replaced(held, nonce="another")])) == [Answer.REFUSED]
+        assert list(await walk.store.renew([_replaced(held, nonce="another")])) == [Answer.REFUSED]
         walk.clock.advance(self.LEASE_SECONDS)
         (lease,) = await expired(walk)
         assert lease.worker == WORKER
@@ -953,7 +957,7 @@ class StoreContract:
             (lease,) = await expired(walk)
             assert lease == Expired("x1", 1, "a", 1, walk.plan.digest, 0, 0, 1, WORKER, queued_at, queued_at)
         # A worker that was only slow still has it.
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.YES]
         assert await expired(walk) == []
 
     async def test_a_lost_attempt_is_free_again_under_the_next_number(
@@ -965,14 +969,14 @@ class StoreContract:
         (free,) = await _after(walk, await walk.lost("a"))
         assert (free.attempt, free.losses) == (2, 1)
         assert await expired(walk) == []
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.REFUSED]
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.REFUSED]
 
     async def test_a_lease_that_is_handed_back_has_run_out(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await walk.begin()
-        await walk.store.hand_back([_replaced(walk.held("a"), nonce="another")])
+        await walk.store.abandon([_replaced(walk.lease("a"), nonce="another")])
         assert await expired(walk) == []
-        await walk.store.hand_back([walk.held("a")])
+        await walk.store.abandon([walk.lease("a")])
         assert [lease.node_id for lease in await expired(walk)] == ["a"]
 
     # -- report ------------------------------------------------------------------------------------
@@ -998,7 +1002,7 @@ class StoreContract:
         walk = new_walk("a")
         await walk.begin()
         await walk.store.report([await walk.result("a")])
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.YES]
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
 
@@ -1021,7 +1025,7 @@ class StoreContract:
         result = await walk.result("a")
         await walk.rebuild()
         await walk.store.report([result])
-        assert await phases(walk) == {"a": "limbo"}
+        assert await phases(walk) == {"a": "orphaned"}
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
 
@@ -1137,7 +1141,7 @@ class StoreContract:
         assert due.next_at == walk.clock.now() + micros(self.LEASE_SECONDS)
         # One worker is there again, the other is not: its lease runs out in its time, and no later.
         walk.clock.advance(self.LEASE_SECONDS / 2)
-        assert list(await walk.store.beat([walk.held("a")])) == [Answer.YES]
+        assert list(await walk.store.renew([walk.lease("a")])) == [Answer.YES]
         assert list((await walk.store.due(idle_seconds=sweep)).expired) == []
         walk.clock.advance(self.LEASE_SECONDS / 2)
         assert [one.node_id for one in (await walk.store.due(idle_seconds=sweep)).expired] == ["b"]
@@ -1151,37 +1155,37 @@ class StoreContract:
         await walk.begin()
         await walk.complete("a")
         now = walk.clock.now()
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert {name: seen.phase for name, seen in sight.nodes.items()} == {
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert {name: seen.phase for name, seen in status.nodes.items()} == {
             "b": "running",
             "c": "running",
             "d": "waiting",
         }
-        assert sight.nodes["d"].awaited == ("b",)
-        running = sight.nodes["b"]
+        assert status.nodes["d"].awaited == ("b",)
+        running = status.nodes["b"]
         assert (running.worker, running.queued_at, running.started_at) == (WORKER, now, now)
-        assert (sight.paused, sight.places_taken, sight.places) == (False, 2, 2)
+        assert (status.paused, status.places_taken, status.places) == (False, 2, 2)
 
     async def test_a_look_at_one_node_shows_that_alone(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a", "b", node("c", "a"))
         await installed(walk)
-        everything = await walk.store.look("x1")
-        sight = await walk.store.look("x1", names=["b", "c", "stranger"])
+        everything = await walk.store.inspect("x1")
+        status = await walk.store.inspect("x1", names=["b", "c", "stranger"])
         assert everything is not None
-        assert sight is not None
+        assert status is not None
         assert everything.nodes.keys() == {"a", "b"}
-        assert sight.nodes == {"b": everything.nodes["b"]}
-        assert (sight.places_taken, sight.places) == (everything.places_taken, everything.places)
-        assert await walk.store.look("stranger", names=["a"]) is None
+        assert status.nodes == {"b": everything.nodes["b"]}
+        assert (status.places_taken, status.places) == (everything.places_taken, everything.places)
+        assert await walk.store.inspect("stranger", names=["a"]) is None
 
     async def test_a_look_says_until_when_a_timer_runs(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await walk.begin()
         await walk.advance(await walk.failed("a", retryable=True))
-        sight = await walk.store.look("x1")
-        assert sight is not None
-        assert (sight.nodes["a"].attempt, sight.nodes["a"].due_at) == (2, walk.clock.now() + micros(1))
+        status = await walk.store.inspect("x1")
+        assert status is not None
+        assert (status.nodes["a"].attempt, status.nodes["a"].due_at) == (2, walk.clock.now() + micros(1))
 
     async def test_what_is_in_flight_is_counted_as_a_look_shows_it(
         self, new_walk: Callable[..., Walk]
@@ -1196,7 +1200,7 @@ class StoreContract:
         await walk.hand_out(b)
         assert await in_flight(walk) == (1, 1)
         line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        await walk.store.line("x1", **line, was_queued=True)
+        await walk.store.throttle("x1", **line, was_queued=True)
         assert await in_flight(walk) == (1, 1)
         await walk.store.release("x1", **line)
         assert await in_flight(walk) == (0, 1)
@@ -1215,8 +1219,8 @@ class StoreContract:
         (a,) = await free_nodes(walk)
         await walk.hand_out(a)
         await walk.rebuild()
-        assert await in_flight(walk) == (1, 0)  # in limbo
-        await walk.store.beat([walk.held("a", 2)])
+        assert await in_flight(walk) == (1, 0)  # orphaned
+        await walk.store.renew([walk.lease("a", 2)])
         assert await in_flight(walk) == (0, 1)
         await walk.store.report([await walk.result("a")])
         assert await in_flight(walk) == (0, 1)
@@ -1310,9 +1314,9 @@ class StoreContract:
         await one.begin()
         await two.begin()
         await one.advance(one.cancelled())
-        assert await one.store.look("x1") is None
+        assert await one.store.inspect("x1") is None
         assert await phases(two) == {"a": "running", "b": "running"}
-        assert list(await two.store.beat([one.held("a"), two.held("a")])) == [Answer.REFUSED, Answer.YES]
+        assert list(await two.store.renew([one.lease("a"), two.lease("a")])) == [Answer.REFUSED, Answer.YES]
 
 
 # -- short words for what the tests do often -------------------------------------------------------------
@@ -1320,9 +1324,9 @@ class StoreContract:
 
 def worker_sight(
     worker_id: str, *, running: int = 0, state: WorkerState = WorkerState.ALIVE, heartbeat_at: int = 0
-) -> WorkerSight:
+) -> WorkerStatus:
     """Make a worker's announcement."""
-    return WorkerSight(
+    return WorkerStatus(
         id=worker_id,
         host="host",
         pid=1,
@@ -1357,16 +1361,16 @@ async def apply_rows(walk: Walk, *node_ids: str) -> list[FreeNode]:
 
 
 async def phases(walk: Walk) -> dict[str, str]:
-    sight = await walk.store.look(walk.execution_id)
-    assert sight is not None
-    return {name: seen.phase for name, seen in sight.nodes.items()}
+    status = await walk.store.inspect(walk.execution_id)
+    assert status is not None
+    return {name: seen.phase for name, seen in status.nodes.items()}
 
 
 async def in_flight(walk: Walk) -> tuple[int, int] | None:
     """Give the counts of queued and running nodes, held against a look."""
     (counted,) = await walk.store.in_flight([walk.execution_id])
     seen = list((await phases(walk)).values())
-    queued = sum(phase in ("queued", "lined", "timer", "limbo") for phase in seen)
+    queued = sum(phase in ("queued", "throttled", "timer", "orphaned") for phase in seen)
     assert counted == (queued, seen.count("running"))
     return counted
 

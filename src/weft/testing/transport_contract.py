@@ -168,8 +168,8 @@ class TransportContract:
         first, second = await fetch(transport)
         for _ in range(2):
             await transport.ack_tasks("w", [first.id])
-        (sight,) = await transport.queues()
-        assert sight.in_flight == 1
+        (status,) = await transport.queues()
+        assert status.in_flight == 1
         await transport.ack_tasks("w", [second.id])
 
     # -- priorities and fairness -----------------------------------------------------------------------

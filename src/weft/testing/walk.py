@@ -32,7 +32,7 @@ from weft.core.task import Result, Task
 from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal
-from weft.store.contract import Answer, Held, StartRequest, StateStore
+from weft.store.contract import Answer, Lease, StartRequest, StateStore
 from weft.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Walk:
         return await self.advance(ExecutionStarted(execution_id=self.execution_id, generation=1))
 
     async def install(self, snapshot: Snapshot, *, fresh: bool) -> Answer:
-        token = await self.store.token()
-        (answer,) = await self.store.install([snapshot], token=token, fresh=fresh)
+        token = await self.store.incarnation_id()
+        (answer,) = await self.store.install([snapshot], incarnation_id=token, fresh=fresh)
         return answer
 
     async def rebuild(self) -> Answer:
@@ -283,7 +283,7 @@ class Walk:
             if row.state is not None
         }
 
-    def held(self, node_id: str, attempt: int = 1, *, generation: int = 1, **fields: Any) -> Held:
+    def lease(self, node_id: str, attempt: int = 1, *, generation: int = 1, **fields: Any) -> Lease:
         """Say what the worker that started this attempt has in hand."""
         now = self.clock.now()
         given = {
@@ -296,7 +296,7 @@ class Walk:
             "queued_at": now,
             "started_at": now,
         }
-        return Held(**{**given, **fields})
+        return Lease(**{**given, **fields})
 
 
 def workflow(*nodes: Json, **fields: Json) -> Json:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.definition.model import Node
     from weft.definition.plan import Plan
     from weft.ports import ApiPorts, Ports
-    from weft.store.contract import NodeSight, Sight, WorkerSight
+    from weft.store.contract import ExecutionStatus, NodeStatus, WorkerStatus
 
 # So many nodes are shown before others have a turn on the loop.
 _SHOWN_AT_ONCE = 1000
@@ -40,9 +40,9 @@ SHOWN_OUTPUT_BYTES = 256 * 1024
 
 _PHASES = {
     "queued": NodeState.QUEUED,
-    "lined": NodeState.QUEUED,
+    "throttled": NodeState.QUEUED,
     "timer": NodeState.QUEUED,
-    "limbo": NodeState.QUEUED,
+    "orphaned": NodeState.QUEUED,
     "running": NodeState.RUNNING,
 }
 _ENDS = {
@@ -66,18 +66,18 @@ async def describe_execution(
 
     ``brief`` leaves out the outputs and errors of the nodes.
     """
-    execution, plan, rows, sight = await _read(execution_id, ports, namespace)
+    execution, plan, rows, status = await _read(execution_id, ports, namespace)
     counts = dict.fromkeys(NodeState, 0)
     nodes = []
     for index, node_id in enumerate(plan.graph.ids):
         if index and index % _SHOWN_AT_ONCE == 0:
             await asyncio.sleep(0)
-        node = _node(node_id, rows.get(node_id), plan, sight, show)
+        node = _node(node_id, rows.get(node_id), plan, status, show)
         counts[node["state"]] += 1
         if brief:
             del node["output"], node["error"]
         nodes.append(node)
-    live = execution.is_terminal or sight is not None
+    live = execution.is_terminal or status is not None
     return {**execution_fields(execution, counts, live=live, show=show), "nodes": nodes}
 
 
@@ -95,16 +95,16 @@ async def describe_nodes(
 
     ``states``: only nodes that are in one of these; none given: all.
     """
-    _, plan, rows, sight = await _read(execution_id, ports, namespace)
+    _, plan, rows, status = await _read(execution_id, ports, namespace)
     nodes: list[dict[str, Any]] = []
     for place in range(start, len(plan.graph.ids)):
         node_id = plan.graph.ids[place]
         row = rows.get(node_id)
-        if states and _state(row, None if sight is None else sight.nodes.get(node_id)) not in states:
+        if states and _state(row, None if status is None else status.nodes.get(node_id)) not in states:
             continue
         if len(nodes) == limit:
             return nodes, place
-        nodes.append(_node(node_id, row, plan, sight, show))
+        nodes.append(_node(node_id, row, plan, status, show))
     return nodes, None
 
 
@@ -112,9 +112,9 @@ async def describe_node(
     execution_id: str, node_id: str, ports: ApiPorts, *, namespace: str | None = None, show: Show = decode
 ) -> dict[str, Any]:
     """Give one node with its config, all its attempts and its whole output."""
-    execution, plan, rows, sight = await _read(execution_id, ports, namespace, node_id=node_id)
+    execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id)
-    node = _node(node_id, row, plan, sight, show)
+    node = _node(node_id, row, plan, status, show)
     if row is not None and row.blob is not None:
         node["output"] = show((await ports.catalog.blobs([row.blob]))[row.blob])
     elif row is not None and row.output is not None:
@@ -139,7 +139,7 @@ async def describe_dead_letters(letters: Sequence[DeadLetter], ports: ApiPorts) 
         except NotFoundError:
             continue  # removed meanwhile, with its letters
         failed = {letter.node_id for letter in own}
-        names = failed.union(*(plan.wanted[node_id] for node_id in failed))
+        names = failed.union(*(plan.visible_nodes[node_id] for node_id in failed))
         rows = await ports.catalog.nodes(execution_id, names=names)
         attempts = await attempts_of(execution_id, failed, ports)
         for letter in own:
@@ -204,20 +204,20 @@ async def explain_node(
     ports: ApiPorts,
     *,
     namespace: str | None = None,
-    workers: Sequence[WorkerSight] | None,
+    workers: Sequence[WorkerStatus] | None,
 ) -> dict[str, Any]:
     """Say why a node is not running. ``workers``: those that are known (None: one serves whatever comes)."""
-    execution, plan, rows, sight = await _read(execution_id, ports, namespace, node_id=node_id)
+    execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id) or NodeRow(node_id=node_id)
     position = None
-    if sight is not None:
-        seen = sight.nodes.get(node_id)
+    if status is not None:
+        seen = status.nodes.get(node_id)
         position = Position(
             seen.phase if seen else None,
             seen.awaited if seen else (),
             seen.due_at if seen else None,
-            sight.places_taken,
-            sight.places,
+            status.places_taken,
+            status.places,
         )
     limit = plan.definition.max_concurrency
     reasons = explain(
@@ -227,7 +227,7 @@ async def explain_node(
         position,
         settled={settled.node_id for settled in rows.values() if settled.is_settled},
         served=workers is None or any(_takes(worker, plan.nodes[node_id]) for worker in workers),
-        max_concurrency_binds=sight is not None and limit is not None and limit <= sight.places,
+        max_concurrency_binds=status is not None and limit is not None and limit <= status.places,
     )
     shown = []
     for reason in reasons:
@@ -237,22 +237,22 @@ async def explain_node(
         if reason.nodes is not None:
             item["nodes"] = list(reason.nodes)
         shown.append(item)
-    seen = None if sight is None else sight.nodes.get(node_id)
+    seen = None if status is None else status.nodes.get(node_id)
     return {"state": _state(rows.get(node_id), seen), "reasons": shown}
 
 
-def serves(worker: WorkerSight, queue: str) -> bool:
+def serves(worker: WorkerStatus, queue: str) -> bool:
     """Say whether a worker takes tasks of this queue now."""
     return worker.state is WorkerState.ALIVE and (worker.queues is None or queue in worker.queues)
 
 
-def _takes(worker: WorkerSight, node: Node) -> bool:
+def _takes(worker: WorkerStatus, node: Node) -> bool:
     return serves(worker, node.queue) and node.handler in worker.handlers
 
 
 async def _read(
     execution_id: str, ports: ApiPorts, namespace: str | None, *, node_id: str | None = None
-) -> tuple[ExecutionRow, Plan, Mapping[str, NodeRow], Sight | None]:
+) -> tuple[ExecutionRow, Plan, Mapping[str, NodeRow], ExecutionStatus | None]:
     """Read all that is shown of an execution, so that the parts fit together.
 
     They are read one after the other while the execution goes on. The store comes first: a node that
@@ -261,45 +261,45 @@ async def _read(
     ``node_id``: only that node, and those whose outcomes it sees; the others may be a hundred thousand.
     """
     while True:
-        sight = await _look(execution_id, ports, names=None if node_id is None else [node_id])
+        status = await _look(execution_id, ports, names=None if node_id is None else [node_id])
         execution, plan = await _find(execution_id, ports, namespace)
         names: Collection[str] = plan.nodes
         if node_id is not None:
             _require_node(execution, plan, node_id)
-            names = {node_id, *plan.wanted[node_id]}
+            names = {node_id, *plan.visible_nodes[node_id]}
         rows = await ports.catalog.nodes(execution_id, names=None if node_id is None else names)
         now, _ = await _find(execution_id, ports)
         if now.generation != execution.generation:
             continue  # the rows may be of either
         if now.is_terminal and sum(row.is_settled for row in rows.values()) == len(names):
             return now, plan, rows, None
-        return execution, plan, rows, sight and await _with_rates(sight, execution, ports)
+        return execution, plan, rows, status and await _with_rates(status, execution, ports)
 
 
-async def _look(execution_id: str, ports: Ports, *, names: Collection[str] | None) -> Sight | None:
+async def _look(execution_id: str, ports: Ports, *, names: Collection[str] | None) -> ExecutionStatus | None:
     """Look into the store. One that is away has nothing to show: what is recorded is shown without it."""
     try:
-        return await ports.store.look(execution_id, names=names)
+        return await ports.store.inspect(execution_id, names=names)
     except StoreError:
         return None
 
 
-async def _with_rates(sight: Sight, execution: ExecutionRow, ports: Ports) -> Sight:
+async def _with_rates(status: ExecutionStatus, execution: ExecutionRow, ports: Ports) -> ExecutionStatus:
     """Add to the nodes in a line for their rate limit when their turn comes."""
-    lined = {name: node for name, node in sight.nodes.items() if node.phase == "lined"}
-    if not lined:
-        return sight
+    throttled = {name: node for name, node in status.nodes.items() if node.phase == "throttled"}
+    if not throttled:
+        return status
     due: dict[AttemptRef, int] = {}
-    for tag in {node.resource_tag for node in lined.values() if node.resource_tag is not None}:
+    for tag in {node.resource_tag for node in throttled.values() if node.resource_tag is not None}:
         with suppress(StoreError):
             due |= await ports.limits.due(tag)
     timed = {
         name: replace(
             node, due_at=due.get(AttemptRef(execution.id, execution.generation, name, node.attempt))
         )
-        for name, node in lined.items()
+        for name, node in throttled.items()
     }
-    return replace(sight, nodes=sight.nodes | timed)
+    return replace(status, nodes=status.nodes | timed)
 
 
 def _require_node(execution: ExecutionRow, plan: Plan, node_id: str) -> None:
@@ -344,7 +344,9 @@ def _seen(
     node_id: str, plan: Plan, rows: Mapping[str, NodeRow], generation: int
 ) -> Mapping[str, NodeRow] | None:
     """Give the outcomes that were fixed when the node became free; None: it was not, or was skipped."""
-    settled = [row for name in plan.wanted[node_id] if (row := rows.get(name)) is not None and row.is_settled]
+    settled = [
+        row for name in plan.visible_nodes[node_id] if (row := rows.get(name)) is not None and row.is_settled
+    ]
     # What an earlier generation left was there at once, the others came in the order of their events.
     before = {row.node_id: row for row in settled if row.generation < generation}
     others = sorted((row for row in settled if row.generation == generation), key=lambda row: row.seq)
@@ -373,15 +375,17 @@ async def _find(
     return execution, plan
 
 
-def _state(row: NodeRow | None, seen: NodeSight | None) -> NodeState:
+def _state(row: NodeRow | None, seen: NodeStatus | None) -> NodeState:
     if row is not None and row.state is not None:
         return row.state
     return NodeState.PENDING if seen is None else _PHASES.get(seen.phase, NodeState.PENDING)
 
 
-def _node(node_id: str, row: NodeRow | None, plan: Plan, sight: Sight | None, show: Show) -> dict[str, Any]:
+def _node(
+    node_id: str, row: NodeRow | None, plan: Plan, status: ExecutionStatus | None, show: Show
+) -> dict[str, Any]:
     row = row or NodeRow(node_id=node_id)
-    seen = sight.nodes.get(node_id) if sight is not None and row.state is None else None
+    seen = status.nodes.get(node_id) if status is not None and row.state is None else None
     # In flight: the attempt under way. Otherwise the latest that ended.
     now = seen if seen is not None and seen.queued_at is not None else None
     has_output = row.output is not None and len(row.output) <= SHOWN_OUTPUT_BYTES
@@ -405,7 +409,7 @@ def _node(node_id: str, row: NodeRow | None, plan: Plan, sight: Sight | None, sh
     }
 
 
-def _due_at(row: NodeRow, seen: NodeSight | None) -> int | None:
+def _due_at(row: NodeRow, seen: NodeStatus | None) -> int | None:
     if row.state is not None:
         return None
     if seen is not None:

@@ -71,7 +71,7 @@ def explain(
         case "free":
             if not reasons:
                 reasons.append(Why("starting", "it is free and about to be queued"))
-        case "lined":
+        case "throttled":
             text = f"waits for the rate limit of {node.resource_tag!r}"
             reasons.append(Why("rate_limited", text, until=position.due_at))
         case "timer":

@@ -41,7 +41,7 @@ from weft.handlers.secrets import known
 from weft.handlers.usercode import UserCode, load
 from weft.logs import set_up_logs
 from weft.worker import wire
-from weft.worker.recycling import Wear
+from weft.worker.recycling import LeakDetector
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -69,7 +69,7 @@ class Child:
         self._announced: set[str] = set()
         self._load_problems: list[str] = []
         self._max_payload_bytes = 0
-        self._wear: Wear | None = None
+        self._leaks: LeakDetector | None = None
         self._closing = False
 
     def serve(self) -> None:
@@ -146,7 +146,7 @@ class Child:
         self._load_problems = load(code, self._registry)
         for problem in self._load_problems:
             _log.error("%s", problem)
-        self._wear = Wear()
+        self._leaks = LeakDetector()
         self._send(wire.Ready())
 
     def _run(self, run: wire.Run) -> None:
@@ -191,13 +191,15 @@ class Child:
     def _end(self, number: int, outcome: Outcome) -> None:
         self._stops.pop(number, None)
         self._tasks.pop(number, None)
-        is_worn = self._wear is not None and self._wear.is_worn()
+        should_recycle = self._leaks is not None and self._leaks.should_recycle()
         if isinstance(outcome, Completed):
-            self._send(wire.Ended(number, output=outcome.output, is_worn=is_worn))
+            self._send(wire.Ended(number, output=outcome.output, should_recycle=should_recycle))
         else:
             error = encode(outcome.error, max_bytes=_MAX_ERROR_BYTES)
             floor = outcome.retry_after_seconds
-            self._send(wire.Ended(number, error=error, retry_after_seconds=floor, is_worn=is_worn))
+            self._send(
+                wire.Ended(number, error=error, retry_after_seconds=floor, should_recycle=should_recycle)
+            )
 
     def _send(self, message: wire.ToParent) -> None:
         # Only the main thread sends. It may wait here for the parent, which always reads.

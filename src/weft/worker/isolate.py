@@ -167,7 +167,7 @@ class ChildPool:
         """A call has ended: the next may start, and a child that is one too many may go."""
         self._serve_line()
         staying = sum(other.takes_calls for other in self._children)
-        if not child.calls and (child.is_worn or staying > self._processes):
+        if not child.calls and (child.should_recycle or staying > self._processes):
             child.dismiss()
 
     def has_gone(self, child: _Child) -> None:
@@ -231,7 +231,7 @@ class _Child:
         # It takes no more calls.
         self.is_leaving = False
         # It holds more than it should, and is to be replaced.
-        self.is_worn = False
+        self.should_recycle = False
         self.gone = asyncio.Event()
         self._pool = pool
         self._loop = asyncio.get_running_loop()
@@ -257,7 +257,7 @@ class _Child:
 
     @property
     def takes_calls(self) -> bool:
-        return not self.is_leaving and not self.is_worn
+        return not self.is_leaving and not self.should_recycle
 
     def is_shared(self) -> bool:
         return all(self._pool.may_share(running) for running in self.calls.values())
@@ -333,7 +333,7 @@ class _Child:
                 self._pool.learn(message.name, message.is_coroutine)
             case wire.Ended():
                 running_or_none = self.calls.pop(message.number, None)
-                self.is_worn = self.is_worn or message.is_worn
+                self.should_recycle = self.should_recycle or message.should_recycle
                 if running_or_none is not None:
                     running_or_none.end(_outcome(running_or_none, message))
                     self._pool.has_room(self)

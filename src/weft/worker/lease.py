@@ -14,21 +14,21 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from weft.store.contract import Held, StateStore, WorkerSight
+    from weft.store.contract import Lease, StateStore, WorkerStatus
 
 log = logging.getLogger("weft.worker")
 
 
-async def renew(held: Sequence[Held], store: StateStore) -> list[Held]:
+async def renew(leases: Sequence[Lease], store: StateStore) -> list[Lease]:
     """Renew the leases on what a worker holds; give back what it has to stop."""
-    if not held:
+    if not leases:
         return []
-    answers = await store.beat(held)
+    answers = await store.renew(leases)
     # UNKNOWN is no reason to stop: the store was lost, and adopts the attempt when it is rebuilt.
-    return [item for item, answer in zip(held, answers, strict=True) if answer is Answer.REFUSED]
+    return [item for item, answer in zip(leases, answers, strict=True) if answer is Answer.REFUSED]
 
 
-class Heart:
+class HeartbeatThread:
     """Renews leases and says that its worker is there, every ``interval_seconds`` and when it is asked to."""
 
     def __init__(
@@ -36,21 +36,21 @@ class Heart:
         store: StateStore,
         *,
         interval_seconds: float,
-        held: Callable[[], Sequence[Held]],
-        sight: Callable[[], WorkerSight],
-        stop: Callable[[Sequence[Held]], None],
+        leases: Callable[[], Sequence[Lease]],
+        status: Callable[[], WorkerStatus],
+        stop: Callable[[Sequence[Lease]], None],
     ) -> None:
         self._store = store
         self._interval_seconds = interval_seconds
-        self._held = held
-        self._sight = sight
+        self._leases = leases
+        self._status = status
         self._stop = stop
         self._ended = False
         self._asked = threading.Event()
         self._thread = threading.Thread(target=self._beating, name="weft-heart", daemon=True)
         # Of the thread: its loop, and the heartbeat under way.
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._under_way: asyncio.Task[list[Held]] | None = None
+        self._under_way: asyncio.Task[list[Lease]] | None = None
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -78,15 +78,15 @@ class Heart:
         if self._under_way is not None:
             self._under_way.cancel()
 
-    async def _beat_here(self) -> list[Held]:
+    async def _beat_here(self) -> list[Lease]:
         self._under_way = asyncio.current_task()
         # After the line above: an end that comes now cancels this, and one that came before is seen here.
         return [] if self._ended else await self._beat()
 
-    async def _beat(self) -> list[Held]:
+    async def _beat(self) -> list[Lease]:
         # The leases first: nothing but a page of the console waits for the rest.
-        lost = await renew(self._held(), self._store)
-        await self._store.announce_worker(self._sight())
+        lost = await renew(self._leases(), self._store)
+        await self._store.announce_worker(self._status())
         return lost
 
     def _beating(self) -> None:
@@ -111,7 +111,7 @@ class Heart:
                     self._loop.call_soon_threadsafe(self._stop, lost)
 
 
-class LoopHeart(Heart):
+class LoopHeartbeat(HeartbeatThread):
     """The same on the worker's own loop, for a clock that does not pass beside it.
 
     Where time jumps from one timer to the next, the beats of a thread would come hours too late.

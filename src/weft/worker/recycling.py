@@ -1,4 +1,4 @@
-"""Whether a child process holds on to what its calls should have let go: files, threads, memory.
+"""Detects leaks in a child process (open files, threads, memory), so that the pool can replace the process.
 
 Users' code leaks now and then. A process that is replaced before it has run dry hurts nobody, so a child
 looks at itself from time to time, and says so when it holds much more than it did.
@@ -27,8 +27,8 @@ class _Held:
     memory_bytes: int
 
 
-class Wear:
-    """Compares what this process holds with what it held when its modules were loaded."""
+class LeakDetector:
+    """Compares the files, threads and memory of this process with those it had when its modules were loaded."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -36,7 +36,7 @@ class Wear:
         # What the first calls load on demand, a model or a table, belongs to the work and not to a leak.
         self._settled_bytes: int | None = None
 
-    def is_worn(self) -> bool:
+    def should_recycle(self) -> bool:
         """Say after a call whether this process should run no more of them."""
         self._calls += 1
         if self._calls % LOOK_EVERY_CALLS:

@@ -86,7 +86,7 @@ class Runner:
             finished_at=started_at,
             output=task.config,
             cache_key=task.cache_key,
-            seal=task.seal,
+            signature=task.signature,
         )
 
     async def whole(self, task: Task) -> Task:
@@ -188,7 +188,7 @@ class Runner:
             cache_key=task.cache_key if done else None,
             lost=outcome is None,
             charged=charged,
-            seal=task.seal,
+            signature=task.signature,
         )
 
 

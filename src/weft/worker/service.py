@@ -15,9 +15,9 @@ from weft.clock import RealClock, ServerClock
 from weft.core.task import Result, Task, Wake
 from weft.errors import StoreError
 from weft.feed.contract import node_started
-from weft.store.contract import Answer, Held, StartRequest, WorkerSight, WorkerState
+from weft.store.contract import Answer, Lease, StartRequest, WorkerState, WorkerStatus
 from weft.transport.contract import TaskDelivery
-from weft.worker.lease import Heart, LoopHeart
+from weft.worker.lease import HeartbeatThread, LoopHeartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -59,7 +59,7 @@ class Worker:
         self._runner = runner
         self._grace_seconds = grace_seconds
         # By nonce: what is in hand, and what runs it.
-        self._held: dict[str, Held] = {}
+        self._leases: dict[str, Lease] = {}
         self._running: dict[str, asyncio.Task[bool]] = {}
         # By nonce: who waits until it is no longer in hand.
         self._waiting: dict[str, asyncio.Future[None]] = {}
@@ -71,18 +71,20 @@ class Worker:
         self._is_fetching = False
         self._state = WorkerState.ALIVE
         self._started_at = 0
-        self._about: WorkerSight | None = None
-        self._heart = (Heart if isinstance(ports.clock, RealClock | ServerClock) else LoopHeart)(
+        self._about: WorkerStatus | None = None
+        self._heart = (
+            HeartbeatThread if isinstance(ports.clock, RealClock | ServerClock) else LoopHeartbeat
+        )(
             ports.store,
             interval_seconds=heartbeat_seconds,
-            held=lambda: list(self._held.values()),
-            sight=self._sight,
+            leases=lambda: list(self._leases.values()),
+            status=self._status,
             stop=self._stop_attempts,
         )
 
     @property
     def free_slots(self) -> int:
-        return self.concurrency - len(self._held)
+        return self.concurrency - len(self._leases)
 
     def _is_draining(self) -> bool:
         return self._state is WorkerState.DRAINING
@@ -99,14 +101,14 @@ class Worker:
 
     async def announce(self) -> None:
         """Say now that this worker is there; from its first heartbeat on, each says it again."""
-        await self._ports.store.announce_worker(self._sight())
+        await self._ports.store.announce_worker(self._status())
 
-    def _sight(self) -> WorkerSight:
+    def _status(self) -> WorkerStatus:
         if self._about is None:
             # Only when somebody may look on: finding all installed handlers takes longer than a small run.
             from importlib.metadata import version
 
-            self._about = WorkerSight(
+            self._about = WorkerStatus(
                 id=self.name,
                 host=socket.gethostname(),
                 pid=os.getpid(),
@@ -118,7 +120,7 @@ class Worker:
                 running=0,
                 started_at=self._started_at,
             )
-        return replace(self._about, state=self._state, running=len(self._held))
+        return replace(self._about, state=self._state, running=len(self._leases))
 
     @property
     def is_started(self) -> bool:
@@ -159,10 +161,10 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(grace_ends_at):
                 # Until all of it has ended and is reported: a store that was away may be back in time.
-                while self._held:
+                while self._leases:
                     self._slot_freed.clear()
                     await self._slot_freed.wait()
-        stopped = [(task, self._held[nonce]) for nonce, task in self._running.items()]
+        stopped = [(task, self._leases[nonce]) for nonce, task in self._running.items()]
         for task, _ in stopped:
             task.cancel()
         if stopped:
@@ -175,8 +177,8 @@ class Worker:
                 await self._report()
                 # Only what has not ended: a handler may return in spite of its cancellation, and what is
                 # handed back is run again.
-                left = [held for task, held in stopped if not _has_result(task)]
-                await self._ports.store.hand_back(left)
+                left = [lease for task, lease in stopped if not _has_result(task)]
+                await self._ports.store.abandon(left)
                 await self._ports.store.remove_worker(self.name)
         except (StoreError, TimeoutError) as error:
             log.warning("store.unavailable", extra={"error": str(error) or "no answer in time"})
@@ -224,21 +226,21 @@ class Worker:
     async def _take(self, deliveries: Sequence[TaskDelivery]) -> None:
         """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""
         instant: list[Result] = []
-        unreported: dict[str, Held] = {}
-        for task, held, began_at in await begin(deliveries, self._ports, worker=self.name):
+        unreported: dict[str, Lease] = {}
+        for task, lease, began_at in await begin(deliveries, self._ports, worker=self.name):
             if self._runner.is_immediate(task):
-                instant.append(self._runner.run_instant(task, held.started_at))
-                unreported[held.nonce] = held
+                instant.append(self._runner.run_instant(task, lease.started_at))
+                unreported[lease.nonce] = lease
             else:
-                self._held[held.nonce] = held
-                self._running[held.nonce] = asyncio.create_task(self._run(task, held, began_at))
+                self._leases[lease.nonce] = lease
+                self._running[lease.nonce] = asyncio.create_task(self._run(task, lease, began_at))
         if not instant:
             return
         try:
             await self._ports.store.report(instant)
         except BaseException:
             # They are held like all others until the loop that reports has reported them.
-            self._held.update(unreported)
+            self._leases.update(unreported)
             self._finished += zip(instant, unreported, strict=True)
             self._ended.set()
             raise
@@ -255,10 +257,10 @@ class Worker:
         started = await begin([TaskDelivery(0, task)], self._ports, worker=self.name)
         if not started:
             return False
-        ((task, held, began_at),) = started
-        gone = self._waiting[held.nonce] = asyncio.get_running_loop().create_future()
-        self._held[held.nonce] = held
-        running = self._running[held.nonce] = asyncio.create_task(self._run(task, held, began_at))
+        ((task, lease, began_at),) = started
+        gone = self._waiting[lease.nonce] = asyncio.get_running_loop().create_future()
+        self._leases[lease.nonce] = lease
+        running = self._running[lease.nonce] = asyncio.create_task(self._run(task, lease, began_at))
         try:
             await asyncio.shield(gone)
         except asyncio.CancelledError:
@@ -267,7 +269,7 @@ class Worker:
             raise
         return True
 
-    async def _run(self, task: Task, held: Held, began_at: int) -> bool:
+    async def _run(self, task: Task, lease: Lease, began_at: int) -> bool:
         """Run an attempt to its end, and return True if there is a result to report.
 
         ``began_at``: its start, by this machine's monotonic clock.
@@ -276,39 +278,39 @@ class Worker:
         try:
             task = await self._runner.whole(task)
             if self._runner.instant(task):
-                result = self._runner.run_instant(task, held.started_at)
+                result = self._runner.run_instant(task, lease.started_at)
             else:
-                result = await self._runner.run(task, held.started_at)
+                result = await self._runner.run(task, lease.started_at)
             # Its start is by the store's clock; what passed since then, by ours.
-            result = replace(result, finished_at=held.started_at + clock.monotonic() - began_at)
+            result = replace(result, finished_at=lease.started_at + clock.monotonic() - began_at)
             result = await self._runner.small(result)
         except asyncio.CancelledError:
-            self._let_go(held)
+            self._let_go(lease)
             raise
         except Exception:
             # Not the handler's: its exceptions are outcomes. The lease runs out, and the attempt is lost.
             log.exception("attempt.broken", extra={"execution": task.execution_id, "node": task.node_id})
-            self._let_go(held)
+            self._let_go(lease)
             return False
-        self._running.pop(held.nonce, None)
-        self._finished.append((result, held.nonce))
+        self._running.pop(lease.nonce, None)
+        self._finished.append((result, lease.nonce))
         self._ended.set()
         return True
 
-    def _let_go(self, held: Held) -> None:
-        self._running.pop(held.nonce, None)
-        self._free(held.nonce)
+    def _let_go(self, lease: Lease) -> None:
+        self._running.pop(lease.nonce, None)
+        self._free(lease.nonce)
 
     def _free(self, nonce: str) -> None:
-        self._held.pop(nonce, None)
+        self._leases.pop(nonce, None)
         self._slot_freed.set()
         gone = self._waiting.pop(nonce, None)
         if gone is not None and not gone.done():
             gone.set_result(None)
 
-    def _stop_attempts(self, lost: Sequence[Held]) -> None:
-        for held in lost:
-            task = self._running.get(held.nonce)
+    def _stop_attempts(self, lost: Sequence[Lease]) -> None:
+        for lease in lost:
+            task = self._running.get(lease.nonce)
             if task is not None:
                 task.cancel()
 
@@ -347,7 +349,7 @@ def _has_result(task: asyncio.Task[bool]) -> bool:
 
 async def begin(
     deliveries: Sequence[TaskDelivery], ports: Ports, *, worker: str
-) -> list[tuple[Task, Held, int]]:
+) -> list[tuple[Task, Lease, int]]:
     """Ask the store for each attempt; return those that are ours to run now.
 
     Each with its start by this machine's monotonic clock: with this clock its duration is measured.
@@ -383,7 +385,7 @@ async def begin(
         if start.answer is Answer.YES:
             if task.queued_at != start.queued_at:
                 task = replace(task, queued_at=start.queued_at)
-            held = Held(
+            lease = Lease(
                 task.execution_id,
                 task.generation,
                 task.node_id,
@@ -394,9 +396,9 @@ async def begin(
                 start.at,
             )
             # Between the question and its answer, however far off the clock is.
-            ours.append((task, held, min(max(start.at - ahead, asked_at), answered_at)))
-            if feed is not None and feed.wanted(task.execution_id):
-                feed.tell([node_started(task, worker=worker, at=start.at)], namespace=task.namespace)
+            ours.append((task, lease, min(max(start.at - ahead, asked_at), answered_at)))
+            if feed is not None and feed.has_subscriber(task.execution_id):
+                feed.publish([node_started(task, worker=worker, at=start.at)], namespace=task.namespace)
         elif start.answer is Answer.UNKNOWN:
             wakes.append(Wake(task.execution_id, task.generation, task.digest))
     if wakes:
@@ -416,7 +418,7 @@ async def _has_token(task: Task, ports: Ports) -> bool:
     if has_token:
         return True
     await ports.limits.join(task.resource_tag, ticket)
-    await ports.store.line(
+    await ports.store.throttle(
         task.execution_id,
         generation=task.generation,
         node_id=task.node_id,

@@ -69,7 +69,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     error: bytes | None = None
     retry_after_seconds: float | None = None
     # The child holds so much that it should run no more calls.
-    is_worn: bool = False
+    should_recycle: bool = False
 
 
 class Alive(msgspec.Struct, frozen=True, tag=True):

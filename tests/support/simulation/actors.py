@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from weft.orchestrator.context import Context
     from weft.ports import Ports
-    from weft.store.contract import Held
+    from weft.store.contract import Lease
 
 
 async def collects(world: World, actor: Actor) -> None:
@@ -56,9 +56,9 @@ async def collects(world: World, actor: Actor) -> None:
             await collect(orchestrator.context, limit=world.batch, wait_seconds=0)
         except (JournalError, PortError):
             await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)
-        if not world.transport.has_messages and not orchestrator.context.inbox:
+        if not world.transport.has_messages and not orchestrator.context.fair_queue:
             await Step("idle", 30.0, "messages")
-        elif orchestrator.context.inbox and not orchestrator.context.inbox.is_ready:
+        elif orchestrator.context.fair_queue and not orchestrator.context.fair_queue.is_ready:
             # All of it waits for a definition that another collector brings.
             await Step("idle", pace.WAIT_TO_READ_SECONDS)
 
@@ -116,7 +116,7 @@ class _InHand:
 
     __slots__ = ("ends_at", "held", "is_large", "result", "task")
 
-    def __init__(self, task: Task, held: Held, ends_at: int, *, is_large: bool) -> None:
+    def __init__(self, task: Task, held: Lease, ends_at: int, *, is_large: bool) -> None:
         self.task = task
         self.held = held
         self.ends_at = ends_at
@@ -157,7 +157,7 @@ async def work(world: World, actor: Actor) -> None:
             if world.amounts["stop.worker"] and world.draw_fault() < world.amounts["stop.worker"]:
                 world.fault("a worker stops in good order")
                 await _report(world, ports, hand)
-                await ports.store.hand_back([item.held for item in hand])
+                await ports.store.abandon([item.held for item in hand])
                 return
         except PortError:
             await Step("sleep", pace.PAUSE_AFTER_ERROR_SECONDS)

@@ -26,7 +26,9 @@ CORPUS: tuple[Past, ...] = (
     Past("swarm", 6960, "an orchestrator that slept over a resume ran nodes before the start was recorded"),
     Past("collectors", 35, "of two batches the second replaced the large outputs that the first was reading"),
     Past("set_back_crash", 1001417, "an orchestrator ended the lease of an orphan by a commit that was lost"),
-    Past("unknown_commits", 2000259, "a node was lined after the line had released it, and was in no line"),
+    Past(
+        "unknown_commits", 2000259, "a node was throttled after the line had released it, and was in no line"
+    ),
     Past(
         "set_back_crash", 6003696, "an at_most_once attempt had started, its issue was lost, and it ran again"
     ),

@@ -16,7 +16,7 @@ from tests.support.simulation.scheduler import Step
 from weft.core.time import micros
 from weft.errors import JournalError, OutcomeUnknownError, StoreError
 from weft.store.contract import Answer, Due
-from weft.store.memory import LIMBO, LINED, QUEUED, MemoryStore
+from weft.store.memory import ORPHANED, QUEUED, THROTTLED, MemoryStore
 from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from weft.core.snapshot import Snapshot
     from weft.core.task import Result, Task
-    from weft.store.contract import Held
+    from weft.store.contract import Lease
     from weft.transport.contract import Message
 
 # How much more often the favourite call of a seed fails.
@@ -249,7 +249,7 @@ class WatchedStore(MemoryStore):
         hits, nets = self._world.hits, self._world.profile.nets
         now = self._now()
         for node in self._leases.values():
-            if node.lease_until <= now and node.phase in (QUEUED, LINED):
+            if node.lease_until <= now and node.phase in (QUEUED, THROTTLED):
                 hits[f"sweep: {node.phase} again"] += 1
         for since in self._with_free.values():
             if "free" in nets and since <= now - micros(idle_seconds):
@@ -268,12 +268,12 @@ class WatchedStore(MemoryStore):
         self,
         snapshots: Sequence[Snapshot],
         *,
-        token: str,
+        incarnation_id: str,
         fresh: bool,
         ahead: Sequence[tuple[Task, int]] = (),
     ) -> Sequence[Answer]:
-        is_life = token == self._token
-        answers = await super().install(snapshots, token=token, fresh=fresh, ahead=ahead)
+        is_life = incarnation_id == self._incarnation_id
+        answers = await super().install(snapshots, incarnation_id=incarnation_id, fresh=fresh, ahead=ahead)
         hits = self._world.hits
         for answer in answers:
             if answer is Answer.YES:
@@ -282,19 +282,19 @@ class WatchedStore(MemoryStore):
                 hits["install: refused by the epoch" if is_life else "install: refused by the token"] += 1
         return answers
 
-    def _beat(self, item: Held, until: int) -> Answer:
+    def _renew(self, item: Lease, until: int) -> Answer:
         execution = self._executions.get(item.execution_id)
         node = None if execution is None else execution.nodes.get(item.node_id)
-        was_limbo = node is not None and node.phase is LIMBO
-        answer = super()._beat(item, until)
+        was_limbo = node is not None and node.phase is ORPHANED
+        answer = super()._renew(item, until)
         if was_limbo and answer is Answer.YES:
-            self._world.hits["limbo: adopted by a heartbeat"] += 1
+            self._world.hits["orphaned: adopted by a heartbeat"] += 1
         return answer
 
     async def report(self, results: Sequence[Result]) -> None:
         for result in results:
             execution = self._executions.get(result.execution_id)
             node = None if execution is None else execution.nodes.get(result.node_id)
-            if node is not None and node.phase is LIMBO and node.attempt == result.attempt:
-                self._world.hits["limbo: adopted by a report"] += 1
+            if node is not None and node.phase is ORPHANED and node.attempt == result.attempt:
+                self._world.hits["orphaned: adopted by a report"] += 1
         await super().report(results)

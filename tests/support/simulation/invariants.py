@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
-    from weft.store.contract import Held, Started, StartRequest
+    from weft.store.contract import Lease, Started, StartRequest
     from weft.transport.contract import Message
 
 _SETTLING = {
@@ -141,7 +141,7 @@ class Invariants:
                     self._read_on(row.id)
             case "journal.active" if actor in self._waiting:
                 self._recovers(actor)
-            case "store.beat":
+            case "store.renew":
                 self._renewed(args[0], result)
             case "store.report":
                 for each in args[0]:
@@ -161,7 +161,7 @@ class Invariants:
             else:
                 self._world.hits[f"start {answer.answer}"] += 1
 
-    def _renewed(self, items: Sequence[Held], answers: Sequence[Answer]) -> None:
+    def _renewed(self, items: Sequence[Lease], answers: Sequence[Answer]) -> None:
         for item, answer in zip(items, answers, strict=True):
             latest = self._latest.get((item.execution_id, item.node_id), 0)
             if answer is Answer.YES and item.attempt < latest:
@@ -235,7 +235,7 @@ class Invariants:
         if limit is not None and not self._world.losses and len(in_hand) > limit:
             raise Violation(f"I10 {len(in_hand)} attempts in hand, {limit} places")
 
-    def took(self, task: Task, held: Held) -> None:
+    def took(self, task: Task, held: Lease) -> None:
         """Check what a handler is given."""
         if self._nonces.get((task.execution_id, task.node_id, task.attempt)) == held.nonce:
             self._check_given(task)
@@ -477,7 +477,7 @@ class Invariants:
             return
         key = (event.execution, event.node, event.attempt or 0)
         if code in _LOST:
-            # In limbo nobody knows: an at_most_once attempt that was issued may have run.
+            # Of an orphaned attempt nobody knows: an at_most_once attempt that was issued may have run.
             if key not in self._starts and not self._world.losses and not self._world.profile.rebuilds:
                 raise Violation(f"I15 {event.node} failed as {code}, and was never started")
             return

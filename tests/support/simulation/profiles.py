@@ -82,7 +82,7 @@ class Profile:
     # lost that must not be needed: whoever took the result finishes it.
     gives_up_reports: bool = True
     # Whether tasks are sent with the rows that make their nodes ready.
-    sends_ahead: bool = False
+    dispatches_speculatively: bool = False
     # How many batches an orchestrator takes at once: its collectors share its memory.
     collectors: int = 1
     # Whether an orchestrator begins as a service does: it takes what waits, recovers, then collects.
@@ -107,7 +107,7 @@ _MESSAGES = ("doubled", "dropped", "delayed", "reordered")
 
 PROFILES: dict[str, Profile] = {
     "calm": Profile(is_calm=True, nets=frozenset()),
-    "ahead": Profile(is_calm=True, nets=frozenset(), sends_ahead=True, collectors=2),
+    "ahead": Profile(is_calm=True, nets=frozenset(), dispatches_speculatively=True, collectors=2),
     "caches": Profile(
         kinds=("reordered", "freeze.orchestrator", "freeze.sweeper"),
         collectors=4,
@@ -183,7 +183,10 @@ PROFILES: dict[str, Profile] = {
     "set_back": Profile(kinds=("set_back",), controls=2, rebuilds=True),
     "set_back_queues": Profile(kinds=("set_back", "stop.worker"), rebuilds=True, more=frozenset({"queues"})),
     "set_back_crash": Profile(
-        kinds=("set_back", "crash.orchestrator", *_FREEZES), controls=3, rebuilds=True, sends_ahead=True
+        kinds=("set_back", "crash.orchestrator", *_FREEZES),
+        controls=3,
+        rebuilds=True,
+        dispatches_speculatively=True,
     ),
     "at_most_once": Profile(
         kinds=("flush", "mistaken_rebuild", "crash.worker"), rebuilds=True, more=frozenset({"at_most_once"})
@@ -202,7 +205,7 @@ PROFILES: dict[str, Profile] = {
         controls=4,
         is_swarm=True,
         rebuilds=True,
-        sends_ahead=True,
+        dispatches_speculatively=True,
         collectors=2,
         more=frozenset({"places"}),
     ),

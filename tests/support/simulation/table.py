@@ -57,7 +57,7 @@ def describe(step: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
             )
         case "store.report":
             return "; ".join(f"{_subject(each)} {_ending(each)}" for each in args[0])
-        case "store.beat":
+        case "store.renew":
             return "; ".join(
                 f"{_subject(held)} {answer}" for held, answer in zip(args[0], result, strict=True)
             )

@@ -379,7 +379,7 @@ class World:
             new_id=self.new_id,
             stale_result_seconds=STALE_SECONDS,
             sweep_seconds=SWEEP_SECONDS,
-            sends_ahead=self.profile.sends_ahead,
+            dispatches_speculatively=self.profile.dispatches_speculatively,
             incarnation=lambda: str(process.incarnation),
             incarnation_began=lambda: self._told_at,
             timers_changed=lambda: self.scheduler.tell("timers"),

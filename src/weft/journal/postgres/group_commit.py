@@ -23,7 +23,7 @@ from weft.errors import DataFolderError, JournalError, OutcomeUnknownError, Unst
 from weft.journal.postgres.connection import Connection, explained, is_conflict, let_go, roll_back
 
 if TYPE_CHECKING:
-    from weft.journal.postgres.pool import Door
+    from weft.journal.postgres.pool import Connector
 
 # A transaction that others were in the way of so often is given up.
 _TRIES = 8
@@ -100,12 +100,14 @@ _request_of = attrgetter("request")
 
 
 class Writer:
-    def __init__(self, door: Door, *, max_size: int, exclusive: bool, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, connector: Connector, *, max_size: int, exclusive: bool, forget: Callable[[], None]
+    ) -> None:
         """``max_size``: how much the calls of one transaction may have together.
 
         ``forget`` drops what is remembered of an earlier incarnation of the database.
         """
-        self._door = door
+        self._door = connector
         self._forget = forget
         # The incarnation that the connection leads to.
         self._incarnation: str | None = None

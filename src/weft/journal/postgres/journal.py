@@ -20,7 +20,7 @@ from weft.journal.postgres import queries
 from weft.journal.postgres.connection import DatabaseClock
 from weft.journal.postgres.group_commit import Transaction, Writer
 from weft.journal.postgres.incarnation import read_position
-from weft.journal.postgres.pool import Door, Pool
+from weft.journal.postgres.pool import Connector, Pool
 from weft.journal.postgres.record import Recorder
 from weft.journal.postgres.rows import label
 from weft.journal.postgres.schema import migrate, missing, refuse
@@ -76,14 +76,16 @@ class PostgresJournal(SqlJournal):
         self._new_id = new_id
         self._exclusive = exclusive
         self._plans = PlanCache()
-        door = Door(url, relaxed=relaxed, watch=watch)
+        connector = Connector(url, relaxed=relaxed, watch=watch)
         self._watch = watch
-        self._pool = Pool(door, size=connections, wait_seconds=wait_seconds)
+        self._pool = Pool(connector, size=connections, wait_seconds=wait_seconds)
         self._time = DatabaseClock(now)
         self._recorder = Recorder(clock=self._time, new_id=new_id, bounds=bounds, plans=self._plans)
         self._submitter = Submitter(clock=self._time, recorder=self._recorder)
-        self._writer = Writer(door, max_size=_MAX_GROUP, exclusive=exclusive, forget=self._recorder.forget)
-        self._seal_key: bytes | None = None
+        self._writer = Writer(
+            connector, max_size=_MAX_GROUP, exclusive=exclusive, forget=self._recorder.forget
+        )
+        self._signing_key: bytes | None = None
 
     async def open(self) -> None:
         """Make the journal ready.
@@ -145,11 +147,13 @@ class PostgresJournal(SqlJournal):
         await self._writer.run(_touch)
         await self._query(ping, nothing=None)
 
-    async def seal_key(self) -> bytes:
-        if self._seal_key is None:
+    async def signing_key(self) -> bytes:
+        if self._signing_key is None:
             new = os.urandom(_SEAL_BYTES)
-            self._seal_key = await self._pool.change(lambda connection: queries.seal_key(connection, new))
-        return self._seal_key
+            self._signing_key = await self._pool.change(
+                lambda connection: queries.signing_key(connection, new)
+            )
+        return self._signing_key
 
     # -- reading -----------------------------------------------------------------------------------
 

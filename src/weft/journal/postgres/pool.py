@@ -25,7 +25,7 @@ T = TypeVar("T")
 _RETRY_SECONDS = 0.5
 
 
-class Door:
+class Connector:
     """Opens connections, one at a time, and none for a moment after an attempt that failed."""
 
     def __init__(self, url: Url, *, relaxed: bool = False, watch: Watch | None = None) -> None:
@@ -70,8 +70,8 @@ class Door:
 class Pool:
     """A few connections, for reads and for changes that are no part of the group commit."""
 
-    def __init__(self, door: Door, *, size: int, wait_seconds: float) -> None:
-        self._door = door
+    def __init__(self, connector: Connector, *, size: int, wait_seconds: float) -> None:
+        self._door = connector
         self._places = asyncio.Semaphore(size)
         self._wait_seconds = wait_seconds
         # Each with the incarnation of the database that it leads to.

@@ -241,8 +241,8 @@ async def batch_results(
     return [(values[-1], rows.read_execution(values)) for values in found]
 
 
-async def seal_key(connection: Connection, new: bytes) -> bytes:
+async def signing_key(connection: Connection, new: bytes) -> bytes:
     """Return the key of this journal; ``new`` becomes its key if it has none yet."""
-    await connection.execute("INSERT INTO seal (key) VALUES ($1) ON CONFLICT DO NOTHING", new)
-    key: bytes = await connection.fetchval("SELECT key FROM seal")
+    await connection.execute("INSERT INTO signature (key) VALUES ($1) ON CONFLICT DO NOTHING", new)
+    key: bytes = await connection.fetchval("SELECT key FROM signature")
     return key

@@ -277,7 +277,7 @@ class Recorder:
         events: Mapping[str, Sequence[Event]],
         known: Mapping[str, LiveExecution],
     ) -> dict[str, list[RecordedEvent]]:
-        """Judge by what is in memory, and write; return what was recorded of executions that were so still."""
+        """Judge by what is in memory, and write; return what was recorded where that was still so."""
         if not known:
             return {}
         now = await self._time_behind(connection, known.values())

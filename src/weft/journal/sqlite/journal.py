@@ -80,7 +80,7 @@ class SqliteJournal(SqlJournal):
         self._live = live_executions(_MAX_BYTES)
         self._next_number = 1
         # No message of this process outlives it, so it need not be stored.
-        self._seal_key = os.urandom(32)
+        self._signing_key = os.urandom(32)
         file = path / FILE_NAME
         connect = partial(open_for_writing, file, relaxed=relaxed)
         self._writer = Writer("weft-journal-writer", connect, self._live.clear, now=now)
@@ -127,8 +127,8 @@ class SqliteJournal(SqlJournal):
         await self._writer.run(changes.touch)
         await self._query(ping, nothing=None)
 
-    async def seal_key(self) -> bytes:
-        return self._seal_key
+    async def signing_key(self) -> bytes:
+        return self._signing_key
 
     # What follows runs in the writer's thread, within a transaction.
 

@@ -60,11 +60,11 @@ class PlanArguments:
         # The fields and the ready nodes of an execution that nothing has happened to; None: not needed yet.
         self.untouched: tuple[list[tuple[str, Argument]], list[str]] | None = None
         # The nodes whose output somebody reads.
-        self.read_by_others = frozenset().union(*set(plan.needs.values()))
+        self.read_by_others = frozenset().union(*set(plan.references.values()))
 
     def others(self, node_id: str) -> Sequence[str]:
         """Return the nodes that one sees besides its parents."""
-        return sorted(set(self.plan.wanted[node_id]).difference(self.plan.graph.parents[node_id]))
+        return sorted(set(self.plan.visible_nodes[node_id]).difference(self.plan.graph.parents[node_id]))
 
     def children(self, node_id: str, state: NodeState) -> Sequence[tuple[int, str]]:
         """Describe the dependents of a node that settles in a state: how many, and what is said of them.
@@ -96,7 +96,7 @@ class PlanArguments:
                     if dependent not in self._positions:
                         self._positions[dependent] = {name: at for at, name in enumerate(parents)}
                     position = self._positions[dependent][node_id]
-                others = () if plan.wanted[dependent] is parents else self.others(dependent)
+                others = () if plan.visible_nodes[dependent] is parents else self.others(dependent)
                 is_early = WAKES.get(plan.nodes[dependent].trigger_rule) is state
                 piece, place = divmod(position, PIECE_BITS)
                 full = (1 << min(PIECE_BITS, total - piece * PIECE_BITS)) - 1

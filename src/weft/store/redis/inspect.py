@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from weft.core.event import Running
 from weft.core.time import MICROSECONDS, micros
-from weft.store.contract import NodeSight, Sight, WorkerSight, WorkerState
+from weft.store.contract import ExecutionStatus, NodeStatus, WorkerState, WorkerStatus
 from weft.store.redis.calls import is_set, piece_count
 from weft.store.redis.layout import (
     CONSTANTS,
@@ -45,7 +45,7 @@ _SENTINEL = str(CONSTANTS["SENTINEL"])
 _ANNOUNCE, _WORKERS, _RECOUNT = script("announce"), script("workers"), script("recount")
 
 _pack_worker = msgspec.msgpack.Encoder().encode
-_read_worker = msgspec.msgpack.Decoder(WorkerSight).decode
+_read_worker = msgspec.msgpack.Decoder(WorkerStatus).decode
 
 
 class Inspector(Partitions):
@@ -74,7 +74,7 @@ class Inspector(Partitions):
             counted.append((in_flight - in_hand + delayed, in_hand))
         return counted
 
-    async def unchanged(self, since: int) -> Mapping[str, int]:
+    async def idle_since(self, since: int) -> Mapping[str, int]:
         found: dict[str, int] = {}
         for keys in self._redis.partitions:
             await self._go_through(keys, since, found)
@@ -130,13 +130,15 @@ class Inspector(Partitions):
                 _RECOUNT, [keys.unsettled], [counted or "", unsettled], partition=keys.partition
             )
 
-    async def look(self, execution_id: str, *, names: Collection[str] | None = None) -> Sight | None:
+    async def inspect(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> ExecutionStatus | None:
         found = await self._nodes(execution_id, names)
         if found is None:
             return None
         mark, plan, window, in_flight, nodes = found
-        shown = {name: _sight(plan, name, node, bits) for name, (node, bits) in nodes.items()}
-        return Sight(mark.state == _HALTED, shown, in_flight, window)
+        shown = {name: _status(plan, name, node, bits) for name, (node, bits) in nodes.items()}
+        return ExecutionStatus(mark.state == _HALTED, shown, in_flight, window)
 
     async def running(self, execution_id: str) -> dict[str, Running]:
         found = await self._nodes(execution_id, None)
@@ -254,7 +256,7 @@ class Inspector(Partitions):
                 total += max(0, int(unsettled))
         return total
 
-    async def announce_worker(self, worker: WorkerSight) -> None:
+    async def announce_worker(self, worker: WorkerStatus) -> None:
         keys = self._redis.partitions[0]
         await self._redis.script(
             _ANNOUNCE, [keys.workers, keys.beats], [self._now(), worker.id, _pack_worker(worker)]
@@ -264,7 +266,7 @@ class Inspector(Partitions):
         keys = self._redis.partitions[0]
         checked(await self._redis.run([("HDEL", keys.workers, worker_id), ("ZREM", keys.beats, worker_id)]))
 
-    async def workers(self) -> Sequence[WorkerSight]:
+    async def workers(self) -> Sequence[WorkerStatus]:
         keys = self._redis.partitions[0]
         now, beats, described = await self._redis.script(
             _WORKERS, [keys.workers, keys.beats], [self._now(), self._lease + _KEEP_LOST, _MOST_FORGOTTEN]
@@ -288,12 +290,12 @@ def _count(value: bytes | None) -> int:
     return int(value)
 
 
-def _sight(plan: Plan, name: str, node: LiveNode, pieces: Sequence[int]) -> NodeSight:
+def _status(plan: Plan, name: str, node: LiveNode, pieces: Sequence[int]) -> NodeStatus:
     awaited: tuple[str, ...] = ()
     if node.phase == "waiting":
         parents = plan.graph.parents[name]
         awaited = tuple([parent for at, parent in enumerate(parents) if not is_set(pieces, at)])
-    return NodeSight(
+    return NodeStatus(
         *(node.phase, node.attempt, awaited, node.due_at, node.queued_at, node.started_at, node.worker),
         plan.nodes[name].resource_tag,
     )

@@ -6,7 +6,7 @@ a constant wherever a script names it, and the functions below read and make the
 An execution is one hash of plain fields:
 
 ====================  ========================================================================================
-``!``                 the mark: ``generation:incarnation:epoch:state``; of a closed execution it is all
+``!``                 the mark: ``generation:incarnation:epoch:state``; of a closed execution, a tombstone
 ``x``                 what changes of the journal's row: ``seq deadline unsettled rest``, the rest opaque
 ``w``                 what does not change of it, opaque
 ``h``                 ``window digest``: how many tasks may be in flight, and the plan
@@ -29,11 +29,11 @@ A node's field is one of:
 
   ============  =====================================================
   ``f`` free    the piece of the list that it is in
-  ``n`` lined   nothing
+  ``n`` throttled   nothing
   ``t`` timer   when it is due
   ``q`` queued  when it was queued; where the store has sent its task: the id of its entry, a space, its lane
   ``r`` running  queued at, started at, worker, nonce and its length
-  ``l`` limbo   nothing
+  ``l`` orphaned   nothing
   ============  =====================================================
 """
 
@@ -75,7 +75,7 @@ CONSTANTS: dict[str, str | int] = {
     "OWN_KEY": 8,
     # Where the id begins in the key of an execution, counted from the end of the token's key; and the lane in
     # the key of its stream, counted from the end of the key of all lanes.
-    "ID_FROM": len(_KEYS.executions) - len(_KEYS.token) + 1,
+    "ID_FROM": len(_KEYS.executions) - len(_KEYS.incarnation_id) + 1,
     "LANE_FROM": len(_KEYS.tasks) - len(_KEYS.lanes) + 1,
     # Fields of an execution's hash.
     "MARK": "!",
@@ -103,11 +103,11 @@ CONSTANTS: dict[str, str | int] = {
     "CLOSED": "c",
     # Phases of a node; a waiting one begins with a digit.
     "FREE": "f",
-    "LINED": "n",
+    "THROTTLED": "n",
     "TIMER": "t",
     "QUEUED": "q",
     "RUNNING": "r",
-    "LIMBO": "l",
+    "ORPHANED": "l",
     "WAITING": "w",
     "SETTLED": "S",
     # Flags in what is kept of a node: a token of its tag is reserved for it; its view is written down.
@@ -193,7 +193,8 @@ REFUSED, UNKNOWN, PAUSED, WAS_GONE = (
 )
 # What the scripts call the phases, and what those who look on call them.
 PHASES = {
-    str(CONSTANTS[name]): name.lower() for name in ("FREE", "LINED", "TIMER", "QUEUED", "RUNNING", "LIMBO")
+    str(CONSTANTS[name]): name.lower()
+    for name in ("FREE", "THROTTLED", "TIMER", "QUEUED", "RUNNING", "ORPHANED")
 }
 STATES = {
     ExecutionState.PENDING: CONSTANTS["OPEN"],
@@ -268,7 +269,7 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     """Which life of an execution a hash holds."""
 
     generation: int
-    token: bytes
+    incarnation_id: bytes
     epoch: int
     state: str
 
@@ -284,8 +285,8 @@ def read_mark(value: bytes) -> Mark:
     found = _MARK_FIELD.fullmatch(value)
     if found is None:
         raise PoisonError("the mark of an execution is unreadable")
-    generation, token, epoch, state = found.groups()
-    return Mark(int(generation), token, int(epoch), state.decode())
+    generation, incarnation_id, epoch, state = found.groups()
+    return Mark(int(generation), incarnation_id, int(epoch), state.decode())
 
 
 def node_field(node_id: str) -> str:

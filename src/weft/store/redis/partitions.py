@@ -201,10 +201,10 @@ class Partitions:
         The mark is None where there is none of this incarnation of the store. What is no hash of weft is
         dropped.
         """
-        commands: list[tuple[Any, ...]] = [("GET", keys.token)]
+        commands: list[tuple[Any, ...]] = [("GET", keys.incarnation_id)]
         commands += [("HMGET", keys.execution(name), _MARK, *fields) for name, fields in wanted]
-        token, *replies = await self._redis.run(commands, partition=keys.partition)
-        checked([token])
+        incarnation_id, *replies = await self._redis.run(commands, partition=keys.partition)
+        checked([incarnation_id])
         read: list[list[Any]] = []
         for (name, fields), reply in zip(wanted, replies, strict=True):
             mark: Mark | None = None
@@ -218,7 +218,7 @@ class Partitions:
                     mark = read_mark(values[0])
                 except PoisonError:
                     await self._drop(keys, name)
-            is_ours = mark is not None and mark.token == token
+            is_ours = mark is not None and mark.incarnation_id == incarnation_id
             read.append([mark if is_ours else None, *values[1:]])
         return read
 

@@ -67,7 +67,7 @@ class FreeNodesReply:
     def _seen(self, node_id: str, view: bytes | None) -> tuple[Sequence[str], Sequence[str]]:
         """Return the parents that a node sees, and the nodes that it names; ``view`` None: all of them."""
         parents: Sequence[str] = self._plan.graph.parents[node_id]
-        needs = list(self._plan.needs[node_id])
+        needs = list(self._plan.references[node_id])
         if view is None:
             return parents, needs
         bits, _, others = view.partition(b";")

@@ -1,6 +1,6 @@
 """A snapshot of the journal as fields of a hash: what is settled, what waits, and what is ready.
 
-Whether a ready node is free, in limbo or waits for its time is left to the script: it has the server's time.
+Whether a ready node is free, orphaned or waits for its time is left to the script: it has the server's time.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def install_calls(
     arguments_of: Callable[[Plan], PlanArguments],
     *,
     ahead: Mapping[str, Sequence[tuple[Task, bytes]]],
-    tokens: Sequence[str],
+    incarnation_ids: Sequence[str],
     inline_input_bytes: int,
 ) -> tuple[ScriptCalls, list[list[ScriptCall]]]:
     """Make the calls for snapshots: those that fit, together; and of each large one its calls, in order.
@@ -203,7 +203,9 @@ def install_calls(
             tasks = ahead.get(row.id, ()) if part is parts[-1] else ()
             counts = (row.unsettled, len(part.values) // 2, len(part.ready), len(tasks), arguments.window)
             if not call.arguments:
-                call.arguments.append(tokens[keys.partition] if keys.partition < len(tokens) else "")
+                call.arguments.append(
+                    incarnation_ids[keys.partition] if keys.partition < len(incarnation_ids) else ""
+                )
             call.hashes.append(key)
             call.about.append(index)
             call.arguments += (f"{life} {' '.join(map(str, counts))} {row.deadline_at or 0}", row.updated_at)

@@ -27,7 +27,7 @@ from weft.store.contract import (
     FIRST_INSTALL_SECONDS,
     Answer,
     Applied,
-    Held,
+    Lease,
     Started,
     StartRequest,
     StoreOptions,
@@ -75,13 +75,13 @@ if TYPE_CHECKING:
     from weft.store.redis.calls import Merge, Move
     from weft.store.redis.partitions import Argument
 
-# The mark of a closed execution stays longer than any builder that was under way lives. Most had no other
+# The tombstone of an execution stays longer than any builder that was under way lives. Most had no other
 # than the first, who is refused by then. Of these it stays for some leases, so that every worker has heard of
-# the end: half an hour of marks is much memory at a thousand a second.
-_KEEP_MARK_SECONDS = 1800
-_KEEP_PLAIN_MARK_SECONDS = 60
+# the end: half an hour of tombstones is much memory at a thousand a second.
+_KEEP_TOMBSTONE_SECONDS = 1800
+_KEEP_PLAIN_TOMBSTONE_SECONDS = 60
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
-_LEASES_OF_A_MARK = 4
+_LEASES_OF_A_TOMBSTONE = 4
 # Plans whose arguments are kept, and bytes of large inputs.
 _MOST_PLANS = 256
 _MOST_INPUT_BYTES = 64 * 1024 * 1024
@@ -90,14 +90,14 @@ _YES = CONSTANTS["YES"]
 _QUEUED = _ZERO + int(CONSTANTS["YES"])
 _MARK, _NODE = str(CONSTANTS["MARK"]), str(CONSTANTS["NODE"])
 
-_TOKEN = script("token")
+_INCARNATION = script("incarnation")
 _APPLY = script("apply", "guard", "execution", "queueing", "counting")
 _INSTALL = script("install", "guard", "execution", "queueing", "counting")
 _START, _REPORT = script("start", "guard", "attempts"), script("report")
-_BEAT, _HAND_BACK = script("beat", "guard", "attempts"), script("hand_back", "guard", "attempts")
+_RENEW, _ABANDON = script("renew", "guard", "attempts"), script("abandon", "guard", "attempts")
 _END_LEASES = script("end_leases", "guard")
-_LINE, _RELEASE, _UNQUEUE = (
-    script(name, "guard", "execution", "moves") for name in ("line", "release", "unqueue")
+_THROTTLE, _RELEASE, _UNQUEUE = (
+    script(name, "guard", "execution", "moves") for name in ("throttle", "release", "unqueue")
 )
 
 
@@ -126,9 +126,9 @@ class RedisStore(Inspector, Sweep):
         self._queued = 0 if options.queued_seconds is None else micros(options.queued_seconds)
         self._reported = micros(options.reported_seconds)
         self._joint = joint
-        plain = max(_KEEP_PLAIN_MARK_SECONDS, ceil(_LEASES_OF_A_MARK * options.lease_seconds))
+        plain = max(_KEEP_PLAIN_TOMBSTONE_SECONDS, ceil(_LEASES_OF_A_TOMBSTONE * options.lease_seconds))
         # What every call of ``apply`` is told.
-        self._apply_told = (self._queued, int(joint), _KEEP_MARK_SECONDS, plain)
+        self._apply_told = (self._queued, int(joint), _KEEP_TOMBSTONE_SECONDS, plain)
         self._inline_input_bytes = options.inline_input_bytes
         self._arguments: OrderedDict[str, PlanArguments] = OrderedDict()
         self._inputs: OrderedDict[str, bytes] = OrderedDict()
@@ -151,26 +151,31 @@ class RedisStore(Inspector, Sweep):
         # A write that changes nothing, and that a server without memory or disk refuses as any other.
         await self._redis.call("APPEND", keys.swept, "", partition=keys.partition)
 
-    async def token(self) -> str:
+    async def incarnation_id(self) -> str:
         # Where there are several partitions each has a token of its own, and each may be lost by itself. One
         # that is away has none: nothing can be installed there now.
-        tokens = await all_that_answer([self._begin(keys) for keys in self._redis.partitions])
-        return " ".join(["" if isinstance(token, StoreError) else token for token in tokens])
+        incarnation_ids = await all_that_answer([self._begin(keys) for keys in self._redis.partitions])
+        return " ".join(
+            [
+                "" if isinstance(incarnation_id, StoreError) else incarnation_id
+                for incarnation_id in incarnation_ids
+            ]
+        )
 
     async def _begin(self, keys: Keys) -> str:
         """Return the token of a partition's incarnation, and begin one where none has begun."""
-        token = await self._redis.script(
-            *(_TOKEN, [*keys.shared, keys.server, keys.incarnation]),
+        incarnation_id = await self._redis.script(
+            *(_INCARNATION, [*keys.shared, keys.server, keys.incarnation]),
             [self._new_id(), *self._redis.known_incarnation()],
             partition=keys.partition,
         )
-        return bytes(token).decode()
+        return bytes(incarnation_id).decode()
 
     async def install(
         self,
         snapshots: Sequence[Snapshot],
         *,
-        token: str,
+        incarnation_id: str,
         fresh: bool,
         ahead: Sequence[tuple[Task, int]] = (),
     ) -> Sequence[Answer]:
@@ -184,7 +189,7 @@ class RedisStore(Inspector, Sweep):
         calls, large = install_calls(
             *(snapshots, self._keys_of_row, self._arguments_of),
             ahead=behind,
-            tokens=token.split(" "),
+            incarnation_ids=incarnation_id.split(" "),
             inline_input_bytes=self._inline_input_bytes,
         )
         held = 0 if fresh else self._lease
@@ -212,7 +217,7 @@ class RedisStore(Inspector, Sweep):
         number = await self._close(execution_id, generation, epoch, drawn)
         answer = ANSWERS[number]
         if number == WAS_GONE:
-            # It may be elsewhere, or be on its way there: then the mark has to be where it comes to lie.
+            # It may be elsewhere, or be on its way there: then the tombstone has to be where it comes to lie.
             for keys in self._redis.partitions:
                 if keys is not drawn:
                     other = await self._close(execution_id, generation, epoch, keys)
@@ -223,7 +228,7 @@ class RedisStore(Inspector, Sweep):
         calls = close_calls(execution_id, generation, epoch, keys)
         await self._run(_APPLY, calls, *self._apply_told)
         while calls[0].reply[0] == UNKNOWN:
-            # A mark belongs to one incarnation of the store: it is the first thing of a new one.
+            # A tombstone belongs to one incarnation of the store: it is the first thing of a new one.
             await self._begin(keys)
             await self._run(_APPLY, calls, *self._apply_told)
         return int(calls[0].reply[0])
@@ -242,7 +247,7 @@ class RedisStore(Inspector, Sweep):
             if number == UNKNOWN and merge.row.is_terminal:
                 lost.add(self._keys_of_row(merge.row))
         if lost:
-            # A mark belongs to one incarnation of the store: it is the first thing of a new one.
+            # A tombstone belongs to one incarnation of the store: it is the first thing of a new one.
             await all_of([self._begin(keys) for keys in lost])
             await self._run(_APPLY, [call for call in calls if call.keys in lost], *self._apply_told)
             answers, free = _read_applied(calls)
@@ -290,7 +295,7 @@ class RedisStore(Inspector, Sweep):
                         given += [] if reply is None else [reply]
             for reply, applied in zip(given, await self._complete(given), strict=True):
                 found[reply.row.id] = applied
-            # Also what is closed: a mark may lie where an id draws it, and a later life where its row says.
+            # Also what is closed: a tombstone may lie where the id draws it, an execution where the row says.
             names = await self._seek([name for name in names if found[name].answer is not Answer.YES])
         return [found[execution_id] for execution_id in execution_ids]
 
@@ -366,11 +371,11 @@ class RedisStore(Inspector, Sweep):
             chosen = await self._moved(unknown, [task.execution_id for task, _ in tasks]) if unknown else ()
         return answers
 
-    async def line(
+    async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
     ) -> Answer:
         moves = [(execution_id, generation, _NODE + node_id, str(attempt))]
-        return ANSWERS[(await self._move(_LINE, moves, self._reported, int(was_queued)))[0]]
+        return ANSWERS[(await self._move(_THROTTLE, moves, self._reported, int(was_queued)))[0]]
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
         moves = [(execution_id, generation, _NODE + node_id, str(attempt))]
@@ -407,12 +412,14 @@ class RedisStore(Inspector, Sweep):
         ]
         return [answer == _YES for answer in await self._move(_UNQUEUE, moves)]
 
-    async def beat(self, held: Sequence[Held]) -> Sequence[Answer]:
-        moves = [_held(one) for one in held]
-        return [ANSWERS[number] for number in await self._move(_BEAT, moves, self._lease, self._keep_seconds)]
+    async def renew(self, leases: Sequence[Lease]) -> Sequence[Answer]:
+        moves = [_lease_move(one) for one in leases]
+        return [
+            ANSWERS[number] for number in await self._move(_RENEW, moves, self._lease, self._keep_seconds)
+        ]
 
-    async def hand_back(self, held: Sequence[Held]) -> None:
-        await self._move(_HAND_BACK, [_held(one) for one in held])
+    async def abandon(self, leases: Sequence[Lease]) -> None:
+        await self._move(_ABANDON, [_lease_move(one) for one in leases])
 
     async def report(self, results: Sequence[Result]) -> None:
         calls = ScriptCalls()
@@ -523,7 +530,7 @@ def _read_applied(
     return answers, given
 
 
-def _held(one: Held) -> Move:
+def _lease_move(one: Lease) -> Move:
     """Make the move of an attempt that was started."""
     return (
         *(one.execution_id, one.generation, _NODE + one.node_id, f"{one.attempt}:"),

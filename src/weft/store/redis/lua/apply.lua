@@ -1,6 +1,6 @@
 -- Merge the journal's rows into executions, queue tasks of nodes that are free then, and list the free nodes of each. One
 -- that has ended is let go. (guard, execution, queueing, counting)
--- ARGV: as in queueing; for how many seconds the mark of a closed execution stays, and for how many where no builder can be
+-- ARGV: as in queueing; for how many seconds the tombstone of a closed execution stays, and for how many where no builder can be
 --   under way. For each execution:
 --     generation:epoch:state units tasks window gives     (generation and epoch empty: any; `gives` below)
 --     its row, as it is kept (empty: there is none to merge)
@@ -15,14 +15,14 @@
 --   say, a list: YES; the answer to each task as a digit; the row that is kept (empty: as given); the plan, the input and
 --   what does not change of the row where GIVES_ALL; the free nodes where GIVES_FREE: for each its name, its field, and what it sees (empty: all).
 local bor = bit.bor
-local keep_mark, keep_plain_mark = number(), number()
+local keep_tombstone, keep_plain_tombstone = number(), number()
 local reply = {}
 
 -- -- letting go
 
 local closed, closed_ids, deadlines = {}, {}, {}
 
--- Let an execution go, unless it is of a later epoch here, and leave a mark; return an answer.
+-- Let an execution go, unless it is of a later epoch here, and leave a tombstone; return an answer.
 local function let_go(key, generation, epoch)
   if token == EMPTY then
     return UNKNOWN
@@ -45,9 +45,9 @@ local function let_go(key, generation, epoch)
     end
     generation, epoch = math.max(generation, known), math.max(epoch, known_epoch)
   end
-  -- The mark refuses builders that come late. That of the first epoch is refused by the time anyway: if it is what was
-  -- here, nobody is left to come, and the mark only tells those who still run something of it.
-  local keep = is_live and tonumber(epoch) == 1 and keep_plain_mark or keep_mark
+  -- The tombstone refuses builders that come late. That of the first epoch is refused by the time anyway: if it is what was
+  -- here, nobody is left to come, and the tombstone only tells those who still run something of it.
+  local keep = is_live and tonumber(epoch) == 1 and keep_plain_tombstone or keep_tombstone
   closed[#closed + 1] = {key, generation .. COLON .. token .. COLON .. epoch .. COLON .. CLOSED, keep}
   local _, deadline, unsettled = match(row, ROW_PATTERN)
   if deadline and deadline ~= NO_TIME then

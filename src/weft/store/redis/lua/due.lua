@@ -61,12 +61,12 @@ local function look_at_lease(name, leased, stream, entry)
     -- It waits for a worker.
     add(leases, queued_until, lease)
     return NOTHING
-  elseif phase == LINED or phase == QUEUED and queued_for > 0 then
+  elseif phase == THROTTLED or phase == QUEUED and queued_for > 0 then
     -- Its task is lost: sent again, as the same attempt. Or the line forgot it.
     leave(name, record)
     free_in_time(name, attempt, without_flag(kept, RELEASED), 0)
     return WOKEN
-  elseif phase == RUNNING or phase == LIMBO then
+  elseif phase == RUNNING or phase == ORPHANED then
     return EXPIRED
   end
   leases_gone[#leases_gone + 1] = lease

@@ -1,12 +1,12 @@
 -- Put executions into the store: several in one call, or a large one in several calls; until the last of these it is
 -- there for nobody. Queue tasks of nodes that are free then. (guard, execution, queueing, counting)
--- ARGV: as in queueing; whether this is the first call, whether it is the last; for how long to hold ready nodes in limbo,
+-- ARGV: as in queueing; whether this is the first call, whether it is the last; for how long to hold ready nodes orphaned,
 --   in microseconds (0: they are free); for how many microseconds the first epoch may be installed; for how many seconds a
 --   hash is kept; token. For each execution:
 --     generation:epoch:state unsettled values ready tasks window deadline     (deadline 0: none)
 --     when it was updated
 --     its values: each a field and a text
---     its ready nodes: each `name attempt kept not-before in-hand`; only where somebody may have it in hand it is held in limbo
+--     its ready nodes: each `name attempt kept not-before in-hand`; only where somebody may have it in hand it is held orphaned
 --     its tasks
 -- Reply: an answer for each.
 local is_first, is_last = number() == 1, number() == 1
@@ -24,7 +24,7 @@ local function judged(mark, generation, epoch, updated)
   if incarnation == token and tonumber(epoch) <= tonumber(known) then
     return REFUSED
   elseif tonumber(epoch) == 1 and now >= updated + first_for then
-    -- All of it may be over by now, and its mark be gone.
+    -- All of it may be over by now, and its tombstone be gone.
     return REFUSED
   end
 end
@@ -34,7 +34,7 @@ local function put_ready(name, attempt, kept, not_before, in_hand)
   if limbo_for == 0 or in_hand ~= MAY_BE_IN_HAND or tonumber(not_before) > now then
     free_in_time(name, attempt, kept, not_before)
   else
-    put(name, LIMBO .. attempt .. COLON .. kept .. COLON)
+    put(name, ORPHANED .. attempt .. COLON .. kept .. COLON)
     counts = counts + 1
     add(leases, limbo_until, lease_of(name, attempt))
   end

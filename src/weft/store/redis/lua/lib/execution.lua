@@ -158,10 +158,10 @@ local function leave(name, record)
     if piece ~= EMPTY then -- else it was freed in this call, and is in no list yet
       list_remove(name, piece)
     end
-  elseif phase == QUEUED or phase == LIMBO then
+  elseif phase == QUEUED or phase == ORPHANED then
     counts = counts - 1
     leases_gone[#leases_gone + 1] = lease_of(name, match(record, ATTEMPT_PATTERN))
-  elseif phase == LINED then
+  elseif phase == THROTTLED then
     counts = counts - DELAYED
     leases_gone[#leases_gone + 1] = lease_of(name, match(record, ATTEMPT_PATTERN))
   elseif phase == TIMER then

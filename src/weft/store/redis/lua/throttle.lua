@@ -12,6 +12,6 @@ return answers(function(name, record, phase, attempt, kept)
   leave(name, record)
   counts = counts + DELAYED
   add(leases, lined_until, lease_of(name, attempt))
-  put(name, LINED .. attempt .. COLON .. without_flag(kept, RELEASED) .. COLON)
+  put(name, THROTTLED .. attempt .. COLON .. without_flag(kept, RELEASED) .. COLON)
   return YES
 end)

@@ -1,4 +1,4 @@
--- Renew leases, and adopt attempts out of limbo. (guard, attempts)
+-- Renew leases, and adopt attempts as orphaned. (guard, attempts)
 -- ARGV: length of a lease in microseconds; for how many seconds a hash is kept; as in attempts.
 -- Reply: an answer for each attempt.
 local lease_until = string.format(WHOLE, now + number())
@@ -8,14 +8,14 @@ answers(function(phase, record, at)
   if phase == RUNNING and is_held(record, ARGV[at + 2]) then
     lease(at, lease_until)
     return YES
-  elseif phase == LIMBO then
+  elseif phase == ORPHANED then
     lease(at, lease_until)
     counts = counts + IN_HAND
     return YES, RUNNING .. sub(record, 2) .. ARGV[at + 2]
   end
   return REFUSED
 end, 'GT') -- a report that came before this has made the lease longer
--- So long as somebody holds something of an execution, its hash is kept; the mark of a closed one goes in its time.
+-- So long as somebody holds something of an execution, its hash is kept; the tombstone of a closed one goes in its time.
 for place = 1, execution_count do
   local key = KEYS[hashes + place]
   if call('HLEN', key) > 1 and call('TTL', key) < keep / 2 then

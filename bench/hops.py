@@ -48,21 +48,32 @@ def hops() -> Iterator[Figure]:
     """Files and calls of one hop, embedded and in a fleet."""
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=Path(__file__).parent))
     try:
-        yield from _figures("embedded", _traced(lambda calls: _embedded(folder, calls)), files=22, calls=160)
+        yield from _figures("embedded", embedded_hop(folder), files=22, calls=160)
     finally:
         shutil.rmtree(folder)
     with RedisServer() as redis, PostgresServer() as postgres:
         settings = Settings(redis_url=redis.url, database_url=postgres.create_database("weft"))
-        yield from _figures("fleet", _traced(lambda calls: _fleet(settings, calls)), files=30, calls=320)
+        yield from _figures("fleet", fleet_hop(settings), files=30, calls=320)
 
 
-def _figures(where: str, found: tuple[int, float], *, files: int, calls: int) -> Iterator[Figure]:
-    yield Figure(workload="hops", what=f"{where}: files", value=found[0], unit="a hop", target=at_most(files))
-    yield Figure(workload="hops", what=f"{where}: calls", value=found[1], unit="a hop", target=at_most(calls))
+def _figures(where: str, hop: dict[str, float], *, files: int, calls: int) -> Iterator[Figure]:
+    yield Figure(workload="hops", what=f"{where}: files", value=len(hop), unit="a hop", target=at_most(files))
+    value = sum(hop.values())
+    yield Figure(workload="hops", what=f"{where}: calls", value=value, unit="a hop", target=at_most(calls))
 
 
-def _traced(work: Callable[[Counter[str]], Awaitable[list[Counter[str]]]]) -> tuple[int, float]:
-    """Return how many files a hop touches, and how many calls it makes."""
+def embedded_hop(folder: Path) -> dict[str, float]:
+    """Return the calls of one hop of an embedded engine, by file."""
+    return _traced(lambda calls: _embedded(folder, calls))
+
+
+def fleet_hop(settings: Settings) -> dict[str, float]:
+    """Return the calls of one hop of a fleet, by file."""
+    return _traced(lambda calls: _fleet(settings, calls))
+
+
+def _traced(work: Callable[[Counter[str]], Awaitable[list[Counter[str]]]]) -> dict[str, float]:
+    """Return the calls of one hop, by file below the package."""
     calls: Counter[str] = Counter()
 
     def count(frame: FrameType, event: str, _: Any) -> None:
@@ -81,9 +92,8 @@ def _traced(work: Callable[[Counter[str]], Awaitable[list[Counter[str]]]]) -> tu
         sys.setprofile(None)
         threading.setprofile(None)
     nodes = _LONG - _SHORT
-    more = {name: long[name] - short[name] for name in long}
-    touched = {name: count for name, count in more.items() if count * 2 >= nodes}
-    return len(touched), sum(touched.values()) / nodes
+    more = {str(Path(name).relative_to(_PACKAGE)): long[name] - short[name] for name in long}
+    return {name: count / nodes for name, count in more.items() if count * 2 >= nodes}
 
 
 async def _embedded(folder: Path, calls: Counter[str]) -> list[Counter[str]]:

@@ -28,7 +28,7 @@ class _Held:
 
 
 class LeakDetector:
-    """Compares the files, threads and memory of this process with those it had when its modules were loaded."""
+    """Compares the files, threads and memory of this process with those it had after loading its modules."""
 
     def __init__(self) -> None:
         self._calls = 0

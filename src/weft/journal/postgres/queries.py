@@ -243,6 +243,6 @@ async def batch_results(
 
 async def signing_key(connection: Connection, new: bytes) -> bytes:
     """Return the key of this journal; ``new`` becomes its key if it has none yet."""
-    await connection.execute("INSERT INTO signature (key) VALUES ($1) ON CONFLICT DO NOTHING", new)
-    key: bytes = await connection.fetchval("SELECT key FROM signature")
+    await connection.execute("INSERT INTO seal (key) VALUES ($1) ON CONFLICT DO NOTHING", new)
+    key: bytes = await connection.fetchval("SELECT key FROM seal")
     return key

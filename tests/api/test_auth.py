@@ -8,7 +8,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from weft.api.app import create_app
-from weft.api.auth import Keys, check_bind, is_open, is_this_machine, peer_of
+from weft.api.auth import ApiKeys, check_bind, is_open, is_this_machine, peer_of
 from weft.errors import SettingsError
 from weft.settings import RateLimit, Settings
 
@@ -96,7 +96,7 @@ async def test_each_key_is_let_in(serve: Serve, key: str, scheme: str) -> None:
 
 
 def test_a_caller_is_named_after_its_key_without_giving_it_away() -> None:
-    keys = Keys(KEYS)
+    keys = ApiKeys(KEYS)
     callers = [keys.identify([(b"authorization", b"Bearer " + key.encode())]) for key in KEYS]
     names = {caller.actor for caller in callers if caller is not None and caller.actor is not None}
     assert len(names) == 2

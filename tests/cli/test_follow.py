@@ -12,17 +12,17 @@ from weft.cli.follow import Stop, follow
 from weft.core.state import NodeState
 
 if TYPE_CHECKING:
-    from weft.cli.progress import Snapshot
+    from weft.cli.progress import ProgressSnapshot
 
 
 @dataclass(slots=True)
 class Notes:
     """A view that keeps what it is shown."""
 
-    snapshots: list[Snapshot] = field(default_factory=list)
+    snapshots: list[ProgressSnapshot] = field(default_factory=list)
     closed: int = 0
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         self.snapshots.append(snapshot)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ async def test_a_signal_cancels_the_execution_and_its_end_is_awaited(
     engine = ScriptedEngine([execution("RUNNING", node("a", "COMPLETED"), node("b", "RUNNING"))])
 
     class Interrupting(Notes):
-        def show(self, snapshot: Snapshot) -> None:
+        def show(self, snapshot: ProgressSnapshot) -> None:
             super().show(snapshot)
             if len(self.snapshots) == 1:
                 os.kill(os.getpid(), signal.SIGINT)

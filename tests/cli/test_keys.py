@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.api.auth import Keys
+from weft.api.auth import ApiKeys
 from weft.cli.main import main
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_keys_are_listed_by_the_names_that_history_has_and_shortened(
     assert main(["keys", "list", "--json"]) == 0
     text = capsys.readouterr().out
     first, second = json.loads(text)["items"]
-    caller = Keys([KEY]).identify([(b"authorization", f"Bearer {KEY}".encode())])
+    caller = ApiKeys([KEY]).identify([(b"authorization", f"Bearer {KEY}".encode())])
     assert caller is not None
     assert first == {"name": caller.actor, "key": "0123…", "namespace": caller.namespace}
     assert second["key"] == "…"

@@ -8,8 +8,8 @@ from rich.console import Console
 from weft.cli.progress import (
     LiveProgress,
     PlainProgress,
+    ProgressSnapshot,
     SettledNode,
-    Snapshot,
     open_progress,
     seconds_text,
     shorten,
@@ -22,8 +22,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def snapshot(elapsed: float, *settled: SettledNode, retried: int = 0, **counts: int) -> Snapshot:
-    return Snapshot(
+def snapshot(elapsed: float, *settled: SettledNode, retried: int = 0, **counts: int) -> ProgressSnapshot:
+    return ProgressSnapshot(
         elapsed,
         {NodeState(state): count for state, count in counts.items()},
         running=[f"node_{index}" for index in range(counts.get("RUNNING", 0))][:6],

@@ -28,6 +28,7 @@ from weft.journal.postgres import changes as postgres_changes
 from weft.journal.postgres import queries as postgres_queries
 from weft.journal.postgres.connection import connected
 from weft.journal.postgres.journal import PostgresJournal
+from weft.journal.postgres.pool import PoolLimits
 from weft.journal.postgres.schema import migrate
 from weft.orchestrator.advance import _commit
 from weft.testing.recording import Recording, assert_consistent, node, submission
@@ -401,7 +402,7 @@ async def test_a_table_that_somebody_locks_ends_in_an_error_and_stops_nothing_el
 async def test_reads_beyond_the_pool_are_told_so_and_the_writer_is_not_in_their_way(
     journal_url: str, direct: Any
 ) -> None:
-    async with opened(journal_url, connections=2, wait_seconds=0.3) as journal:
+    async with opened(journal_url, readers=PoolLimits(2, 0.3)) as journal:
         run = await Recording.start(journal, node("a"), node("b"))
         await direct.execute("BEGIN; LOCK TABLE executions")
         reads = [asyncio.ensure_future(journal.execution(run.id)) for _ in range(30)]
@@ -414,7 +415,7 @@ async def test_reads_beyond_the_pool_are_told_so_and_the_writer_is_not_in_their_
 
 
 async def test_readers_who_go_away_leave_no_connection_behind(journal_url: str, direct: Any) -> None:
-    async with opened(journal_url, connections=2) as journal:
+    async with opened(journal_url, readers=PoolLimits(2)) as journal:
         run = await Recording.start(journal, node("a"))
         for _ in range(20):
             reads = [asyncio.ensure_future(journal.nodes(run.id)) for _ in range(20)]

@@ -16,7 +16,7 @@ from tests.support.fault_proxy import Direction, FaultProxy
 from tests.support.servers.redis import RedisServer
 
 from weft.errors import StoreError
-from weft.redis.batch import Connection
+from weft.redis.batch import BatchConnection
 from weft.redis.connection import Redis, ReplyError
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ async def test_a_long_reply_on_a_slow_line_is_no_silence() -> None:
 
     async with listening(slow) as url:
         loop, port = asyncio.get_running_loop(), int(url.rpartition(":")[2])
-        _, connection = await loop.create_connection(lambda: Connection(0.2), "127.0.0.1", port)
+        _, connection = await loop.create_connection(lambda: BatchConnection(0.2), "127.0.0.1", port)
         assert await connection.run([("GET", "k")]) == [b"x" * 12]
         connection.close()
 

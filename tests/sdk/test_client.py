@@ -17,7 +17,7 @@ from tests.background import FRAGILE, HELD, ORDER, PATIENCE_SECONDS, BackgroundS
 
 import weft
 from weft import ApiError, AsyncClient, Client, InputError, UnreachableError
-from weft.sdk.sse import Reader, ServerSentEvent
+from weft.sdk.sse import EventReader, ServerSentEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -621,5 +621,5 @@ def test_events_are_the_same_wherever_the_stream_is_cut() -> None:
     text = "".join(told).encode()
     expected = [ServerSentEvent("{}", "a", "1"), ServerSentEvent("x\nü")]
     for cut in range(len(text) + 1):
-        reader = Reader()
+        reader = EventReader()
         assert [*reader.read(text[:cut]), *reader.read(text[cut:])] == expected

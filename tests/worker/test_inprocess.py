@@ -14,7 +14,7 @@ from weft.errors import RetryAfter
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.outcome import Completed, Failed, Outcome
 from weft.handlers.registry import Registry
-from weft.worker.call import Call
+from weft.worker.call import HandlerCall
 from weft.worker.inprocess import InProcess
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ async def caller(registry: Registry) -> AsyncIterator[InProcess]:
     await caller.close()
 
 
-def call_of(handler: str, config: Json, timeout_seconds: float = 30) -> Call:
-    return Call(
+def call_of(handler: str, config: Json, timeout_seconds: float = 30) -> HandlerCall:
+    return HandlerCall(
         handler=handler,
         config=canonical(config),
         execution_id="0198",

@@ -15,7 +15,7 @@ import uvloop
 from weft.core.payload import Json, canonical, decode
 from weft.handlers.outcome import MAX_MESSAGE_BYTES, Completed, Failed, Outcome
 from weft.handlers.usercode import UserCode, beside
-from weft.worker.call import AttemptLost, Call
+from weft.worker.call import AttemptLostError, HandlerCall
 from weft.worker.isolate import ChildPool
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ LETHAL = UserCode(modules=("lethal",), folders=(str(HERE),), allow=("lethal:*",)
 PATIENT_SECONDS = 60.0
 
 
-def python(function: str, /, timeout_seconds: float = 30, alone: bool = False, **args: Json) -> Call:
+def python(function: str, /, timeout_seconds: float = 30, alone: bool = False, **args: Json) -> HandlerCall:
     return user_handler("python", {"function": f"lethal:{function}", "args": args}, timeout_seconds, alone)
 
 
-def user_handler(name: str, config: Json, timeout_seconds: float = 30, alone: bool = False) -> Call:
-    return Call(
+def user_handler(name: str, config: Json, timeout_seconds: float = 30, alone: bool = False) -> HandlerCall:
+    return HandlerCall(
         handler=name,
         config=canonical(config),
         execution_id="0198",
@@ -110,8 +110,8 @@ def error(outcome: Outcome) -> dict[str, Json]:
     return outcome.error
 
 
-async def loss(attempt: asyncio.Task[Outcome]) -> AttemptLost:
-    with pytest.raises(AttemptLost) as caught:
+async def loss(attempt: asyncio.Task[Outcome]) -> AttemptLostError:
+    with pytest.raises(AttemptLostError) as caught:
         await attempt
     return caught.value
 
@@ -190,7 +190,7 @@ async def test_a_call_that_runs_alone_shares_with_nobody(pool: ChildPool, beacon
     await beacon.heard("lingering")
     (shared,) = pool.pids()
     assert value(await pool.call(python("die_among_others", is_lethal=False))) == "alive"
-    with pytest.raises(AttemptLost) as caught:
+    with pytest.raises(AttemptLostError) as caught:
         await pool.call(python("die_among_others", is_lethal=True, alone=True))
     assert caught.value.charged
     assert shared in pool.pids()
@@ -261,14 +261,14 @@ async def test_functions_beside_a_definition_and_of_a_file_may_be_called(tmp_pat
 
 @pytest.mark.parametrize("function", ["die", "segfault", "run_out_of_memory", "babble"])
 async def test_a_call_that_kills_its_child_is_lost_and_charged(pool: ChildPool, function: str) -> None:
-    with pytest.raises(AttemptLost) as caught:
+    with pytest.raises(AttemptLostError) as caught:
         await pool.call(python(function))
     assert caught.value.charged
     assert value(await pool.call(python("add", a=1, b=1))) == 2
 
 
 async def test_a_child_that_hangs_up_is_killed(pool: ChildPool) -> None:
-    with pytest.raises(AttemptLost) as caught:
+    with pytest.raises(AttemptLostError) as caught:
         await pool.call(python("hang_up"))
     assert caught.value.charged
     assert pool.pids() == []
@@ -295,7 +295,7 @@ async def test_neighbours_of_a_death_are_not_charged_and_alone_the_guilty_one_is
     guilty = asyncio.create_task(pool.call(python("die_among_others", is_lethal=True)))
     for attempt in (*neighbours, guilty):
         assert not (await loss(attempt)).charged
-    with pytest.raises(AttemptLost) as caught:
+    with pytest.raises(AttemptLostError) as caught:
         await pool.call(python("die_among_others", is_lethal=True, alone=True))
     assert caught.value.charged
 
@@ -528,7 +528,7 @@ async def test_close_leaves_no_process_and_no_descriptor(beacon: Beacon) -> None
     lost = await loss(busy)
     assert not lost.charged
     assert not any(exists(pid) for pid in pids)
-    with pytest.raises(AttemptLost):
+    with pytest.raises(AttemptLostError):
         await pool.call(python("add", a=1, b=1))
     await beacon.hung_up()
     assert sorted(os.listdir("/dev/fd")) == before
@@ -551,7 +551,7 @@ def test_every_kind_of_loop_will_do(new_event_loop: Callable[[], Any]) -> None:
     async def live() -> None:
         async with pool_of(1) as pool:
             assert value(await pool.call(python("add", a=1, b=1))) == 2
-            with pytest.raises(AttemptLost):
+            with pytest.raises(AttemptLostError):
                 await pool.call(python("die"))
             assert value(await pool.call(python("meet", count=1))) in pool.pids()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.core.task import Result
     from weft.handlers.outcome import Outcome
     from weft.store.contract import Lease
-    from weft.worker.call import Call
+    from weft.worker.call import HandlerCall
 
 NODES = ("ends", "heeds")
 
@@ -58,7 +58,7 @@ class StubbornCaller:
         self._ends_after_seconds = ends_after_seconds
         self.begun: set[str] = set()
 
-    async def call(self, call: Call) -> Outcome:
+    async def call(self, call: HandlerCall) -> Outcome:
         self.begun.add(call.node_id)
         try:
             await asyncio.Event().wait()

@@ -39,7 +39,7 @@ _open: set[Callable[..., Any]] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ApiCaller:
     """Who sent a request: which namespace it may see, and what the history calls it."""
 
     namespace: str
@@ -47,12 +47,12 @@ class Caller:
     name: str
 
 
-ANYBODY = Caller(DEFAULT_NAMESPACE, None, "anybody")
+ANYBODY = ApiCaller(DEFAULT_NAMESPACE, None, "anybody")
 
 
-def caller_of(request: HTTPConnection) -> Caller:
+def caller_of(request: HTTPConnection) -> ApiCaller:
     """Say who sent a request. On an open route that may be nobody known: then it is ``ANYBODY``."""
-    caller: Caller = request.scope[_CALLER]
+    caller: ApiCaller = request.scope[_CALLER]
     return caller
 
 
@@ -77,18 +77,19 @@ def leads_to_open_route(routes: Sequence[BaseRoute], scope: Scope) -> bool:
 # --- Keys.
 
 
-class Keys:
+class ApiKeys:
     """The keys that are accepted. Only their hashes are kept."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._callers = [
-            (_digest(key.encode()), Caller(DEFAULT_NAMESPACE, name := fingerprint(key), name)) for key in keys
+            (_digest(key.encode()), ApiCaller(DEFAULT_NAMESPACE, name := fingerprint(key), name))
+            for key in keys
         ]
 
     def __bool__(self) -> bool:
         return bool(self._callers)
 
-    def identify(self, headers: Sequence[tuple[bytes, bytes]]) -> Caller | None:
+    def identify(self, headers: Sequence[tuple[bytes, bytes]]) -> ApiCaller | None:
         """Find the caller whose key is in the headers of a request; None: nobody's."""
         given = [value for name, value in headers if name == b"authorization"]
         # Two of them are two claims, and somebody before us may have checked the other one.

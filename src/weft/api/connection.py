@@ -24,7 +24,7 @@ HEAD_SECONDS = 20.0
 _READ_BYTES = 256 * 1024
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """uvicorn's, with bounds."""
 
     _head_bytes = 0

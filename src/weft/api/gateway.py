@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect
 
 from weft.api.auth import (
     ANYBODY,
-    Caller,
-    Keys,
+    ApiCaller,
+    ApiKeys,
     leads_to_open_route,
     peer_of,
     refuse_foreign_pages,
@@ -62,7 +62,7 @@ class Gateway:
         self._app = app
         self._service = service
         self._routes = routes
-        self._keys = Keys(service.settings.api_keys)
+        self._keys = ApiKeys(service.settings.api_keys)
         # While the fleet's own counts cannot be reached, each process counts for itself.
         self._own_limits = MemoryLimits({}, now=service.ports.clock.now)
 
@@ -122,10 +122,10 @@ class Gateway:
         with suppress(_AnsweredError):
             await response(scope, receive, answers.send)
 
-    async def _let_in(self, scope: Scope) -> tuple[Caller, bool]:
+    async def _let_in(self, scope: Scope) -> tuple[ApiCaller, bool]:
         """Say who calls, and whether the route is open to all; raises where the caller may not come in."""
         open_route = leads_to_open_route(self._routes, scope)
-        caller: Caller | None = ANYBODY
+        caller: ApiCaller | None = ANYBODY
         if self._keys:
             caller = self._keys.identify(scope["headers"])
         else:
@@ -138,7 +138,7 @@ class Gateway:
             raise unauthenticated()
         return caller, False
 
-    async def _limit_rate(self, scope: Scope, caller: Caller | None) -> None:
+    async def _limit_rate(self, scope: Scope, caller: ApiCaller | None) -> None:
         rate = self._service.settings.api_rate_limit
         peer = peer_of(scope)
         if rate is None or peer is None:

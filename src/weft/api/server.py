@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from weft.api.connection import Connection
+from weft.api.connection import ClientConnection
 from weft.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
     """Answer requests while the block runs; at its end, those under way are answered first."""
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=ClientConnection,
         ws="none",
         lifespan="off",
         log_config=None,

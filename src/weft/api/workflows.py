@@ -38,7 +38,7 @@ from weft.journal.contract import LATEST
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.journal.contract import Version, Workflow
+    from weft.journal.contract import Version, WorkflowRow
 
 router = APIRouter(tags=["workflows"])
 
@@ -213,7 +213,7 @@ async def delete_workflow(name: str, request: Request) -> Response:
 # --- What they share.
 
 
-async def _find(name: str, request: Request) -> Workflow:
+async def _find(name: str, request: Request) -> WorkflowRow:
     # What cannot be a name is not asked for: it may hold what a database does not take.
     if NAME_PATTERN.fullmatch(name):
         catalog = service_of(request).ports.catalog
@@ -257,5 +257,5 @@ def _fields(version: Version) -> dict[str, Any]:
     }
 
 
-def _workflow(workflow: Workflow, version: Version) -> dict[str, Any]:
+def _workflow(workflow: WorkflowRow, version: Version) -> dict[str, Any]:
     return {**_fields(version), "aliases": workflow.aliases}

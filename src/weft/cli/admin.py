@@ -15,7 +15,7 @@ from weft.cli.printing import print_json, print_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.cli.server import Server
+    from weft.cli.server import RemoteServer
     from weft.settings import Settings
 
 AsJson = Annotated[bool, Parameter("--json", help="print JSON")]
@@ -89,7 +89,7 @@ def _examine(execution: str, *, file: str | None, data: Path | None, as_json: bo
     if data is not None:
         return report(asyncio.run(read_folder(data, execution)))
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         return report(await read_server(server, await execution_id(execution, server), document))
 
     return on_server(work)

@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from weft.cli.main import FAILED, INTERRUPTED
 from weft.cli.pairs import Labels, read_labels
 from weft.cli.printing import print_json, print_text, say
-from weft.cli.progress import MAX_FAILURES, Snapshot, open_progress, seconds_text
+from weft.cli.progress import MAX_FAILURES, ProgressSnapshot, open_progress, seconds_text
 from weft.cli.remote import Key, Name, Priority, Version, ask_workflow, version_of
 from weft.cli.server import on_server
 from weft.cli.table import elapsed_seconds, why
@@ -31,7 +31,7 @@ from weft.sdk.loading import read_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.cli.server import Server
+    from weft.cli.server import RemoteServer
 
 # How often the server is asked: at first as people look, later as they glance.
 FIRST_LOOK_SECONDS = 0.2
@@ -71,7 +71,7 @@ def batch(
     )
     started: str | None = None
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         nonlocal started
         try:
             begun = await ask_workflow(name, call, server)
@@ -142,7 +142,7 @@ def _in_lines(error: ApiError, file: str, lines: Sequence[tuple[int, Any]]) -> A
     return DocumentError("nothing was started\n  " + "\n  ".join(places[:MAX_FAILURES] + more))
 
 
-async def _stay(begun: Mapping[str, Any], server: Server, *, quiet: bool) -> Mapping[str, Any]:
+async def _stay(begun: Mapping[str, Any], server: RemoteServer, *, quiet: bool) -> Mapping[str, Any]:
     """Show a batch until all its executions are terminal, and give it then."""
     loop = asyncio.get_running_loop()
     since = loop.time()
@@ -153,7 +153,9 @@ async def _stay(begun: Mapping[str, Any], server: Server, *, quiet: bool) -> Map
     try:
         while True:
             if progress is not None:
-                progress.show(Snapshot(loop.time() - since, _counts(now), retried=now.get("retried", 0)))
+                progress.show(
+                    ProgressSnapshot(loop.time() - since, _counts(now), retried=now.get("retried", 0))
+                )
             if now["finished_at"] is not None:
                 return now
             await asyncio.sleep(pause)
@@ -173,7 +175,7 @@ def _counts(batch: Mapping[str, Any]) -> dict[NodeState, int]:
 
 
 async def _report(
-    ended: Mapping[str, Any], server: Server, lines: Sequence[tuple[int, Any]], *, quiet: bool
+    ended: Mapping[str, Any], server: RemoteServer, lines: Sequence[tuple[int, Any]], *, quiet: bool
 ) -> None:
     counts = {name: count for name, count in ended["counts"].items() if count}
     missing = ended["total"] - counts.get(ExecutionState.COMPLETED, 0)

@@ -14,7 +14,7 @@ from weft.errors import WeftError
 from weft.sdk import calls
 
 if TYPE_CHECKING:
-    from weft.cli.server import Server
+    from weft.cli.server import RemoteServer
 
 Id = Annotated[str, Parameter(help="a dead letter's id, or the first characters of it")]
 
@@ -34,7 +34,7 @@ def list_(
         raise WeftError(f"--limit needs a number from 1 up, not {limit}")
     call = calls.dead_letters(workflow=workflow, state=None if state == "all" else state, code=code)
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         items = [item async for item in server.items(call, limit=limit)]
         if as_json:
             print_json({"items": items})
@@ -51,7 +51,7 @@ def list_(
 def show(letter: Id, /, *, as_json: AsJson = False) -> int:
     """Show one dead letter with its attempts."""
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         found = await server.ask(calls.dead_letter(await letter_id(letter, server)))
         if as_json:
             print_json(found)
@@ -86,7 +86,7 @@ def show(letter: Id, /, *, as_json: AsJson = False) -> int:
 def retry(letter: Id, /, *, as_json: AsJson = False) -> int:
     """Retry the execution of a dead letter, with all its letters."""
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         execution = await server.ask(calls.retry_dead_letter(await letter_id(letter, server)))
         if as_json:
             print_json(execution)
@@ -100,7 +100,7 @@ def retry(letter: Id, /, *, as_json: AsJson = False) -> int:
 def drop(letter: Id, /, *, as_json: AsJson = False) -> int:
     """Mark a dead letter as one that nobody will retry."""
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         found = await letter_id(letter, server)
         await server.ask(calls.drop_dead_letter(found))
         if as_json:

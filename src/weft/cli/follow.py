@@ -12,14 +12,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from weft.cli.progress import SMALL, SettledNode, Snapshot
+from weft.cli.progress import SMALL, ProgressSnapshot, SettledNode
 from weft.core.state import SETTLED, NodeState
 from weft.errors import NotAllowedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.cli.progress import Progress
+    from weft.cli.progress import ProgressBar
 
 LOOK_INTERVAL_SECONDS = 0.1
 
@@ -39,7 +39,7 @@ class EngineProgress(Protocol):
         ...
 
 
-class Engine(Protocol):
+class FollowedEngine(Protocol):
     """What is asked of the embedded engine."""
 
     async def wait(self, execution_id: str) -> object: ...
@@ -58,11 +58,11 @@ class Followed:
 
 
 async def follow(
-    engine: Engine,
+    engine: FollowedEngine,
     execution_id: str,
     *,
     total: int,
-    progress: Progress | None,
+    progress: ProgressBar | None,
     parents: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Followed:
     """Return once the execution is terminal. ``parents`` (of each node) gives the order of what is shown.
@@ -109,7 +109,7 @@ async def follow(
 class Stop:
     """What Ctrl-C does."""
 
-    progress: Progress | None
+    progress: ProgressBar | None
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     signal: int | None = None
 
@@ -128,26 +128,26 @@ class Stop:
 class _Look:
     """Makes the snapshots of one execution, and remembers what the last one told."""
 
-    engine: Engine
+    engine: FollowedEngine
     execution_id: str
     total: int
     parents: Mapping[str, Sequence[str]]
     told: set[str] = field(default_factory=set)
     failures_told: int = 0
 
-    async def at(self, elapsed_seconds: float) -> Snapshot:
+    async def at(self, elapsed_seconds: float) -> ProgressSnapshot:
         # Describing all nodes is exact, and for a few nodes it costs nothing.
         if self.total <= SMALL:
             return self._small(await self.engine.describe(self.execution_id), elapsed_seconds)
         return self._large(self.engine.progress(self.execution_id), elapsed_seconds)
 
-    def _small(self, execution: Mapping[str, Any], elapsed_seconds: float) -> Snapshot:
+    def _small(self, execution: Mapping[str, Any], elapsed_seconds: float) -> ProgressSnapshot:
         nodes = execution["nodes"]
         settled = self._in_order(
             [node for node in nodes if node["state"] in SETTLED and node["id"] not in self.told]
         )
         self.told.update(node["id"] for node in settled)
-        return Snapshot(
+        return ProgressSnapshot(
             elapsed_seconds,
             {NodeState(state): count for state, count in execution["counts"].items()},
             running=[node["id"] for node in nodes if node["state"] == NodeState.RUNNING],
@@ -180,10 +180,10 @@ class _Look:
             add(node["id"])
         return ordered
 
-    def _large(self, progress: EngineProgress, elapsed_seconds: float) -> Snapshot:
+    def _large(self, progress: EngineProgress, elapsed_seconds: float) -> ProgressSnapshot:
         failures = progress.failures[self.failures_told :]
         self.failures_told += len(failures)
-        return Snapshot(
+        return ProgressSnapshot(
             elapsed_seconds,
             progress.counts,
             running=progress.running,

@@ -17,7 +17,7 @@ from weft.sdk import calls
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from weft.cli.server import Server
+    from weft.cli.server import RemoteServer
 
 SHORTEST_PREFIX = 4
 MAX_CANDIDATES = 5
@@ -30,7 +30,7 @@ _LAST_MILLISECOND = int((datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) / timedelt
 _SLACK = timedelta(seconds=5)
 
 
-async def execution_id(text: str, server: Server) -> str:
+async def execution_id(text: str, server: RemoteServer) -> str:
     """Give the id of the one execution that begins with ``text``."""
 
     async def made_in(begin: datetime, end: datetime) -> AsyncIterator[dict[str, Any]]:
@@ -41,7 +41,7 @@ async def execution_id(text: str, server: Server) -> str:
     return await _unique(text, "execution", made_in)
 
 
-async def letter_id(text: str, server: Server) -> str:
+async def letter_id(text: str, server: RemoteServer) -> str:
     """Give the id of the one dead letter that begins with ``text``."""
 
     async def made_in(begin: datetime, end: datetime) -> AsyncIterator[dict[str, Any]]:
@@ -95,7 +95,7 @@ def _stretch(digits: str) -> tuple[datetime, datetime] | None:
     )
 
 
-async def workflow_missing(name: str, error: ApiError, server: Server) -> WeftError:
+async def workflow_missing(name: str, error: ApiError, server: RemoteServer) -> WeftError:
     """Say of an unknown workflow which one may have been meant."""
     if error.code != "not_found":
         return error
@@ -105,7 +105,9 @@ async def workflow_missing(name: str, error: ApiError, server: Server) -> WeftEr
     return NotFoundError(f"there is no workflow {name!r}{Suggester().hint(name, known)}")
 
 
-async def nodes_missing(execution: str, nodes: Sequence[str], error: ApiError, server: Server) -> WeftError:
+async def nodes_missing(
+    execution: str, nodes: Sequence[str], error: ApiError, server: RemoteServer
+) -> WeftError:
     """Say of the first unknown node which one may have been meant."""
     if error.code not in ("not_found", "invalid_request") or not nodes:
         return error

@@ -38,7 +38,7 @@ class SettledNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProgressSnapshot:
     """One look at an execution."""
 
     elapsed_seconds: float
@@ -52,10 +52,10 @@ class Snapshot:
         return sum(self.counts.get(state, 0) for state in SETTLED)
 
 
-class Progress(Protocol):
+class ProgressBar(Protocol):
     """Where snapshots are shown."""
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         """Bring the view up to date."""
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Progress(Protocol):
 
 def open_progress(
     total: int, *, stream: TextIO, quiet: bool, environ: Mapping[str, str], noun: str = "nodes"
-) -> Progress | None:
+) -> ProgressBar | None:
     """Choose the view that suits where the stream goes; none where nobody wants to see it."""
     if quiet:
         return None
@@ -97,7 +97,7 @@ class _Pace:
 
     looks: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)]))
 
-    def per_second(self, snapshot: Snapshot) -> float:
+    def per_second(self, snapshot: ProgressSnapshot) -> float:
         now = snapshot.elapsed_seconds
         self.looks.append((now, snapshot.settled_count))
         while len(self.looks) > 2 and self.looks[0][0] < now - PACE_WINDOW_SECONDS:
@@ -117,7 +117,7 @@ class PlainProgress:
         self._pace = _Pace()
         self._due = PLAIN_INTERVAL_SECONDS
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         for node in self._failures.pick(self._total, snapshot.settled):
             self._write(f"{node.state.value:<9}  {_describe(node)}")
         if self._total <= SMALL:
@@ -159,7 +159,7 @@ class LiveProgress:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         from rich.text import Text
 
         for node in self._failures.pick(self._total, snapshot.settled):
@@ -170,7 +170,7 @@ class LiveProgress:
     def close(self) -> None:
         self._live.stop()
 
-    def _draw(self, snapshot: Snapshot) -> RenderableType:
+    def _draw(self, snapshot: ProgressSnapshot) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -198,7 +198,7 @@ def _describe(node: SettledNode) -> str:
     return f"{node.id}{took}{f'  {shorten(node.message)}' if node.message else ''}"
 
 
-def _count_words(snapshot: Snapshot) -> list[str]:
+def _count_words(snapshot: ProgressSnapshot) -> list[str]:
     """Say what differs from a smooth run, and last how many run."""
     counts = {state.value.lower(): count for state, count in snapshot.counts.items()}
     counts["retried"] = snapshot.retried
@@ -206,7 +206,7 @@ def _count_words(snapshot: Snapshot) -> list[str]:
     return [f"{counts[word]:,} {word}" for word in shown if counts.get(word)]
 
 
-def _pace_words(snapshot: Snapshot, pace: float, total: int) -> list[str]:
+def _pace_words(snapshot: ProgressSnapshot, pace: float, total: int) -> list[str]:
     """Say how long it has taken, how fast it goes, and how long it still takes."""
     words = [seconds_text(snapshot.elapsed_seconds)]
     # A handful of nodes has no steady pace to foretell anything from.
@@ -217,7 +217,7 @@ def _pace_words(snapshot: Snapshot, pace: float, total: int) -> list[str]:
     return words
 
 
-def _names(snapshot: Snapshot) -> str:
+def _names(snapshot: ProgressSnapshot) -> str:
     shown = snapshot.running[:MAX_RUNNING]
     more = snapshot.counts.get(NodeState.RUNNING, 0) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if shown and more > 0 else "")

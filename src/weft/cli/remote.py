@@ -19,8 +19,8 @@ from weft.sdk import calls
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from weft.cli.server import Server
-    from weft.sdk.calls import Call
+    from weft.cli.server import RemoteServer
+    from weft.sdk.calls import ApiCall
 
 MAX_SHOWN_NODES = 50
 
@@ -47,7 +47,7 @@ def deploy(
     """Store a definition on the server, and print its version."""
     call = calls.deploy(file)
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         deployed = await server.ask(call)
         name, version = deployed["name"], deployed["version"]
         if alias is not None:
@@ -86,7 +86,7 @@ def start(
     )
     started: str | None = None
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         nonlocal started
         execution = await ask_workflow(name, call, server)
         started = execution["id"]
@@ -132,7 +132,7 @@ def list_(
         workflow=workflow, state=[one.upper() for one in state], labels=read_labels(label)
     )
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         items = [item async for item in server.items(call, limit=limit)]
         if as_json:
             print_json({"items": items})
@@ -149,7 +149,7 @@ def list_(
 def show(execution: Id, /, *, as_json: AsJson = False) -> int:
     """Show one execution with its nodes."""
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         found = await execution_id(execution, server)
         if as_json:
             print_json(await server.ask(calls.execution(found)))
@@ -167,7 +167,7 @@ def explain(
 ) -> int:
     """Say why a node is not running."""
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         found = await execution_id(execution, server)
         try:
             answer = await server.ask(calls.explain(found, node))
@@ -213,9 +213,11 @@ def retry(
     """Run again what failed or was cancelled; what completed keeps its output."""
     nodes = list(node) or None
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         found = await execution_id(execution, server)
-        call: Call[Any] = calls.retry_plan(found, nodes=nodes) if dry_run else calls.retry(found, nodes=nodes)
+        call: ApiCall[Any] = (
+            calls.retry_plan(found, nodes=nodes) if dry_run else calls.retry(found, nodes=nodes)
+        )
         try:
             answer = await server.ask(call)
         except ApiError as error:
@@ -264,7 +266,7 @@ def version_of(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.isdecimal() else text
 
 
-async def ask_workflow(name: str, call: Call[Any], server: Server) -> Any:
+async def ask_workflow(name: str, call: ApiCall[Any], server: RemoteServer) -> Any:
     """Ask something of a workflow by its name; one that is unknown may have been spelled wrong."""
     try:
         return await server.ask(call)
@@ -272,8 +274,8 @@ async def ask_workflow(name: str, call: Call[Any], server: Server) -> Any:
         raise await workflow_missing(name, error, server) from error
 
 
-def _control(execution: str, call: Callable[[str], Call[Any]], *, as_json: bool) -> int:
-    async def work(server: Server) -> int:
+def _control(execution: str, call: Callable[[str], ApiCall[Any]], *, as_json: bool) -> int:
+    async def work(server: RemoteServer) -> int:
         answer = await server.ask(call(await execution_id(execution, server)))
         if as_json:
             print_json(answer)
@@ -299,13 +301,13 @@ def _print_plan(plan: Mapping[str, Any]) -> None:
 
 
 def _fleet(
-    call: Call[Any],
+    call: ApiCall[Any],
     headings: list[str],
     row: Callable[[Mapping[str, Any]], list[object]],
     *,
     as_json: bool,
 ) -> int:
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         answer = await server.ask(call)
         if as_json:
             print_json(answer)

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.sdk.http import Connection, read
+from weft.sdk.http import HttpConnection, read
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from weft.core.payload import Json
-    from weft.sdk.calls import Call
+    from weft.sdk.calls import ApiCall
 
 AsJson = Annotated[bool, Parameter("--json", help="print JSON")]
 
 
-class Server:
+class RemoteServer:
     """What a command asks of its server."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: HttpConnection) -> None:
         self.connection = connection
 
-    async def ask(self, call: Call[Any]) -> Json:
+    async def ask(self, call: ApiCall[Any]) -> Json:
         """Send a call, and give the JSON of its answer (None: there is none)."""
         answer = await self.connection.send(call)
         return read(answer, object) if answer.body else None
 
-    async def items(self, call: Call[Any], *, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def items(self, call: ApiCall[Any], *, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
         """Give the items of a list, of so many pages as it takes."""
         left = limit
         while left is None or left > 0:
@@ -42,13 +42,13 @@ class Server:
             call = call.at(page["next_cursor"])
 
 
-def on_server(work: Callable[[Server], Awaitable[int]]) -> int:
+def on_server(work: Callable[[RemoteServer], Awaitable[int]]) -> int:
     """Do a command's work on the server that ``WEFT_URL`` names, and give its exit code."""
 
     async def main() -> int:
-        connection = Connection(waits=False)
+        connection = HttpConnection(waits=False)
         try:
-            return await work(Server(connection))
+            return await work(RemoteServer(connection))
         finally:
             await connection.close()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from weft.cli.server import Server
+    from weft.cli.server import RemoteServer
     from weft.core.payload import Json
     from weft.core.rows import DeadLetter
     from weft.definition.plan import Plan
@@ -100,7 +100,7 @@ async def _letters(catalog: Catalog, execution_id: str, namespace: str) -> list[
 # --- From a server.
 
 
-async def read_server(server: Server, execution_id: str, document: Json = None) -> Trace:
+async def read_server(server: RemoteServer, execution_id: str, document: Json = None) -> Trace:
     """Read an execution from a server; ``document``: its definition, where it has none by name."""
     from weft.sdk import calls
 
@@ -117,7 +117,7 @@ async def read_server(server: Server, execution_id: str, document: Json = None) 
     return Trace(execution_id, plan, [_event(event) for event in events], None)
 
 
-async def _plan(server: Server, execution: Mapping[str, Any], document: Json) -> Plan:
+async def _plan(server: RemoteServer, execution: Mapping[str, Any], document: Json) -> Plan:
     from weft.sdk import calls
 
     if document is None and execution["version"] is not None:
@@ -138,7 +138,7 @@ async def _plan(server: Server, execution: Mapping[str, Any], document: Json) ->
     return plan
 
 
-async def _server_letters(server: Server, execution: Mapping[str, Any]) -> list[dict[str, Any]]:
+async def _server_letters(server: RemoteServer, execution: Mapping[str, Any]) -> list[dict[str, Any]]:
     from weft.sdk import calls
 
     letters = []

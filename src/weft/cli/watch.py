@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from weft.cli.identify import execution_id
 from weft.cli.main import FAILED, INTERRUPTED
 from weft.cli.printing import print_json, print_text, say
-from weft.cli.progress import MAX_FAILURES, SettledNode, Snapshot, open_progress
+from weft.cli.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress
 from weft.cli.report import report
 from weft.cli.server import on_server
 from weft.cli.table import elapsed_seconds, why
@@ -31,7 +31,7 @@ from weft.sdk.stream import follow
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from weft.cli.server import Server
+    from weft.cli.server import RemoteServer
     from weft.sdk.sse import ServerSentEvent
 
 LOOK_INTERVAL_SECONDS = 0.1
@@ -47,7 +47,7 @@ def watch(
     """Follow an execution to its end, and print its output."""
     watched = execution
 
-    async def work(server: Server) -> int:
+    async def work(server: RemoteServer) -> int:
         nonlocal watched
         watched = await execution_id(execution, server)
         ended = await stay(
@@ -62,7 +62,11 @@ def watch(
 
 
 async def stay(
-    execution_id: str, server: Server, *, quiet: bool, hear: Callable[[ServerSentEvent], None] | None = None
+    execution_id: str,
+    server: RemoteServer,
+    *,
+    quiet: bool,
+    hear: Callable[[ServerSentEvent], None] | None = None,
 ) -> dict[str, Any]:
     """Show an execution until it is terminal, and give it then, as ``for_report`` does."""
     loop = asyncio.get_running_loop()
@@ -87,7 +91,7 @@ async def stay(
 
 
 async def _listen(
-    execution_id: str, server: Server, tracker: Tracker, hear: Callable[[ServerSentEvent], None]
+    execution_id: str, server: RemoteServer, tracker: Tracker, hear: Callable[[ServerSentEvent], None]
 ) -> None:
     async with aclosing(follow(server.connection, execution_id)) as events:
         async for event in events:
@@ -96,7 +100,7 @@ async def _listen(
                 tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
 
 
-async def for_report(execution_id: str, server: Server) -> dict[str, Any]:
+async def for_report(execution_id: str, server: RemoteServer) -> dict[str, Any]:
     """Give an execution with its nodes, without outputs, and with the first errors.
 
     Whole, an execution of many nodes is large, and most of it would not be shown.
@@ -212,10 +216,10 @@ class Tracker:
             self._move(node_id, state)
         return False
 
-    def look(self, elapsed_seconds: float) -> Snapshot:
+    def look(self, elapsed_seconds: float) -> ProgressSnapshot:
         """Give what has become of it since the last look."""
         settled, self._settled = self._settled, []
-        return Snapshot(
+        return ProgressSnapshot(
             elapsed_seconds,
             self._counts,
             running=list(self._running),

@@ -72,7 +72,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowRow(msgspec.Struct, frozen=True, kw_only=True):
     """A named workflow as a list shows it: its latest version, and the names given to others."""
 
     name: str
@@ -310,12 +310,12 @@ class Catalog(RowReader, Protocol):
     async def document(self, digest: str) -> bytes | None:
         """Return a stored definition as JSON."""
 
-    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
+    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> WorkflowRow | None:
         """Read one workflow that is not deleted."""
 
     async def workflows(
         self, *, namespace: str = DEFAULT_NAMESPACE, after: str = "", limit: int = 50
-    ) -> Sequence[Workflow]:
+    ) -> Sequence[WorkflowRow]:
         """List workflows that are not deleted, by name. ``after``: the name of the last one shown."""
 
     async def versions(

@@ -35,7 +35,7 @@ from weft.journal.contract import (
     NewBatch,
     Submission,
     Version,
-    Workflow,
+    WorkflowRow,
 )
 
 if TYPE_CHECKING:
@@ -96,16 +96,16 @@ class MemoryWorkflows:
     async def plan(self, digest: str) -> Plan | None:
         return self._plans.get(digest)
 
-    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
+    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> WorkflowRow | None:
         shelf = self._shelves.get((namespace, name), _NOTHING)
         if not shelf.versions:
             return None
         latest = shelf.versions[shelf.latest]
-        return Workflow(name=name, latest=latest, aliases=dict(shelf.aliases), created_at=shelf.created_at)
+        return WorkflowRow(name=name, latest=latest, aliases=dict(shelf.aliases), created_at=shelf.created_at)
 
     async def workflows(
         self, *, namespace: str = DEFAULT_NAMESPACE, after: str = "", limit: int = 50
-    ) -> Sequence[Workflow]:
+    ) -> Sequence[WorkflowRow]:
         names = sorted(name for place, name in self._shelves if place == namespace and name > after)
         found = [await self.workflow(name, namespace=namespace) for name in names]
         return [workflow for workflow in found if workflow is not None][:limit]

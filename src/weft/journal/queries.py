@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weft.core.state import TERMINAL, ExecutionState
 from weft.errors import JournalError
 from weft.journal import rows
-from weft.journal.contract import LATEST, ActiveExecution, Batch, Census, Claim, Version, Workflow
+from weft.journal.contract import LATEST, ActiveExecution, Batch, Census, Claim, Version, WorkflowRow
 
 if TYPE_CHECKING:
     from weft.core.rows import DeadLetter, ExecutionRow
@@ -254,16 +254,16 @@ def versions(namespace: str, name: str, before: int | None, limit: int) -> Query
     return [_version(values) for values in found]
 
 
-def workflow(namespace: str, name: str) -> Query[Workflow | None]:
+def workflow(namespace: str, name: str) -> Query[WorkflowRow | None]:
     found = yield from _workflows("name = ?", (namespace, name))
     return found[0] if found else None
 
 
-def workflows(namespace: str, after: str, limit: int) -> Query[list[Workflow]]:
+def workflows(namespace: str, after: str, limit: int) -> Query[list[WorkflowRow]]:
     return (yield from _workflows("name > ? ORDER BY name LIMIT ?", (namespace, after, limit)))
 
 
-def _workflows(condition: str, values: tuple[Any, ...]) -> Query[list[Workflow]]:
+def _workflows(condition: str, values: tuple[Any, ...]) -> Query[list[WorkflowRow]]:
     """Read workflows in one statement: a row for each alias, or one."""
     found = yield (
         "SELECT shown.name, shown.created_at, versions.version, versions.digest, versions.created_at,"  # noqa: S608
@@ -276,11 +276,11 @@ def _workflows(condition: str, values: tuple[Any, ...]) -> Query[list[Workflow]]
         " ORDER BY shown.name, alias",
         values,
     )
-    by_name: dict[str, Workflow] = {}
+    by_name: dict[str, WorkflowRow] = {}
     for name, created_at, number, digest, made_at, alias, meant in found:
         if name not in by_name:
             latest = Version(workflow=name, version=number, digest=digest, created_at=made_at)
-            by_name[name] = Workflow(name=name, latest=latest, aliases={}, created_at=created_at)
+            by_name[name] = WorkflowRow(name=name, latest=latest, aliases={}, created_at=created_at)
         if alias is not None:
             by_name[name].aliases[alias] = meant
     return list(by_name.values())

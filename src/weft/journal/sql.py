@@ -20,7 +20,7 @@ from weft.journal.contract import (
     ExecutionQuery,
     LetterQuery,
     Version,
-    Workflow,
+    WorkflowRow,
 )
 from weft.lru import Lru
 
@@ -175,12 +175,12 @@ class SqlJournal:
     async def document(self, digest: str) -> bytes | None:
         return await self._query(queries.document, digest, nothing=None)
 
-    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Workflow | None:
+    async def workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> WorkflowRow | None:
         return await self._query(queries.workflow, namespace, name, nothing=None)
 
     async def workflows(
         self, *, namespace: str = DEFAULT_NAMESPACE, after: str = "", limit: int = 50
-    ) -> Sequence[Workflow]:
+    ) -> Sequence[WorkflowRow]:
         return await self._query(queries.workflows, namespace, after, limit, nothing=[])
 
     async def versions(

@@ -39,7 +39,7 @@ _LATER_SECONDS = 0.002
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 
-class Batch:
+class CommandBatch:
     """Commands on their way, and the replies that have come so far; ``send`` fills it in."""
 
     __slots__ = ("count", "done", "patience_seconds", "replies")
@@ -57,7 +57,7 @@ class Batch:
         return self.done
 
 
-class Connection(asyncio.Protocol):
+class BatchConnection(asyncio.Protocol):
     """One socket. Batches go out in the order of the calls, and their replies come in the same order."""
 
     def __init__(self, answer_seconds: float = ANSWER_SECONDS) -> None:
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self._answer_seconds = answer_seconds
         self._reader = hiredis.Reader()
         # What the server owes an answer to.
-        self.owed: deque[Batch] = deque()
+        self.owed: deque[CommandBatch] = deque()
         # What is not written yet, and who writes it: in this round of the loop, or later.
         self._leaving: list[bytes] = []
         self._leaving_bytes = 0
@@ -98,7 +98,9 @@ class Connection(asyncio.Protocol):
             await self.writable.wait()
         return await self.send(commands).done
 
-    def send(self, commands: Sequence[Command], *, wait_seconds: float = 0.0, later: bool = False) -> Batch:
+    def send(
+        self, commands: Sequence[Command], *, wait_seconds: float = 0.0, later: bool = False
+    ) -> CommandBatch:
         """Send commands with all that is sent in this round of the loop; return their replies to come.
 
         ``wait_seconds``: how long the server may take by itself, as a blocking read does. ``later``: or with
@@ -110,7 +112,7 @@ class Connection(asyncio.Protocol):
         # Packed before anything waits for a reply: of what cannot be packed, nothing is sent.
         packed = _pack(commands[0]) if len(commands) == 1 else b"".join(map(_pack, commands))
         loop = self.loop
-        batch = Batch()
+        batch = CommandBatch()
         batch.count, batch.replies = len(commands), []
         batch.done = loop.create_future()
         batch.patience_seconds = patience = wait_seconds + self._answer_seconds

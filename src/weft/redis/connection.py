@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weft.core.incarnation import Incarnation
 from weft.errors import StoreError
 from weft.redis.address import Address, read_url
-from weft.redis.batch import ANSWER_SECONDS, Command, Connection, Reply, ReplyError
+from weft.redis.batch import ANSWER_SECONDS, BatchConnection, Command, Reply, ReplyError
 from weft.redis.keys import PREFIX, Keys
 from weft.redis.script import load_script
 from weft.redis.slots import read_slots, slot_of, slot_of_key
@@ -25,7 +25,7 @@ from weft.redis.slots import read_slots, slot_of, slot_of_key
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from weft.redis.batch import Batch
+    from weft.redis.batch import CommandBatch
     from weft.redis.script import Script
 
 __all__ = ["PAUSE_SECONDS", "Command", "Redis", "Reply", "ReplyError", "read_info"]
@@ -44,7 +44,7 @@ _LET_GO_SECONDS = 1.0
 _HELLO = load_script("weft.redis", "hello")
 
 
-_Kind = TypeVar("_Kind", bound=Connection)
+_Kind = TypeVar("_Kind", bound=BatchConnection)
 # Connections belong to an event loop: a worker renews its leases on a thread of its own.
 _Place: TypeAlias = tuple[asyncio.AbstractEventLoop, Address]
 
@@ -69,12 +69,12 @@ class Redis:
         self._answer_seconds = answer_seconds
         self.prefix = prefix
         self.partitions = [Keys(number, prefix=prefix) for number in range(partitions)]
-        self._shared: dict[_Place, Connection] = {}
-        self._opening: dict[_Place, asyncio.Task[Connection]] = {}
-        self._idle: defaultdict[_Place, list[Connection]] = defaultdict(list)
+        self._shared: dict[_Place, BatchConnection] = {}
+        self._opening: dict[_Place, asyncio.Task[BatchConnection]] = {}
+        self._idle: defaultdict[_Place, list[BatchConnection]] = defaultdict(list)
         # The shared connection of each partition; empty where ``_connection`` has to find out which it is.
-        self._ready: dict[tuple[asyncio.AbstractEventLoop, int], Connection] = {}
-        self._all: set[Connection] = set()
+        self._ready: dict[tuple[asyncio.AbstractEventLoop, int], BatchConnection] = {}
+        self._all: set[BatchConnection] = set()
         self._keepers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
         # When a connection to a server could last not be made, and why.
         self._failed: dict[Address, tuple[float, str]] = {}
@@ -243,7 +243,7 @@ class Redis:
         idle = self._idle[loop, shared.address]
         connection = idle.pop() if idle else None
         if connection is None or not connection.is_open:
-            connection = await self._connect(shared.address, Connection)
+            connection = await self._connect(shared.address, BatchConnection)
         try:
             batch = connection.send([command], wait_seconds=wait_seconds)
             try:
@@ -266,7 +266,7 @@ class Redis:
             raise reply
         return reply
 
-    async def _call_back(self, connection: Connection, batch: Batch, partition: int) -> Reply:
+    async def _call_back(self, connection: BatchConnection, batch: CommandBatch, partition: int) -> Reply:
         """Have the server let go of a command that makes it wait; return what it has answered by then."""
         answered = batch.again()
         # Where the server cannot be asked, closing the connection has to do.
@@ -382,7 +382,7 @@ class Redis:
             if self._not_greeted(connection) or not self._is_in_place(connection):
                 connection.close()
 
-    def _not_greeted(self, connection: Connection) -> list[Keys]:
+    def _not_greeted(self, connection: BatchConnection) -> list[Keys]:
         """Give the partitions that a server has, and whose state there was not looked at."""
         return [
             keys
@@ -391,7 +391,7 @@ class Redis:
             and self._address(keys.partition) == connection.address
         ]
 
-    def _is_in_place(self, connection: Connection) -> bool:
+    def _is_in_place(self, connection: BatchConnection) -> bool:
         return not connection.listens or connection.address == self._address()
 
     async def _ask_again(self) -> None:
@@ -409,7 +409,7 @@ class Redis:
                     return
         self._forget()
 
-    async def _connection(self, partition: int = 0, key: str | None = None) -> Connection:
+    async def _connection(self, partition: int = 0, key: str | None = None) -> BatchConnection:
         """Return the connection that all callers of this loop share, to the server of a partition or key."""
         if self._is_unsure:
             await self._ask_again()
@@ -426,7 +426,7 @@ class Redis:
                 self._ready[loop, partition] = connection
             return connection
 
-    async def _open(self, place: _Place) -> Connection:
+    async def _open(self, place: _Place) -> BatchConnection:
         opening = self._opening.get(place)
         if opening is None:
             opening = self._opening[place] = place[0].create_task(self._connect_shared(place))
@@ -437,9 +437,9 @@ class Redis:
             # Each has an error of his own: a shared one would gather the traces of all of them.
             raise StoreError(str(error)) from error.__cause__
 
-    async def _connect_shared(self, place: _Place) -> Connection:
+    async def _connect_shared(self, place: _Place) -> BatchConnection:
         try:
-            connection = self._shared[place] = await self._connect(place[1], Connection)
+            connection = self._shared[place] = await self._connect(place[1], BatchConnection)
         finally:
             del self._opening[place]
         return connection
@@ -543,7 +543,7 @@ class Redis:
             sentinel = self._sentinels[0]
             try:
                 async with asyncio.timeout(_SENTINEL_SECONDS):
-                    connection = await self._dial(loop, sentinel, Connection)
+                    connection = await self._dial(loop, sentinel, BatchConnection)
                     try:
                         named = _accepted(commands, await connection.run(commands), sentinels.password)[-1]
                     finally:
@@ -558,7 +558,7 @@ class Redis:
             f"the store cannot be reached: no Sentinel says where {service} is ({'; '.join(failures)})"
         )
 
-    async def _greet(self, connection: Connection, address: Address) -> None:
+    async def _greet(self, connection: BatchConnection, address: Address) -> None:
         """Be let in, and find out whether this is the server whose state we know."""
         target = self._target
         commands: list[Command] = _auth(target.username, target.password)
@@ -589,7 +589,7 @@ class Redis:
             await self._hello(connection, ours)
             connection.greeted |= {keys.partition for keys in ours}
 
-    async def _hello(self, connection: Connection, ours: Sequence[Keys]) -> None:
+    async def _hello(self, connection: BatchConnection, ours: Sequence[Keys]) -> None:
         """Have the state of partitions dropped that was written to another server than this.
 
         And that of another incarnation of the database, where this process has found it gone.

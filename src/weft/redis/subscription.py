@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import hiredis
 
 from weft.errors import StoreError
-from weft.redis.batch import ANSWER_SECONDS, Connection, ReplyError
+from weft.redis.batch import ANSWER_SECONDS, BatchConnection, ReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -42,7 +42,7 @@ class _RepliesAlone(hiredis.Reader):
                     return reply
 
 
-class Listening(Connection):
+class Listening(BatchConnection):
     """A connection on which the server speaks by itself."""
 
     listens = True

@@ -43,7 +43,7 @@ _MAX_DEPTH = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[T]):
+class ApiCall(Generic[T]):
     """One request, and the shape of its answer."""
 
     method: str
@@ -60,15 +60,15 @@ class Call(Generic[T]):
     # A status that is no error here, although it looks like one.
     also: int | None = None
 
-    def at(self, cursor: str) -> Call[T]:
+    def at(self, cursor: str) -> ApiCall[T]:
         """Give the call for the page that begins at a cursor."""
         return self._with(self.cursor, cursor)
 
-    def sized(self, limit: int) -> Call[T]:
+    def sized(self, limit: int) -> ApiCall[T]:
         """Give the call with so many items on a page, at most 500."""
         return self._with("limit", str(min(limit, MAX_PAGE_SIZE)))
 
-    def _with(self, name: str, value: str) -> Call[T]:
+    def _with(self, name: str, value: str) -> ApiCall[T]:
         query = tuple(pair for pair in self.query if pair[0] != name)
         return replace(self, query=(*query, (name, value)))
 
@@ -76,25 +76,25 @@ class Call(Generic[T]):
 # --- Workflows.
 
 
-def deploy(workflow: Definition) -> Call[shapes.Deployed]:
+def deploy(workflow: Definition) -> ApiCall[shapes.Deployed]:
     """Store a definition and give its version: the next number, or the old one where it is stored already.
 
     ``workflow``: a Workflow, a definition as a dict, or the path of a YAML or JSON file
     (``path.py:variable`` for a Workflow).
     """
     body, media = _text_of(workflow)
-    return Call(method="POST", path="/v1/workflows", shape=shapes.Deployed, body=body, media=media)
+    return ApiCall(method="POST", path="/v1/workflows", shape=shapes.Deployed, body=body, media=media)
 
 
-def validate(workflow: Definition) -> Call[shapes.Verdict]:
+def validate(workflow: Definition) -> ApiCall[shapes.Verdict]:
     """Check a definition as ``deploy`` would, and store nothing."""
     body, media = _text_of(workflow)
-    return Call(method="POST", path="/v1/workflows/validate", shape=shapes.Verdict, body=body, media=media)
+    return ApiCall(method="POST", path="/v1/workflows/validate", shape=shapes.Verdict, body=body, media=media)
 
 
-def workflows() -> Call[shapes.Page[shapes.WorkflowVersion]]:
+def workflows() -> ApiCall[shapes.Page[shapes.WorkflowVersion]]:
     """List the workflows, each in its latest version."""
-    return Call(
+    return ApiCall(
         method="GET",
         path="/v1/workflows",
         shape=shapes.Page[shapes.WorkflowVersion],
@@ -102,9 +102,9 @@ def workflows() -> Call[shapes.Page[shapes.WorkflowVersion]]:
     )
 
 
-def workflow(name: str, *, version: int | str | None = None) -> Call[shapes.WorkflowVersion]:
+def workflow(name: str, *, version: int | str | None = None) -> ApiCall[shapes.WorkflowVersion]:
     """Give a workflow with its definition and aliases; ``version`` is a number or an alias."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path("workflows", name),
         shape=shapes.WorkflowVersion,
@@ -112,9 +112,9 @@ def workflow(name: str, *, version: int | str | None = None) -> Call[shapes.Work
     )
 
 
-def versions(name: str) -> Call[shapes.Page[shapes.WorkflowVersion]]:
+def versions(name: str) -> ApiCall[shapes.Page[shapes.WorkflowVersion]]:
     """List the versions of a workflow."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path("workflows", name, "versions"),
         shape=shapes.Page[shapes.WorkflowVersion],
@@ -122,19 +122,19 @@ def versions(name: str) -> Call[shapes.Page[shapes.WorkflowVersion]]:
     )
 
 
-def set_alias(name: str, alias: str, version: int) -> Call[None]:
+def set_alias(name: str, alias: str, version: int) -> ApiCall[None]:
     """Let an alias stand for a version of a workflow from now on."""
     path = _path("workflows", name, "aliases", alias)
-    return Call(method="PUT", path=path, shape=type(None), body=_body({"version": version}))
+    return ApiCall(method="PUT", path=path, shape=type(None), body=_body({"version": version}))
 
 
-def delete_alias(name: str, alias: str) -> Call[None]:
-    return Call(method="DELETE", path=_path("workflows", name, "aliases", alias), shape=type(None))
+def delete_alias(name: str, alias: str) -> ApiCall[None]:
+    return ApiCall(method="DELETE", path=_path("workflows", name, "aliases", alias), shape=type(None))
 
 
-def delete_workflow(name: str) -> Call[None]:
+def delete_workflow(name: str) -> ApiCall[None]:
     """Let no new execution of a workflow start; running ones and the history stay."""
-    return Call(method="DELETE", path=_path("workflows", name), shape=type(None))
+    return ApiCall(method="DELETE", path=_path("workflows", name), shape=type(None))
 
 
 # --- Executions.
@@ -149,14 +149,14 @@ def start(
     priority: Priority | None = None,
     key: str | None = None,
     wait_seconds: float = 0,
-) -> Call[shapes.Execution]:
+) -> ApiCall[shapes.Execution]:
     """Start an execution of a stored workflow.
 
     With ``wait_seconds`` (up to 300) the answer is held back until the execution is terminal, at most so
     long. ``key``: an idempotency key of your own; the same key and arguments give the same execution.
     """
     body = {"input": input, "version": version, "labels": labels, "priority": priority}
-    return Call(
+    return ApiCall(
         method="POST",
         path=_path("workflows", name, "executions"),
         shape=shapes.Execution,
@@ -175,10 +175,10 @@ def start_definition(
     priority: Priority | None = None,
     key: str | None = None,
     wait_seconds: float = 0,
-) -> Call[shapes.Execution]:
+) -> ApiCall[shapes.Execution]:
     """Start an execution of a definition that is not stored by name; otherwise as ``start``."""
     body = {"definition": _document_of(workflow), "input": input, "labels": labels, "priority": priority}
-    return Call(
+    return ApiCall(
         method="POST",
         path="/v1/executions",
         shape=shapes.Execution,
@@ -194,12 +194,12 @@ def execution(
     *,
     nodes: Literal["none", "brief"] | None = None,
     wait_seconds: float = 0,
-) -> Call[shapes.Execution]:
+) -> ApiCall[shapes.Execution]:
     """Give an execution with its nodes, with ``brief`` ones (no outputs, no errors), or with none.
 
     With ``wait_seconds`` (up to 300) the answer is held back until it is terminal, at most so long.
     """
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path("executions", execution_id),
         shape=shapes.Execution,
@@ -217,9 +217,9 @@ def executions(
     batch: str | None = None,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
-) -> Call[shapes.Page[shapes.Execution]]:
+) -> ApiCall[shapes.Page[shapes.Execution]]:
     """List executions without nodes, input and output, newest first. Any of the states, all of the labels."""
-    return Call(
+    return ApiCall(
         method="GET",
         path="/v1/executions",
         shape=shapes.Page[shapes.Execution],
@@ -236,9 +236,9 @@ def executions(
     )
 
 
-def nodes(execution_id: str, *, state: States = None) -> Call[shapes.Page[shapes.Node]]:
+def nodes(execution_id: str, *, state: States = None) -> ApiCall[shapes.Page[shapes.Node]]:
     """List the nodes of an execution."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path("executions", execution_id, "nodes"),
         shape=shapes.Page[shapes.Node],
@@ -246,25 +246,25 @@ def nodes(execution_id: str, *, state: States = None) -> Call[shapes.Page[shapes
     )
 
 
-def node(execution_id: str, node_id: str) -> Call[shapes.NodeDetail]:
+def node(execution_id: str, node_id: str) -> ApiCall[shapes.NodeDetail]:
     """Give one node with all its attempts, its resolved config and its whole output."""
-    return Call(
+    return ApiCall(
         method="GET", path=_path("executions", execution_id, "nodes", node_id), shape=shapes.NodeDetail
     )
 
 
-def explain(execution_id: str, node_id: str) -> Call[shapes.Explanation]:
+def explain(execution_id: str, node_id: str) -> ApiCall[shapes.Explanation]:
     """Say why a node is not running."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path("executions", execution_id, "nodes", node_id, "explain"),
         shape=shapes.Explanation,
     )
 
 
-def events(execution_id: str, *, after: int = 0) -> Call[shapes.Page[shapes.Event]]:
+def events(execution_id: str, *, after: int = 0) -> ApiCall[shapes.Page[shapes.Event]]:
     """List what happened to an execution so far, behind the event of number ``after``."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path("executions", execution_id, "events"),
         shape=shapes.Page[shapes.Event],
@@ -273,32 +273,32 @@ def events(execution_id: str, *, after: int = 0) -> Call[shapes.Page[shapes.Even
     )
 
 
-def live_events(execution_id: str | None = None) -> Call[shapes.Event]:
+def live_events(execution_id: str | None = None) -> ApiCall[shapes.Event]:
     """Open the stream of events of one execution, from its first, or of all, from now on."""
     path = "/v1/events" if execution_id is None else _path("executions", execution_id, "events")
-    return Call(method="GET", path=path, shape=shapes.Event)
+    return ApiCall(method="GET", path=path, shape=shapes.Event)
 
 
-def cancel(execution_id: str) -> Call[shapes.Execution]:
+def cancel(execution_id: str) -> ApiCall[shapes.Execution]:
     """Stop an execution: what is not settled is cancelled before this returns."""
     return _control(execution_id, "cancel")
 
 
-def pause(execution_id: str) -> Call[shapes.Execution]:
+def pause(execution_id: str) -> ApiCall[shapes.Execution]:
     """Let no further attempt start; what is running finishes and counts."""
     return _control(execution_id, "pause")
 
 
-def resume(execution_id: str) -> Call[shapes.Execution]:
+def resume(execution_id: str) -> ApiCall[shapes.Execution]:
     """Go on with a paused execution."""
     return _control(execution_id, "resume")
 
 
 def retry(
     execution_id: str, *, nodes: Sequence[str] | None = None, key: str | None = None
-) -> Call[shapes.Execution]:
+) -> ApiCall[shapes.Execution]:
     """Open a failed or cancelled execution again: what did not complete runs, and ``nodes`` and behind."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=_path("executions", execution_id, "retry"),
         shape=shapes.Execution,
@@ -307,9 +307,9 @@ def retry(
     )
 
 
-def retry_plan(execution_id: str, *, nodes: Sequence[str] | None = None) -> Call[shapes.RetryPlan]:
+def retry_plan(execution_id: str, *, nodes: Sequence[str] | None = None) -> ApiCall[shapes.RetryPlan]:
     """Say what ``retry`` would run and what it would keep, and change nothing."""
-    return Call(
+    return ApiCall(
         method="POST",
         path=_path("executions", execution_id, "retry"),
         shape=shapes.RetryPlan,
@@ -328,7 +328,7 @@ def start_batch(
     labels: Mapping[str, str] | None = None,
     priority: Priority | None = None,
     key: str | None = None,
-) -> Call[shapes.Batch]:
+) -> ApiCall[shapes.Batch]:
     """Start one execution per input, all or none: one bad input, and there is no batch."""
     body = {
         "workflow": workflow,
@@ -337,7 +337,7 @@ def start_batch(
         "labels": labels,
         "priority": priority,
     }
-    return Call(
+    return ApiCall(
         method="POST",
         path="/v1/batches",
         shape=shapes.Batch,
@@ -346,14 +346,14 @@ def start_batch(
     )
 
 
-def batch(batch_id: str) -> Call[shapes.Batch]:
+def batch(batch_id: str) -> ApiCall[shapes.Batch]:
     """Give a batch with the number of its executions in each state."""
-    return Call(method="GET", path=_path("batches", batch_id), shape=shapes.Batch)
+    return ApiCall(method="GET", path=_path("batches", batch_id), shape=shapes.Batch)
 
 
-def batch_results(batch_id: str) -> Call[shapes.Page[shapes.BatchResult]]:
+def batch_results(batch_id: str) -> ApiCall[shapes.Page[shapes.BatchResult]]:
     """List what became of each input, in the order of the inputs."""
-    return Call(
+    return ApiCall(
         method="GET",
         path=_path("batches", batch_id, "results"),
         shape=shapes.Page[shapes.BatchResult],
@@ -361,9 +361,9 @@ def batch_results(batch_id: str) -> Call[shapes.Page[shapes.BatchResult]]:
     )
 
 
-def cancel_batch(batch_id: str) -> Call[shapes.Batch]:
+def cancel_batch(batch_id: str) -> ApiCall[shapes.Batch]:
     """Cancel every execution of a batch that is not terminal."""
-    return Call(method="POST", path=_path("batches", batch_id, "cancel"), shape=shapes.Batch)
+    return ApiCall(method="POST", path=_path("batches", batch_id, "cancel"), shape=shapes.Batch)
 
 
 # --- Dead letters.
@@ -374,9 +374,9 @@ def dead_letters(
     workflow: str | None = None,
     state: Literal["open", "retried", "handled", "dropped"] | None = None,
     code: str | None = None,
-) -> Call[shapes.Page[shapes.DeadLetter]]:
+) -> ApiCall[shapes.Page[shapes.DeadLetter]]:
     """List the nodes that failed for good, newest first."""
-    return Call(
+    return ApiCall(
         method="GET",
         path="/v1/dead-letters",
         shape=shapes.Page[shapes.DeadLetter],
@@ -384,35 +384,35 @@ def dead_letters(
     )
 
 
-def dead_letter(letter_id: str) -> Call[shapes.DeadLetter]:
-    return Call(method="GET", path=_path("dead-letters", letter_id), shape=shapes.DeadLetter)
+def dead_letter(letter_id: str) -> ApiCall[shapes.DeadLetter]:
+    return ApiCall(method="GET", path=_path("dead-letters", letter_id), shape=shapes.DeadLetter)
 
 
-def retry_dead_letter(letter_id: str, *, key: str | None = None) -> Call[shapes.Execution]:
+def retry_dead_letter(letter_id: str, *, key: str | None = None) -> ApiCall[shapes.Execution]:
     """Retry the execution of a dead letter, which takes up all its letters."""
     path = _path("dead-letters", letter_id, "retry")
-    return Call(method="POST", path=path, shape=shapes.Execution, key=new_key() if key is None else key)
+    return ApiCall(method="POST", path=path, shape=shapes.Execution, key=new_key() if key is None else key)
 
 
-def drop_dead_letter(letter_id: str) -> Call[None]:
+def drop_dead_letter(letter_id: str) -> ApiCall[None]:
     """Mark a dead letter as one that nobody will retry."""
-    return Call(method="DELETE", path=_path("dead-letters", letter_id), shape=type(None))
+    return ApiCall(method="DELETE", path=_path("dead-letters", letter_id), shape=type(None))
 
 
 # --- The fleet.
 
 
-def workers() -> Call[shapes.Page[shapes.Worker]]:
-    return Call(method="GET", path="/v1/workers", shape=shapes.Page[shapes.Worker])
+def workers() -> ApiCall[shapes.Page[shapes.Worker]]:
+    return ApiCall(method="GET", path="/v1/workers", shape=shapes.Page[shapes.Worker])
 
 
-def queues() -> Call[shapes.Page[shapes.Queue]]:
-    return Call(method="GET", path="/v1/queues", shape=shapes.Page[shapes.Queue])
+def queues() -> ApiCall[shapes.Page[shapes.Queue]]:
+    return ApiCall(method="GET", path="/v1/queues", shape=shapes.Page[shapes.Queue])
 
 
-def ready() -> Call[shapes.Readiness]:
+def ready() -> ApiCall[shapes.Readiness]:
     """Say whether the server can take work, and what each of its checks found."""
-    return Call(method="GET", path="/readyz", shape=shapes.Readiness, also=503)
+    return ApiCall(method="GET", path="/readyz", shape=shapes.Readiness, also=503)
 
 
 # --- How calls are put together.
@@ -422,8 +422,8 @@ def new_key() -> str:
     return uuid4().hex
 
 
-def _control(execution_id: str, verb: str) -> Call[shapes.Execution]:
-    return Call(method="POST", path=_path("executions", execution_id, verb), shape=shapes.Execution)
+def _control(execution_id: str, verb: str) -> ApiCall[shapes.Execution]:
+    return ApiCall(method="POST", path=_path("executions", execution_id, verb), shape=shapes.Execution)
 
 
 def _path(*parts: str) -> str:

@@ -17,14 +17,14 @@ import msgspec
 
 from weft.sdk import calls
 from weft.sdk.background import BackgroundLoop
-from weft.sdk.http import RETRY_SECONDS, TIMEOUT_SECONDS, Connection
+from weft.sdk.http import RETRY_SECONDS, TIMEOUT_SECONDS, HttpConnection
 from weft.sdk.shapes import Event, Execution, Page
 from weft.sdk.stream import follow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 
-    from weft.sdk.calls import Call
+    from weft.sdk.calls import ApiCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _HELD_SECONDS = 50.0
 
 
-def _sends(build: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+def _sends(build: Callable[P, ApiCall[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """Make a method that sends the call which ``build`` describes."""
 
     @wraps(build)
@@ -45,13 +45,13 @@ def _sends(build: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P],
 
 
 def _lists(
-    build: Callable[P, Call[Page[T]]],
+    build: Callable[P, ApiCall[Page[T]]],
 ) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]]:
     """Make a method that gives the items of all pages, fetching each page when it is needed."""
 
     @wraps(build)
     async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-        call: Call[Page[T]] | None = build(*args, **kwargs)
+        call: ApiCall[Page[T]] | None = build(*args, **kwargs)
         while call is not None:
             page = await self._connection.ask(call)
             for item in page.items:
@@ -91,7 +91,7 @@ class AsyncClient:
         timeout_seconds: float = TIMEOUT_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        self._connection = Connection(
+        self._connection = HttpConnection(
             url, api_key=api_key, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds
         )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from yarl import URL
 
-    from weft.sdk.calls import Call
+    from weft.sdk.calls import ApiCall
 
 T = TypeVar("T")
 
@@ -42,13 +42,13 @@ _MAX_SHOWN_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpReply:
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class Connection:
+class HttpConnection:
     """One server as one caller sees it.
 
     ``waits``: whether a server that cannot be reached is waited for also where it has never answered.
@@ -80,11 +80,11 @@ class Connection:
     def patience(self) -> Patience:
         return Patience(self._retry_seconds)
 
-    async def ask(self, call: Call[T]) -> T:
+    async def ask(self, call: ApiCall[T]) -> T:
         """Send a call and read its answer."""
         return read(await self.send(call), call.shape)
 
-    async def send(self, call: Call[Any]) -> Answer:
+    async def send(self, call: ApiCall[Any]) -> HttpReply:
         """Send a call until there is an answer, at most for ``retry_seconds`` and one call more.
 
         Raises ApiError where the answer is an error, and UnreachableError where there is none.
@@ -94,7 +94,7 @@ class Connection:
             error: ApiError | UnreachableError
             try:
                 async with self._open(call) as response:
-                    answer = Answer(response.status, response.headers, await response.read())
+                    answer = HttpReply(response.status, response.headers, await response.read())
             except UnreachableError as unreachable:
                 error = unreachable
             else:
@@ -110,19 +110,21 @@ class Connection:
         return error.status in _LATER if isinstance(error, ApiError) else self._waits
 
     @asynccontextmanager
-    async def stream(self, call: Call[Any], *, last_id: int | None) -> AsyncIterator[ClientResponse | None]:
+    async def stream(
+        self, call: ApiCall[Any], *, last_id: int | None
+    ) -> AsyncIterator[ClientResponse | None]:
         """Open a stream of server-sent events behind the event ``last_id``; None: there are no more."""
         headers = {"Accept": "text/event-stream"}
         if last_id is not None:
             headers["Last-Event-ID"] = str(last_id)
         async with self._open(call, headers=headers, streams=True) as response:
             if response.status >= 300:
-                raise _problem(Answer(response.status, response.headers, await response.read()))
+                raise _problem(HttpReply(response.status, response.headers, await response.read()))
             yield None if response.status == 204 else response
 
     @asynccontextmanager
     async def _open(
-        self, call: Call[Any], *, headers: Mapping[str, str] | None = None, streams: bool = False
+        self, call: ApiCall[Any], *, headers: Mapping[str, str] | None = None, streams: bool = False
     ) -> AsyncIterator[ClientResponse]:
         """Send a call once; every way in which no whole answer arrives is an UnreachableError."""
         # Loaded late, for it takes longer than everything else that a small script needs.
@@ -167,7 +169,7 @@ class Connection:
             self._session = ClientSession(headers=headers, cookie_jar=DummyCookieJar())
         return self._session
 
-    def _address(self, call: Call[Any]) -> URL:
+    def _address(self, call: ApiCall[Any]) -> URL:
         from urllib.parse import urlencode
 
         from yarl import URL
@@ -203,7 +205,7 @@ class Patience:
         self._delay = min(self._delay * 2, LONGEST_DELAY_SECONDS)
 
 
-def read(answer: Answer, shape: type[T]) -> T:
+def read(answer: HttpReply, shape: type[T]) -> T:
     """Read an answer in its shape; a server that says something else is no weft, or one too old or new."""
     if shape is type(None):
         return None
@@ -221,7 +223,7 @@ class _ProblemDocument(msgspec.Struct):
     problems: list[Problem] = []
 
 
-def _problem(answer: Answer) -> ApiError:
+def _problem(answer: HttpReply) -> ApiError:
     try:
         document = msgspec.json.decode(answer.body, type=_ProblemDocument)
     except msgspec.DecodeError:
@@ -245,7 +247,7 @@ def _problem(answer: Answer) -> ApiError:
     )
 
 
-def _unexpected(answer: Answer, what: str) -> ApiError:
+def _unexpected(answer: HttpReply, what: str) -> ApiError:
     where = f", to {place}" if (place := answer.headers.get("Location")) and answer.status < 400 else ""
     return ApiError(
         f"the answer is not one of a weft server ({what}{where}); check the URL",
@@ -255,7 +257,7 @@ def _unexpected(answer: Answer, what: str) -> ApiError:
     )
 
 
-def _retry_after(answer: Answer) -> float | None:
+def _retry_after(answer: HttpReply) -> float | None:
     text = answer.headers.get("Retry-After")
     if text is None:
         return None

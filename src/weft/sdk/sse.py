@@ -17,7 +17,7 @@ class ServerSentEvent:
 
 
 @dataclass(slots=True)
-class Reader:
+class EventReader:
     """Takes pieces of a stream, and gives the events that are whole. One cut off at the end is none."""
 
     _rest: bytes = b""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from weft.errors import ApiError, UnreachableError
 from weft.sdk import calls
-from weft.sdk.sse import Reader
+from weft.sdk.sse import EventReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from weft.sdk.http import Connection
+    from weft.sdk.http import HttpConnection
     from weft.sdk.sse import ServerSentEvent
 
 # After one of these the stream of an execution ends, unless a retry has opened it again.
@@ -19,7 +19,7 @@ _ENDS = frozenset({"execution.completed", "execution.failed", "execution.cancell
 
 
 async def follow(
-    connection: Connection, execution_id: str | None, *, after: int = 0
+    connection: HttpConnection, execution_id: str | None, *, after: int = 0
 ) -> AsyncGenerator[ServerSentEvent, None]:
     """Give each recorded event of an execution behind number ``after`` once and in order, to its end.
 
@@ -35,7 +35,7 @@ async def follow(
             async with connection.stream(call, last_id=last or None) as response:
                 if response is None:
                     return
-                reader = Reader()
+                reader = EventReader()
                 async for piece in response.content.iter_any():
                     patience.renew()
                     for event in reader.read(piece):

@@ -11,7 +11,7 @@ from weft.core.payload import Json, decode
 from weft.definition.suggestion import Suggester
 from weft.handlers.contract import PYTHON, Invocation, is_coroutine_function
 from weft.sdk.signature import place
-from weft.worker.call import Call
+from weft.worker.call import HandlerCall
 from weft.worker.inprocess import InProcess
 from weft.worker.run import Runner
 
@@ -76,7 +76,7 @@ class MockingCaller(InProcess):
         super().__init__(*arguments, **options)
         self._mocks = mocks
 
-    def bind(self, call: Call, context: HandlerContext) -> Invocation:
+    def bind(self, call: HandlerCall, context: HandlerContext) -> Invocation:
         if call.node_id in self._mocks:
             return self._mocks.bind(call.node_id, call.config, context)
         return super().bind(call, context)
@@ -100,7 +100,7 @@ class MockingRunner(Runner):
             return await super().outcome(task)
         # Secrets stay hidden: a test needs none for a call that does not go out.
         return await self._caller.call(
-            Call(
+            HandlerCall(
                 handler=PYTHON,
                 config=task.config,
                 execution_id=task.execution_id,

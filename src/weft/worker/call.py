@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class HandlerCall:
     handler: str
     # Resolved, secrets included: JSON bytes.
     config: bytes
@@ -27,7 +27,7 @@ class Call:
     alone: bool = False
 
 
-class AttemptLost(WeftError):  # noqa: N818 - it is no failure of the attempt
+class AttemptLostError(WeftError):
     """The process that ran the attempt is gone, and nobody knows how far the attempt came.
 
     ``charged`` says whether the attempt was alone in it, and so must have done it. Where others were
@@ -42,7 +42,7 @@ class AttemptLost(WeftError):  # noqa: N818 - it is no failure of the attempt
 class Caller(Protocol):
     """Something that runs calls: this process, or its children."""
 
-    async def call(self, call: Call) -> Outcome:
+    async def call(self, call: HandlerCall) -> Outcome:
         """Run a call to its end.
 
         A function that is not done in time is asked to stop, and its outcome is ``timeout`` whatever it

@@ -99,12 +99,12 @@ class Child:
 
     def _hear(self, message: wire.ToChild) -> None:
         match message:
-            case wire.Load():
+            case wire.LoadCode():
                 self._loop.call_soon_threadsafe(self._pause_for, partial(self._load, message))
             case wire.Run():
                 self._stops[message.number] = StopSignal()
                 self._loop.call_soon_threadsafe(self._pause_for, partial(self._run, message))
-            case wire.Stop():
+            case wire.StopCall():
                 # Set here, not on the loop: a plain function that runs now holds the loop up.
                 stop = self._stops.get(message.number)
                 if stop is not None:
@@ -138,7 +138,7 @@ class Child:
 
     # The main thread, between two spells of the loop.
 
-    def _load(self, message: wire.Load) -> None:
+    def _load(self, message: wire.LoadCode) -> None:
         self._max_payload_bytes = message.max_payload_bytes
         # What the parent can import, its children can.
         sys.path[:] = message.path
@@ -186,7 +186,7 @@ class Child:
     def _announce(self, invocation: Invocation) -> None:
         if invocation.target not in self._announced:
             self._announced.add(invocation.target)
-            self._send(wire.Target(invocation.target, invocation.is_coroutine))
+            self._send(wire.CallTarget(invocation.target, invocation.is_coroutine))
 
     def _end(self, number: int, outcome: Outcome) -> None:
         self._stops.pop(number, None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.handlers.contract import Invocation
     from weft.handlers.outcome import Outcome
     from weft.handlers.registry import Registry
-    from weft.worker.call import Call
+    from weft.worker.call import HandlerCall
 
 
 class InProcess:
@@ -41,7 +41,7 @@ class InProcess:
         # The loop holds its tasks weakly; these did not stop when they were asked to.
         self._left_behind: set[asyncio.Task[Outcome]] = set()
 
-    async def call(self, call: Call) -> Outcome:
+    async def call(self, call: HandlerCall) -> Outcome:
         """Run a call; see ``Caller.call``."""
         stop = StopSignal()
         try:
@@ -66,10 +66,10 @@ class InProcess:
         for task in self._left_behind:
             task.cancel()
 
-    def bind(self, call: Call, context: HandlerContext) -> Invocation:
+    def bind(self, call: HandlerCall, context: HandlerContext) -> Invocation:
         return self._registry.bind(call.handler, decode(call.config), context)
 
-    def _context(self, call: Call, stop: StopSignal) -> HandlerContext:
+    def _context(self, call: HandlerCall, stop: StopSignal) -> HandlerContext:
         return HandlerContext(
             execution_id=call.execution_id,
             node_id=call.node_id,

@@ -30,7 +30,7 @@ from weft.handlers.contract import PYTHON
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
 from weft.handlers.secrets import Mask, known
 from weft.worker import wire
-from weft.worker.call import AttemptLost
+from weft.worker.call import AttemptLostError
 from weft.worker.process import ChildProcess
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from weft.handlers.usercode import UserCode
-    from weft.worker.call import Call
+    from weft.worker.call import HandlerCall
 
 # A child that has not loaded its modules by then never will.
 START_SECONDS = 60.0
@@ -47,7 +47,7 @@ PROBE_SECONDS = 1.0
 # What a message holds beside an output.
 ENVELOPE_BYTES = 1024 * 1024
 
-_End: TypeAlias = Outcome | AttemptLost
+_End: TypeAlias = Outcome | AttemptLostError
 
 
 class _Stop(Enum):
@@ -62,7 +62,7 @@ class _Running:
     """A call in the pool: in line for a child, or in one."""
 
     number: int
-    call: Call
+    call: HandlerCall
     # The handler, or the function that ``python`` is asked for.
     target: str
     ended: asyncio.Future[_End]
@@ -121,10 +121,10 @@ class ChildPool:
         """Give the process ids of the children."""
         return sorted(child.pid for child in self._children)
 
-    async def call(self, call: Call) -> Outcome:
+    async def call(self, call: HandlerCall) -> Outcome:
         """Run a call in a child; see ``Caller.call``."""
         if self._is_closed:
-            raise AttemptLost("the worker was closed before the call started", charged=False)
+            raise AttemptLostError("the worker was closed before the call started", charged=False)
         self._last_number += 1
         ended: asyncio.Future[_End] = asyncio.get_running_loop().create_future()
         running = _Running(self._last_number, call, _target(call), ended)
@@ -141,7 +141,7 @@ class ChildPool:
                 await asyncio.wait((ended,))
             raise
         end = ended.result()
-        if isinstance(end, AttemptLost):
+        if isinstance(end, AttemptLostError):
             raise end
         return end
 
@@ -149,7 +149,7 @@ class ChildPool:
         """End every child: an idle one in its own way, the others at once."""
         self._is_closed = True
         for running in self._line:
-            running.end(AttemptLost("the worker was closed before the call started", charged=False))
+            running.end(AttemptLostError("the worker was closed before the call started", charged=False))
         self._line.clear()
         children = tuple(self._children)
         for child in children:
@@ -246,7 +246,7 @@ class _Child:
             heard=self._hear,
             gone=self._lose_all,
         )
-        self._process.send(wire.Load.of(pool.code, pool.max_payload_bytes))
+        self._process.send(wire.LoadCode.of(pool.code, pool.max_payload_bytes))
         self._start_timer = self._loop.call_later(
             START_SECONDS, self._kill, f"did not load its modules within {START_SECONDS:g} s"
         )
@@ -279,10 +279,10 @@ class _Child:
         running.stop = why
         if running.timer is None:  # it waits for the child to load its modules
             del self.calls[running.number]
-            running.end(AttemptLost("the call was cancelled before it started", charged=False))
+            running.end(AttemptLostError("the call was cancelled before it started", charged=False))
             self._pool.has_room(self)
             return
-        self._process.send(wire.Stop(running.number))
+        self._process.send(wire.StopCall(running.number))
         running.rearm(self._loop.call_later(self._pool.grace_seconds, self._insist, running))
 
     def dismiss(self) -> None:
@@ -329,7 +329,7 @@ class _Child:
                 self._start_timer.cancel()
                 for running in self.calls.values():
                     self._run(running)
-            case wire.Target():
+            case wire.CallTarget():
                 self._pool.learn(message.name, message.is_coroutine)
             case wire.Ended():
                 running_or_none = self.calls.pop(message.number, None)
@@ -359,7 +359,7 @@ class _Child:
             if running.stop is _Stop.TIMEOUT and (was_alone or (self._loop_answers and running.is_overdue)):
                 running.end(timed_out(running.call.timeout_seconds))
             else:
-                running.end(AttemptLost(text, charged=was_alone and not self._is_blameless))
+                running.end(AttemptLostError(text, charged=was_alone and not self._is_blameless))
         self.calls.clear()
         self.gone.set()
         self._pool.has_gone(self)
@@ -372,7 +372,7 @@ class _PythonConfig(msgspec.Struct):
 _PYTHON_CONFIG = msgspec.json.Decoder(_PythonConfig)
 
 
-def _target(call: Call) -> str:
+def _target(call: HandlerCall) -> str:
     if call.handler != PYTHON:
         return call.handler
     try:

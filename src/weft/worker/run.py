@@ -15,7 +15,7 @@ from weft.expressions.template import with_secrets
 from weft.handlers.contract import HandlerKind, NativeContext, deadline_after
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
 from weft.handlers.secrets import hidden, lookup
-from weft.worker.call import AttemptLost, Call, Caller
+from weft.worker.call import AttemptLostError, Caller, HandlerCall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -101,7 +101,7 @@ class Runner:
         """Run a task to its result. Cancelling this asks the handler to stop."""
         try:
             outcome = await self.outcome(task)
-        except AttemptLost as loss:
+        except AttemptLostError as loss:
             return self._result(task, started_at, None, charged=loss.charged)
         except Exception as error:
             outcome = classify(error)
@@ -134,7 +134,7 @@ class Runner:
         max_bytes = self._ports.bounds.max_payload_bytes
         if self._registry.get(task.handler).kind is HandlerKind.USER:
             return await self._caller.call(
-                Call(
+                HandlerCall(
                     handler=task.handler,
                     config=encode(config, max_bytes=max_bytes) if task.secrets else task.config,
                     execution_id=task.execution_id,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LENGTH = struct.Struct(">I")
 
 
-class Load(msgspec.Struct, frozen=True, tag=True):
+class LoadCode(msgspec.Struct, frozen=True, tag=True):
     """The first message to a child: where to look for modules, and what to load and allow of them."""
 
     path: list[str]
@@ -27,7 +27,7 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     max_payload_bytes: int
 
     @classmethod
-    def of(cls, code: UserCode, max_payload_bytes: int) -> Load:
+    def of(cls, code: UserCode, max_payload_bytes: int) -> LoadCode:
         return cls(sys.path, code.modules, code.folders, code.files, code.allow, max_payload_bytes)
 
 
@@ -42,7 +42,7 @@ class Run(msgspec.Struct, frozen=True, tag=True):
     timeout_seconds: float
 
 
-class Stop(msgspec.Struct, frozen=True, tag=True):
+class StopCall(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
@@ -54,7 +54,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """The child has loaded what it could."""
 
 
-class Target(msgspec.Struct, frozen=True, tag=True):
+class CallTarget(msgspec.Struct, frozen=True, tag=True):
     """Said once, when a target is first called: whether it shares its process well."""
 
     name: str
@@ -76,12 +76,12 @@ class Alive(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-ToChild: TypeAlias = Load | Run | Stop | Probe
-ToParent: TypeAlias = Ready | Target | Ended | Alive
+ToChild: TypeAlias = LoadCode | Run | StopCall | Probe
+ToParent: TypeAlias = Ready | CallTarget | Ended | Alive
 
 _ENCODER = msgspec.msgpack.Encoder()
-to_child = msgspec.msgpack.Decoder(Load | Run | Stop | Probe)
-to_parent = msgspec.msgpack.Decoder(Ready | Target | Ended | Alive)
+to_child = msgspec.msgpack.Decoder(LoadCode | Run | StopCall | Probe)
+to_parent = msgspec.msgpack.Decoder(Ready | CallTarget | Ended | Alive)
 
 
 def frame(message: ToChild | ToParent) -> bytes:

@@ -99,7 +99,7 @@ class _Call(msgspec.Struct, eq=False):
 _request_of = attrgetter("request")
 
 
-class Writer:
+class GroupCommit:
     def __init__(
         self, connector: Connector, *, max_size: int, exclusive: bool, forget: Callable[[], None]
     ) -> None:

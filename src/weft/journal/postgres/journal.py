@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.journal.postgres import queries
 from weft.journal.postgres.connection import DatabaseClock
-from weft.journal.postgres.group_commit import Transaction, Writer
+from weft.journal.postgres.group_commit import GroupCommit, Transaction
 from weft.journal.postgres.incarnation import read_position
-from weft.journal.postgres.pool import Connector, Pool
+from weft.journal.postgres.pool import READERS, Connector, Pool, PoolLimits
 from weft.journal.postgres.record import Recorder
 from weft.journal.postgres.rows import label
 from weft.journal.postgres.schema import migrate, missing, refuse
@@ -61,10 +61,7 @@ class PostgresJournal(SqlJournal):
         exclusive: bool = False,
         relaxed: bool = False,
         watch: Watch | None = None,
-        # Reads are short: few connections do many of them, and a server has not many to give.
-        connections: int = 4,
-        # A reader that would wait longer is told so instead.
-        wait_seconds: float = 3.0,
+        readers: PoolLimits = READERS,
     ) -> None:
         """Keep the journal in the database at ``url``.
 
@@ -78,11 +75,11 @@ class PostgresJournal(SqlJournal):
         self._plans = PlanCache()
         connector = Connector(url, relaxed=relaxed, watch=watch)
         self._watch = watch
-        self._pool = Pool(connector, size=connections, wait_seconds=wait_seconds)
+        self._pool = Pool(connector, readers)
         self._time = DatabaseClock(now)
         self._recorder = Recorder(clock=self._time, new_id=new_id, bounds=bounds, plans=self._plans)
         self._submitter = Submitter(clock=self._time, recorder=self._recorder)
-        self._writer = Writer(
+        self._writer = GroupCommit(
             connector, max_size=_MAX_GROUP, exclusive=exclusive, forget=self._recorder.forget
         )
         self._signing_key: bytes | None = None

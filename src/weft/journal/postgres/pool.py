@@ -7,7 +7,7 @@ two attempts are made in a second.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import asyncpg
 
@@ -67,13 +67,23 @@ class Connector:
             raise explained(error) from error
 
 
+class PoolLimits(NamedTuple):
+    # Reads are short: few connections do many of them, and a server has not many to give.
+    connections: int = 4
+    # A reader that would wait longer is told so instead.
+    wait_seconds: float = 3.0
+
+
+READERS = PoolLimits()
+
+
 class Pool:
     """A few connections, for reads and for changes that are no part of the group commit."""
 
-    def __init__(self, connector: Connector, *, size: int, wait_seconds: float) -> None:
-        self._door = connector
-        self._places = asyncio.Semaphore(size)
-        self._wait_seconds = wait_seconds
+    def __init__(self, connector: Connector, limits: PoolLimits) -> None:
+        self._connector = connector
+        self._places = asyncio.Semaphore(limits.connections)
+        self._wait_seconds = limits.wait_seconds
         # Each with the incarnation of the database that it leads to.
         self._idle: list[tuple[str | None, Connection]] = []
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -133,8 +143,8 @@ class Pool:
             task.exception()  # seen, also where nobody waits any more
 
     async def _run_here(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        connection = self._take_idle() or await self._door.connect()
-        incarnation = self._door.incarnation
+        connection = self._take_idle() or await self._connector.connect()
+        incarnation = self._connector.incarnation
         try:
             result = await work(connection)
         except BaseException as error:
@@ -151,7 +161,7 @@ class Pool:
     def _take_idle(self) -> Connection | None:
         while self._idle:
             incarnation, connection = self._idle.pop()
-            if incarnation != self._door.incarnation:
+            if incarnation != self._connector.incarnation:
                 connection.terminate()
             if not connection.is_closed():
                 return connection

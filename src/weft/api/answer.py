@@ -65,5 +65,5 @@ def read_cursor(text: str | None, *types: type) -> tuple[str | int, ...] | None:
 
 
 def _is_storable(value: str | int) -> bool:
-    """Say whether a database takes a value: it is a key there, and no key of ours is anything else."""
+    """True if a database accepts the value as a key: text without NUL, or a 64-bit integer."""
     return "\0" not in value if isinstance(value, str) else -_INT64 <= value < _INT64

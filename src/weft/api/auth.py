@@ -51,7 +51,7 @@ ANYBODY = ApiCaller(DEFAULT_NAMESPACE, None, "anybody")
 
 
 def caller_of(request: HTTPConnection) -> ApiCaller:
-    """Say who sent a request. On an open route that may be nobody known: then it is ``ANYBODY``."""
+    """Return the caller that sent a request; on an open route, an unknown caller is ``ANYBODY``."""
     caller: ApiCaller = request.scope[_CALLER]
     return caller
 
@@ -63,12 +63,12 @@ def open_to_all(endpoint: _Endpoint) -> _Endpoint:
 
 
 def is_open(route: BaseRoute) -> bool:
-    """Say whether a route is served without a key."""
+    """True if a route is served without an API key."""
     return getattr(route, "endpoint", None) in _open
 
 
 def leads_to_open_route(routes: Sequence[BaseRoute], scope: Scope) -> bool:
-    """Say whether the route that will serve this request is open: the first one that matches."""
+    """True if the route that will serve this request, the first one that matches, is open."""
     if not any(route.matches(scope)[0] is Match.FULL for route in routes if is_open(route)):
         return False
     return is_open(next(route for route in routes if route.matches(scope)[0] is Match.FULL))
@@ -138,7 +138,7 @@ def check_bind(host: str, settings: Settings) -> None:
 
 
 def is_this_machine(host: str) -> bool:
-    """Say whether a name or an address is one of the loopback interface."""
+    """True if a host name or an address belongs to the loopback interface."""
     name = host.lower().rstrip(".").removeprefix("[").removesuffix("]")
     if name == "localhost" or name.endswith(".localhost"):
         return True

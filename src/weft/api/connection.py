@@ -93,7 +93,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self) -> None:
-        """Say why and hang up; in the middle of another's answer, only hang up."""
+        """Answer 431 and close the connection; in the middle of another request's response, only close it."""
         if self.cycle is None or self.cycle.response_complete:
             content = msgspec.json.encode(
                 {

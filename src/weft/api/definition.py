@@ -51,7 +51,7 @@ async def check_definition(service: Service, document: Json, *, named: bool) -> 
 
 
 async def _announced(service: Service) -> frozenset[str]:
-    """Give the handlers of living workers; while the store is away, those that it last told of."""
+    """Return the handlers of living workers, or the last known ones while the store is away."""
     try:
         workers = await service.ports.store.workers()
     except StoreError:

@@ -199,7 +199,7 @@ def _is_large(request: Request) -> bool:
 
 
 def moved(problems: list[Problem], base: str) -> list[Problem]:
-    """Give problems of a part of the body with pointers into the whole."""
+    """Return the problems of a part of the body with pointers into the whole body."""
     return [Problem(base + problem.pointer, problem.message) for problem in problems]
 
 

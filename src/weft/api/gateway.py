@@ -123,7 +123,7 @@ class Gateway:
             await response(scope, receive, answers.send)
 
     async def _let_in(self, scope: Scope) -> tuple[ApiCaller, bool]:
-        """Say who calls, and whether the route is open to all; raises where the caller may not come in."""
+        """Return the caller and whether the route is open to all, or raise if the caller is refused."""
         open_route = leads_to_open_route(self._routes, scope)
         caller: ApiCaller | None = ANYBODY
         if self._keys:

@@ -52,7 +52,7 @@ class Line:
         self._turns: dict[str, _Turn] = {}
 
     def ahead_of(self, caller: str, *, now: int) -> int:
-        """Give how many nodes those want whose turn comes before this caller's."""
+        """Return how many nodes the callers want whose turn comes before this caller's."""
         ahead = 0
         for name, turn in list(self._turns.items()):
             if name == caller:
@@ -104,7 +104,7 @@ class Place:
         self._waiting = False
 
     def leave(self) -> None:
-        """Give back all it has."""
+        """Release what the request takes up of the load: its count, its body bytes and its wait."""
         self.stop_waiting()
         self._load.requests -= 1
         self._load.held_bytes -= self._held_bytes

@@ -80,14 +80,14 @@ def _complete(operation: dict[str, Any], *, is_open: bool) -> None:
 
 
 def _give_example(content: dict[str, Any]) -> None:
-    """Put the example of a model in again: FastAPI has taken every null out of it."""
+    """Restore the example of a model: FastAPI has removed every null from the example."""
     model = NAMED.get(content.get("schema", {}).get("$ref", "").rpartition("/")[2])
     if model is not None and "example" in content:
         content["example"] = example_of(model)
 
 
 def _models() -> dict[str, Any]:
-    """Give the schemas of all models that routes refer to by name, with those behind them."""
+    """Return the schemas of all models that routes refer to by name, with the schemas behind those."""
     _, definitions = models_json_schema(
         [(model, "validation") for model in NAMED.values()],
         ref_template="#/components/schemas/{model}",

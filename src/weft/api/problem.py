@@ -85,7 +85,7 @@ def invalid_request(problems: Sequence[Problem]) -> ProblemError:
 
 
 def store_away(detail: str) -> ProblemError:
-    """Say that the store cannot be reached now, and what that means for the call."""
+    """Return the problem for a store that cannot be reached; ``detail`` says what that means for the call."""
     return ProblemError(503, "unavailable", detail, headers={"Retry-After": str(_RETRY_AFTER_SECONDS)})
 
 
@@ -95,7 +95,7 @@ def log_away(scope: Scope, error: errors.WeftError) -> None:
 
 
 def trace_id_of(scope: Scope) -> str:
-    """Give the name under which this request is found in the log."""
+    """Return the trace id under which the log has this request."""
     trace_id: str | None = scope.get(_TRACE_ID)
     if trace_id is None:
         trace_id = scope[_TRACE_ID] = secrets.token_hex(16)
@@ -142,7 +142,7 @@ def _instance(scope: Scope) -> str:
 
 
 def to_problem(error: Exception) -> ProblemError | None:
-    """Give the problem that an error of weft is to a caller; None: it is a fault of our own."""
+    """Return the problem that a caller gets for an error of weft, or None for a fault of the server."""
     match error:
         case ProblemError():
             return error
@@ -246,7 +246,7 @@ _WORDS = {
 
 
 def fault_of(fault: Mapping[str, Any], fields: Collection[str] = ()) -> Problem:
-    """Say what pydantic found in a body, with a pointer to it; ``fields`` are those of the body itself."""
+    """Return pydantic's fault in a body as a problem with a pointer; ``fields``: those of the body itself."""
     path = fault["loc"]
     if path[-1:] == ("[key]",):  # it is the key itself that is wrong
         path = path[:-1]

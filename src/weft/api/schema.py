@@ -204,7 +204,7 @@ def _content(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def example_of(model: type[BaseModel]) -> Any:
-    """Give the example that a model is shown by."""
+    """Return the example in a model's JSON Schema."""
     extra: Any = model.model_config.get("json_schema_extra")
     assert extra is not None, f"{model.__name__} has no example"
     return extra["examples"][0]

@@ -51,7 +51,7 @@ def bind(host: str, port: int, *, chosen_by: str = "--port") -> socket.socket:
 
 
 def url_of(bound: socket.socket) -> str:
-    """Say where a bound socket is reached, as people write it."""
+    """Return the URL at which a bound socket is reached."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if bound.family is socket.AF_INET6 else f"http://{host}:{port}"
 

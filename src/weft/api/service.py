@@ -64,7 +64,7 @@ class Process(Protocol):
         """Stop in good order; the journal may still be read afterwards."""
 
     def faults(self) -> Mapping[str, str | None]:
-        """Say of each of its parts what keeps it from its work; None: nothing does."""
+        """Return for each part of the process the fault that keeps that part from its work, or None."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Service:
         return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
 
     def look_seconds(self, at_most: float) -> float:
-        """Say how long one who waits relies on the feed alone, before the journal is asked."""
+        """Return the seconds that a waiting request relies on the feed alone before it reads the journal."""
         if not self.is_shared:
             return at_most
         return min(at_most, max(_LOOK_SECONDS, self.load.waiting / _LOOKS_A_SECOND))
@@ -120,6 +120,6 @@ def serve_engine(
 
 
 def service_of(request: HTTPConnection) -> Service:
-    """Give the service that a request was sent to."""
+    """Return the service that a request was sent to."""
     service: Service = request.app.state.service
     return service

@@ -155,7 +155,7 @@ def _opened(request: Request, stream: EventStream) -> EventStream:
 
 
 def _wants_stream(request: Request) -> bool:
-    """Say whether a client asks for server-sent events by name: browsers and tools accept ``*/*``."""
+    """True if a client asks for server-sent events by name: browsers and tools accept ``*/*``."""
     ranges = ",".join(request.headers.getlist("accept")).lower().split(",")
     return any(one.partition(";")[0].strip() == MEDIA_TYPE for one in ranges)
 
@@ -289,11 +289,11 @@ class ExecutionStream(EventStream):
                 heard = await self.receive(subscription, at_once=bool(self._fresh))
 
     def _has_all(self, heard: Sequence[History], subscription: Subscription) -> bool:
-        """Say whether nothing that was told is a reason to read the journal."""
+        """True if the feed's events are no reason to read the journal: none was missed, none is unwritten."""
         return not subscription.missed and all(event.seq <= self._after for event in heard)
 
     async def _told_all(self, heard: Sequence[History]) -> bool:
-        """Tell what the journal has by now, and say whether that was the end."""
+        """Write the events that the journal has by now, and return True if the execution has ended."""
         catalog = self._service.ports.catalog
         while True:
             recorded = await catalog.events(self._id, after=self._after, limit=PAGE_EVENTS)
@@ -311,7 +311,7 @@ class ExecutionStream(EventStream):
                 return self._ended
 
     def _in_order(self, heard: Sequence[History], recorded: Sequence[History]) -> list[History]:
-        """Put live events among the recorded ones; those of the last moment wait for the next write.
+        """Merge live events into the recorded ones; those of the last moment wait for the next write.
 
         The ends that came before them may not be recorded yet. Where its own end is, there is nothing to
         wait for.
@@ -347,7 +347,7 @@ class NamespaceStream(EventStream):
 
 
 def interleave(heard: Sequence[History], recorded: Sequence[History], after: int) -> list[History]:
-    """Put live events among the recorded ones, where they belong by their times or the order of telling.
+    """Merge live events into the recorded ones, by their times or by the order in which the feed sent them.
 
     By their times, because an end is recorded a little after it happened, and by then the next attempt has
     started in its slot: more would seem to run than can.
@@ -370,7 +370,7 @@ def interleave(heard: Sequence[History], recorded: Sequence[History], after: int
 
 
 def _was_over(recorded: History, live: History) -> bool:
-    """Say whether what was recorded had happened when a live event did, and is not the end of its attempt."""
+    """True if a recorded event happened no later than a live one and does not end the live one's attempt."""
     happened_at = recorded.at if recorded.finished_at is None else recorded.finished_at
     is_own = (recorded.node, recorded.attempt) == (live.node, live.attempt)
     return happened_at <= live.at and not is_own

@@ -129,7 +129,7 @@ def read_lines(file: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _in_lines(error: ApiError, file: str, lines: Sequence[tuple[int, Any]]) -> ApiError | DocumentError:
-    """Say where in the file the server found a problem."""
+    """Return a DocumentError with the file's line of each problem, or ``error`` if one has no line."""
     found = [(_POINTER.fullmatch(problem.pointer), problem.message) for problem in error.problems]
     if not found or not all(match for match, _ in found):
         return error

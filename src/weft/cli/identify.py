@@ -31,7 +31,7 @@ _SLACK = timedelta(seconds=5)
 
 
 async def execution_id(text: str, server: RemoteServer) -> str:
-    """Give the id of the one execution that begins with ``text``."""
+    """Return the id of the one execution whose id begins with ``text``."""
 
     async def made_in(begin: datetime, end: datetime) -> AsyncIterator[dict[str, Any]]:
         call = calls.executions(created_after=begin, created_before=end)
@@ -42,7 +42,7 @@ async def execution_id(text: str, server: RemoteServer) -> str:
 
 
 async def letter_id(text: str, server: RemoteServer) -> str:
-    """Give the id of the one dead letter that begins with ``text``."""
+    """Return the id of the one dead letter whose id begins with ``text``."""
 
     async def made_in(begin: datetime, end: datetime) -> AsyncIterator[dict[str, Any]]:
         # This list cannot be cut to a time; but it comes newest first, and ends for us where that begins.
@@ -82,7 +82,7 @@ async def _unique(
 
 
 def _stretch(digits: str) -> tuple[datetime, datetime] | None:
-    """Give the time in which ids with these first digits are made; None: never."""
+    """Return the period in which ids with these first digits are created; None if there is no such period."""
     known = digits[:_DIGITS_OF_TIME]
     step = 16 ** (_DIGITS_OF_TIME - len(known))
     begin = int(known, 16) * step
@@ -96,7 +96,7 @@ def _stretch(digits: str) -> tuple[datetime, datetime] | None:
 
 
 async def workflow_missing(name: str, error: ApiError, server: RemoteServer) -> WeftError:
-    """Say of an unknown workflow which one may have been meant."""
+    """Return an error that suggests a similar workflow, or ``error`` if something else is missing."""
     if error.code != "not_found":
         return error
     known = {item["name"] async for item in server.items(calls.workflows())}
@@ -108,7 +108,7 @@ async def workflow_missing(name: str, error: ApiError, server: RemoteServer) -> 
 async def nodes_missing(
     execution: str, nodes: Sequence[str], error: ApiError, server: RemoteServer
 ) -> WeftError:
-    """Say of the first unknown node which one may have been meant."""
+    """Return an error that suggests a node like the first unknown one, or ``error`` if all are known."""
     if error.code not in ("not_found", "invalid_request") or not nodes:
         return error
     try:

@@ -151,7 +151,7 @@ def see_current_folder() -> None:
 
 
 def load_registry(settings: Settings) -> Registry:
-    """Give this process's handlers, with those of the modules that the settings name."""
+    """Return this process's handlers, with those of the modules that the settings name."""
     from weft.handlers import usercode
     from weft.handlers.registry import default_registry
 

@@ -117,7 +117,7 @@ def _call(given: Sequence[str], *, debug: bool) -> int:
 
 
 def parser() -> App:
-    """Give the parser of all commands; it imports one when that is asked for."""
+    """Return the parser of all commands; the parser imports a command when that command is asked for."""
     from cyclopts import App, Parameter
 
     def app(name: str, summary: str | None = None) -> App:

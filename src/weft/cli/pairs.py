@@ -35,7 +35,7 @@ Labels = Annotated[
 def read_input(
     pairs: Sequence[str], file: str | None, bounds: Bounds, *, stdin_taken: bool = False
 ) -> dict[str, Any]:
-    """Put the execution's input together: the file's, with each key=value laid over it."""
+    """Return the execution's input: the file's object, with each key=value laid over the object."""
     from weft.definition.document import read_json
     from weft.sdk.loading import STDIN, read_value
 

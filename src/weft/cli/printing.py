@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def say(message: str) -> None:
-    """Tell people something."""
+    """Write a message for the user to stderr."""
     sys.stderr.write(f"weft: {message}\n")
 
 

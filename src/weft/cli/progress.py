@@ -199,7 +199,7 @@ def _describe(node: SettledNode) -> str:
 
 
 def _count_words(snapshot: ProgressSnapshot) -> list[str]:
-    """Say what differs from a smooth run, and last how many run."""
+    """Return the node counts that differ from a smooth run, and last the number of running nodes."""
     counts = {state.value.lower(): count for state, count in snapshot.counts.items()}
     counts["retried"] = snapshot.retried
     shown = ("failed", "skipped", "cancelled", "retried", "queued", "running")
@@ -207,7 +207,7 @@ def _count_words(snapshot: ProgressSnapshot) -> list[str]:
 
 
 def _pace_words(snapshot: ProgressSnapshot, pace: float, total: int) -> list[str]:
-    """Say how long it has taken, how fast it goes, and how long it still takes."""
+    """Return the elapsed time, the pace in nodes per second, and the estimated time left."""
     words = [seconds_text(snapshot.elapsed_seconds)]
     # A handful of nodes has no steady pace to foretell anything from.
     if total > SMALL and pace > 0:

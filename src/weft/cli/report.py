@@ -15,7 +15,7 @@ MAX_NAMES = 6
 
 
 def report(execution: Mapping[str, Any], *, elapsed_seconds: float) -> str:
-    """Say how it ended; and where it did not complete, what failed, why, and what did not run for it."""
+    """Return how an execution ended; unless it completed, also what failed, why, and what did not run."""
     lines = [f"{execution['state']} after {seconds_text(elapsed_seconds)}: {_counts(execution['counts'])}"]
     error = execution["error"]
     if error is not None and error["code"] != "node_failed":

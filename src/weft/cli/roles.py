@@ -274,7 +274,7 @@ async def _migrate(settings: Settings) -> None:
 
 
 def set_up_of(settings: Settings) -> SetUp:
-    """Say what the settings make of weft; raises SettingsError where they do not fit together."""
+    """Return the set-up that the settings describe, or raise SettingsError if they contradict each other."""
     if settings.transport == "celery":
         _require_celery(settings)
     if settings.redis_url is None:

@@ -30,7 +30,7 @@ class RemoteServer:
         return read(answer, object) if answer.body else None
 
     async def items(self, call: ApiCall[Any], *, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Give the items of a list, of so many pages as it takes."""
+        """Yield the items of a list, from as many pages as needed, at most ``limit`` of them."""
         left = limit
         while left is None or left > 0:
             page = await self.ask(call if left is None else call.sized(left))

@@ -149,7 +149,7 @@ async def _started(process: Process) -> None:
 
 
 async def _asked_to_stop(stop: Stop, beside: Iterable[Coroutine[Any, Any, None]]) -> int:
-    """Give the signal that asks to stop; what is done beside goes on until then, and its errors raise."""
+    """Return the signal that asks to stop; ``beside`` runs until then, and its errors raise."""
     asked = asyncio.create_task(stop.wait())
     others = {asyncio.create_task(one) for one in beside}
     try:

@@ -45,13 +45,13 @@ def moment(text: str | None) -> str | None:
 
 
 def age(text: str) -> str:
-    """Say how long ago something was."""
+    """Return how long ago a time was, as text."""
     seconds = RealClock().now() / MICROSECONDS - datetime.fromisoformat(text).timestamp()
     return seconds_text(max(0.0, seconds)) if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
 
 
 def took(item: Mapping[str, Any]) -> str | None:
-    """Say how long something ran, from its ``started_at`` to its ``finished_at``."""
+    """Return how long an item ran, from its ``started_at`` to its ``finished_at``; None without both."""
     begun, ended = item["started_at"], item["finished_at"]
     if begun is None or ended is None:
         return None
@@ -63,7 +63,7 @@ def elapsed_seconds(begun: str, ended: str) -> float:
 
 
 def why(item: Mapping[str, Any]) -> str:
-    """Say why something is as it is: its error, or its reason with the cause."""
+    """Return why an item is in its state: its error, or its reason with the cause."""
     error = item.get("error")
     if error:
         return f"{error['code']}: {shorten(error['message'])}"

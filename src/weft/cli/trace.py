@@ -196,7 +196,7 @@ def _node(answer: Mapping[str, Any]) -> StoredNode:
 
 
 def _digest(answer: Mapping[str, Any]) -> str | None:
-    """Give the digest of an output that came with the answer; what is read and written again is the same."""
+    """Return the digest of the output in an answer, or None without one; re-encoding gives the same bytes."""
     if answer["state"] != NodeState.COMPLETED:
         return None
     output = encode(answer["output"], max_bytes=DEFAULT_BOUNDS.max_payload_bytes)

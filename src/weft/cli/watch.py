@@ -101,7 +101,7 @@ async def _listen(
 
 
 async def for_report(execution_id: str, server: RemoteServer) -> dict[str, Any]:
-    """Give an execution with its nodes, without outputs, and with the first errors.
+    """Return an execution with its nodes, without outputs, and with the first errors.
 
     Whole, an execution of many nodes is large, and most of it would not be shown.
     """
@@ -117,7 +117,7 @@ async def for_report(execution_id: str, server: RemoteServer) -> dict[str, Any]:
 
 
 def finish(execution: Mapping[str, Any], *, prints_output: bool, quiet: bool) -> int:
-    """Say how an execution ended, print its output, and give the exit code."""
+    """Write the report of an execution to stderr, print the output, and return the exit code."""
     completed = execution["state"] == ExecutionState.COMPLETED
     if not (quiet and completed and execution["error"] is None):
         begun = execution["started_at"] or execution["created_at"]
@@ -217,7 +217,7 @@ class Tracker:
         return False
 
     def look(self, elapsed_seconds: float) -> ProgressSnapshot:
-        """Give what has become of it since the last look."""
+        """Return a snapshot of the execution, with the nodes that have settled since the last snapshot."""
         settled, self._settled = self._settled, []
         return ProgressSnapshot(
             elapsed_seconds,

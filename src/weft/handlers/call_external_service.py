@@ -79,7 +79,7 @@ def is_2xx(status: int) -> bool:
 
 
 def success_of(wanted: list[int | str]) -> Callable[[int], bool]:
-    """Give the test for a status by a list of codes and classes such as ``2xx``."""
+    """Return a predicate that tests a status against codes and classes such as ``2xx``."""
     codes = {item for item in wanted if isinstance(item, int)}
     classes = {int(item[0]) for item in wanted if isinstance(item, str)}
     return lambda status: status in codes or status // 100 in classes

@@ -67,7 +67,7 @@ class ConfigSchema:
 
 
 def _is_certain(error: ValidationError, config: Json) -> bool:
-    """Say whether an error stands whatever the templates become."""
+    """True if a validation error remains whatever values the templates get."""
     path = list(error.instance_path)
     if not _holds_template(_at(config, path)):
         return True

@@ -78,7 +78,7 @@ class HandlerContext:
         return logging.LoggerAdapter(_LOGGER, facts)
 
     def cancelled(self) -> bool:
-        """Say whether the attempt was asked to stop; a long function does well to look here now and then."""
+        """True if the attempt was asked to stop; a long-running function should check this regularly."""
         return self.stop.requested
 
 
@@ -126,12 +126,12 @@ class FunctionNotAllowed(HandlerError):  # noqa: N818 - named like its code
 
 
 def deadline_after(now: int, timeout_seconds: float) -> datetime:
-    """Give the moment that lies so long after ``now``, a time of the engine in microseconds."""
+    """Return the time ``timeout_seconds`` after ``now``, which is engine time in microseconds."""
     return datetime.fromtimestamp(now / MICROSECONDS, UTC) + timedelta(seconds=timeout_seconds)
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Say whether a call gives a coroutine; an object with ``async def __call__`` counts."""
+    """True if calling the function returns a coroutine; an object with ``async def __call__`` counts."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is wanted
     )

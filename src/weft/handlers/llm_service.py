@@ -145,7 +145,7 @@ def _output(received: Received, schema: Schema | None) -> dict[str, Json]:
 
 
 def _read(received: Received) -> dict[str, Any]:
-    """Give a reply that has a first choice with a message, or raise BadResponse."""
+    """Return a reply whose first choice has a message, or raise BadResponse."""
     try:
         reply = msgspec.json.decode(received.body)
     except (ValueError, RecursionError):
@@ -161,7 +161,7 @@ def _read(received: Received) -> dict[str, Any]:
 
 
 def _fitting(text: str | None, schema: Schema) -> Json:
-    """Give the value that the text is, or raise BadResponse where it is none that fits the schema."""
+    """Return the JSON value in the text, or raise BadResponse if the value does not fit the schema."""
     from weft.definition.schema import schema_problems
 
     try:
@@ -184,7 +184,7 @@ def _fitting(text: str | None, schema: Schema) -> Json:
 
 
 def _text(content: Json) -> str | None:
-    """Give the text of a message; some servers send it in parts, and a call of a tool has none."""
+    """Return the text of a message; some servers send the text in parts, and a tool call has none."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return None if content is None else str(content)
@@ -212,7 +212,7 @@ def _shown(text: str | None) -> dict[str, Json]:
 
 
 def _without(keys: list[str], error: HandlerError) -> HandlerError:
-    """Give the error without the keys: in its text, and in its details."""
+    """Mask the keys in an error's text and details, and return the error."""
     error.args = (hidden(str(error), keys),)
     details = getattr(error, "details", None)
     if details is not None:

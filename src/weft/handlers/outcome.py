@@ -59,7 +59,7 @@ def timed_out(timeout_seconds: float) -> Failed:
 
 
 def classify(error: BaseException) -> Failed:
-    """Put any exception into words, and say whether another attempt may help."""
+    """Return the failure for any exception: code, message, details, and whether another attempt may help."""
     if not isinstance(error, HandlerError):
         details = {"type": type_name(error), **_place(error)}
         return _failed("handler_error", described(error), retryable=True, details=details)
@@ -79,13 +79,13 @@ def classify(error: BaseException) -> Failed:
 
 
 def described(error: BaseException) -> str:
-    """Give an exception's type and text, as the last line of a traceback does."""
+    """Return an exception's type and text, as in the last line of a traceback."""
     text = bounded_text(error)
     return cut(f"{type_name(error)}: {text}") if text else type_name(error)
 
 
 def bounded_text(value: object) -> str:
-    """Give the text of any object, at most MAX_MESSAGE_BYTES of it, whatever its ``__str__`` does."""
+    """Return the text of any object, at most MAX_MESSAGE_BYTES of it, whatever its ``__str__`` does."""
     try:
         return cut(str(value))
     except BaseException:
@@ -93,7 +93,7 @@ def bounded_text(value: object) -> str:
 
 
 def cut(text: str) -> str:
-    """Give text that every store takes: bounded, without half surrogate pairs and without NUL."""
+    """Return text that every store accepts: bounded, without lone surrogates and without NUL."""
     # The slice of str itself gives a plain str, also of a subclass with methods of its own.
     plain = str.__getitem__(text, slice(MAX_MESSAGE_BYTES + 1))
     data = plain.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
@@ -124,7 +124,7 @@ def _failed(
 
 
 def _place(error: BaseException) -> dict[str, str]:
-    """Say where an exception was raised: file name, line and function, without the path of the file."""
+    """Return where an exception was raised: file name, line and function, without the path of the file."""
     trace = error.__traceback__
     if trace is None:
         return {}

@@ -82,7 +82,7 @@ class Registry:
         return schema.problems(config) if schema is not None else []
 
     def get(self, name: str) -> Handler:
-        """Give a handler; its distribution is imported now, if it comes from one."""
+        """Return the handler of a name, or raise UnknownHandler; a distribution's handler is imported now."""
         handler = self._handlers.get(name)
         if handler is not None:
             return handler
@@ -96,7 +96,7 @@ class Registry:
         return frozenset(name for name in self._shipped if self._handlers[name].kind is kind)
 
     def bind(self, name: str, config: Json, context: HandlerContext) -> Invocation:
-        """Give a handler its resolved config; one that does not fit raises BadConfig."""
+        """Return the invocation of a handler with its resolved config, or raise BadConfig."""
         handler = self.get(name)
         if name == PYTHON:
             return python.bind(self.resolve, config, context)
@@ -133,7 +133,7 @@ class Registry:
         self._functions[reference] = python.describe(reference, function)
 
     def scoped(self) -> Registry:
-        """Give a registry with these handlers, also those still to come, and functions of its own."""
+        """Return a registry that shares these handlers and later ones, and has its own functions."""
         scoped = copy(self)
         scoped._functions = dict(self._functions)
         scoped._allowed = set(self._allowed)
@@ -147,7 +147,7 @@ class Registry:
             self._allowed.add(pattern)
 
     def resolve(self, reference: str) -> python.PythonFunction:
-        """Give the function behind a reference, or raise FunctionNotAllowed.
+        """Return the function behind a reference, or raise FunctionNotAllowed.
 
         Nothing is imported and no attribute is read before the reference is known to be allowed.
         """
@@ -210,7 +210,7 @@ class Registry:
 
 
 def _is_offered(module: ModuleType, name: str, function: Any) -> bool:
-    """Say whether ``module:*`` means this function.
+    """True if ``module:*`` means this function.
 
     It means what the module defines, or names in ``__all__``; not what it happens to import, which may
     well be ``os.system``.

@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
 def lookup(name: str) -> str:
-    """Give the value of ``WEFT_SECRET_<NAME>``, or the content of the file that ``…_FILE`` names."""
+    """Return the value of ``WEFT_SECRET_<NAME>``, or the content of the file that ``…_FILE`` names."""
     variable = PREFIX + name.upper()
     if not _NAME.match(name):
         raise BadConfig("a secret is named by letters, digits and underscores")
@@ -58,7 +58,7 @@ def lookup(name: str) -> str:
 
 
 def known() -> list[str]:
-    """Give every secret of this process that can be read: what must not be shown anywhere."""
+    """Return every readable secret of this process: the values that must not be shown anywhere."""
     values = []
     for variable in os.environ:
         if variable.startswith(PREFIX):
@@ -68,7 +68,7 @@ def known() -> list[str]:
 
 
 def hidden(value: Json, secrets: Sequence[str]) -> Json:
-    """Give a JSON value in which every occurrence of a secret reads ``***``.
+    """Return a JSON value in which every occurrence of a secret reads ``***``.
 
     That is also where it was written as JSON, into a URL, or as base64, alone or among other bytes: a
     service that repeats a request repeats it in such forms.
@@ -128,7 +128,7 @@ def _hidden(value: Json, pattern: re.Pattern[str], secrets: Sequence[str]) -> Js
 
 
 def _without_beginning(text: str, secrets: Sequence[str]) -> str:
-    """Give a text that was cut off without the beginning of a secret in which it may have been cut."""
+    """Return a truncated text; the beginning of a secret at its end is replaced by ``***``."""
     kept = text.removesuffix(_CUT)
     for secret in secrets:
         for length in range(len(secret) - 1, _SHORTEST_BEGINNING - 1, -1):
@@ -145,7 +145,7 @@ def _pattern(secrets: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Give patterns for the ways in which a secret may be written."""
+    """Yield patterns for the ways in which a secret may be written."""
     yield "".join(map(_character, secret))
     data = secret.encode("utf-8", "surrogatepass")
     if len(data) >= _SHORTEST_IN_BASE64:
@@ -155,7 +155,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _character(character: str) -> str:
-    """Give a pattern for one character: as it is, and as JSON or a URL may have it."""
+    """Return a pattern for one character, plain and as JSON or a URL may write it."""
     if character.isascii() and character.isalnum():
         # They are escaped nowhere.
         return character
@@ -166,7 +166,7 @@ def _character(character: str) -> str:
 
 
 def _inside_base64(data: bytes, alphabet: bytes) -> Iterator[str]:
-    """Give what base64 makes of the bytes wherever they stand: three texts, by their place in a group."""
+    """Yield the base64 text of the bytes at each of the three offsets within a base64 group."""
     for before in range(3):
         text = b64encode(bytes(before) + data, altchars=alphabet).decode().rstrip("=")
         # The first and last characters also hold bits of the neighbours.

@@ -30,7 +30,7 @@ class UserCode:
     allow: tuple[str, ...] = ()
 
     def joined(self, *, modules: tuple[str, ...], allow: tuple[str, ...]) -> UserCode:
-        """Give this code together with what an operator's settings name."""
+        """Return this code together with the modules and allowed functions of an operator's settings."""
         return replace(self, modules=(*modules, *self.modules), allow=(*allow, *self.allow))
 
 

@@ -62,7 +62,7 @@ async def describe_execution(
     brief: bool = False,
     show: Show = decode,
 ) -> dict[str, Any]:
-    """Give an execution with its nodes, in the order of the definition.
+    """Return an execution with its nodes, in the order of the definition.
 
     ``brief`` leaves out the outputs and errors of the nodes.
     """
@@ -91,7 +91,7 @@ async def describe_nodes(
     limit: int,
     show: Show = decode,
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """Give up to ``limit`` nodes from a place in the definition on, and the place of the next; None: no more.
+    """Return up to ``limit`` nodes from index ``start`` of the definition on, and the next index or None.
 
     ``states``: only nodes that are in one of these; none given: all.
     """
@@ -111,7 +111,7 @@ async def describe_nodes(
 async def describe_node(
     execution_id: str, node_id: str, ports: ApiPorts, *, namespace: str | None = None, show: Show = decode
 ) -> dict[str, Any]:
-    """Give one node with its config, all its attempts and its whole output."""
+    """Return one node with its config, all its attempts and its whole output."""
     execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id)
     node = _node(node_id, row, plan, status, show)
@@ -127,7 +127,7 @@ async def describe_node(
 
 
 async def describe_dead_letters(letters: Sequence[DeadLetter], ports: ApiPorts) -> list[dict[str, Any]]:
-    """Give dead letters in their order, each with the config and the attempts of its generation."""
+    """Return dead letters in their order, each with the config and the attempts of its generation."""
     shown: dict[str, dict[str, Any]] = {}
     by_execution: dict[str, list[DeadLetter]] = {}
     for letter in letters:
@@ -149,7 +149,7 @@ async def describe_dead_letters(letters: Sequence[DeadLetter], ports: ApiPorts) 
 
 
 async def describe_dead_letter(letter: DeadLetter, ports: ApiPorts) -> dict[str, Any]:
-    """Give one dead letter."""
+    """Return one dead letter as shown to callers, or raise NotFoundError."""
     shown = await describe_dead_letters([letter], ports)
     if not shown:
         raise NotFoundError(f"there is no dead letter {letter.id}")
@@ -206,7 +206,10 @@ async def explain_node(
     namespace: str | None = None,
     workers: Sequence[WorkerStatus] | None,
 ) -> dict[str, Any]:
-    """Say why a node is not running. ``workers``: those that are known (None: one serves whatever comes)."""
+    """Return a node's state and the reasons why the node is not running.
+
+    ``workers``: those that are known (None: one serves whatever comes).
+    """
     execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id) or NodeRow(node_id=node_id)
     position = None
@@ -242,7 +245,7 @@ async def explain_node(
 
 
 def serves(worker: WorkerStatus, queue: str) -> bool:
-    """Say whether a worker takes tasks of this queue now."""
+    """True if a worker takes tasks of this queue now."""
     return worker.state is WorkerState.ALIVE and (worker.queues is None or queue in worker.queues)
 
 
@@ -277,7 +280,10 @@ async def _read(
 
 
 async def _look(execution_id: str, ports: Ports, *, names: Collection[str] | None) -> ExecutionStatus | None:
-    """Look into the store. One that is away has nothing to show: what is recorded is shown without it."""
+    """Return the execution's live status in the store, or None.
+
+    A store that is away has nothing to show: what is recorded is shown without it.
+    """
     try:
         return await ports.store.inspect(execution_id, names=names)
     except StoreError:
@@ -316,7 +322,7 @@ async def _config(
     *,
     generation: int,
 ) -> Json:
-    """Give the config as the handler got it in a generation, with secrets redacted.
+    """Return the config as the handler got it in a generation, with secrets redacted.
 
     It is stored nowhere and filled again from the rows. None: it is not filled yet, could not be filled,
     or an output in it has been replaced in a later generation.
@@ -343,7 +349,7 @@ async def _config(
 def _seen(
     node_id: str, plan: Plan, rows: Mapping[str, NodeRow], generation: int
 ) -> Mapping[str, NodeRow] | None:
-    """Give the outcomes that were fixed when the node became free; None: it was not, or was skipped."""
+    """Return the outcomes that were fixed when the node became ready; None if the node did not."""
     settled = [
         row for name in plan.visible_nodes[node_id] if (row := rows.get(name)) is not None and row.is_settled
     ]

@@ -202,7 +202,7 @@ class _Replay:
             self._nodes[node_id] = node.reopened()
 
     def _reopened(self) -> set[str]:
-        """Give what must run again, and everything that consumed an outcome which is about to change."""
+        """Return the nodes that must run again, and all that consumed an outcome which is about to change."""
         frontier = [
             node_id
             for node_id, node in self._nodes.items()
@@ -471,7 +471,7 @@ class _Replay:
             self._say("I20", f"its times are not in the order queued, started, finished: {shown}", event.node)
 
     def _freed_at(self, node_id: str) -> int:
-        """Give the earliest moment at which a node that is ready can have become so."""
+        """Return the earliest moment at which a ready node can have become ready."""
         waking = _EARLY.get(self._plan.nodes[node_id].trigger_rule)
         ends = [
             parent.finished_at
@@ -514,7 +514,7 @@ class _Replay:
         return _READY
 
     def _handled(self, node_id: str, states: Sequence[NodeState | None]) -> bool:
-        """Say whether a dependent that handles failures is in one of these states."""
+        """True if a dependent that handles failures is in one of these states."""
         return any(
             self._nodes[behind].state in states
             for behind in self._plan.graph.dependents[node_id]
@@ -627,7 +627,7 @@ _NODE: Mapping[str, Callable[[_Replay, History, str, ReplayedNode], None]] = {
 
 
 def _is_bad(node: ReplayedNode) -> bool:
-    """Say whether a parent counts as failed: by itself, or skipped because of a failure."""
+    """True if a parent counts as failed: by its own failure, or skipped because of a failure."""
     return node.state is NodeState.FAILED or (
         node.state is NodeState.SKIPPED and node.reason == Reason.UPSTREAM_FAILED
     )
@@ -642,7 +642,7 @@ def _may_try_again(event: History, definition: Node, failures: int) -> bool:
 
 
 def _may_ask_for_more(event: History) -> bool:
-    """Say whether a service or a handler may have set the delay: what it asked for is in no event."""
+    """True if a service or a handler may have set the delay: no event records the delay they ask for."""
     error = event.error or {}
     if error.get("code") != "handler_error":
         return error.get("code") not in ("timeout", "network_error")

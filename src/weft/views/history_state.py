@@ -171,7 +171,7 @@ class ReplayedNode:
         self.is_touched = False
 
     def reopened(self) -> ReplayedNode:
-        """Give it as it is when it may run again in the next generation."""
+        """Return the node as it is when the next generation may run the node again."""
         node = ReplayedNode()
         node.ended, node.accepted, node.ran_in, node.is_touched = self.ended, self.accepted, self.ran_in, True
         node.attempt, node.at_most = max(self.attempt, self.ended + 1), self.at_most + 1
@@ -201,7 +201,7 @@ class ReplayedNode:
         )
 
     def differences(self, stored: StoredNode) -> Iterator[tuple[str, object, object]]:
-        """Give what is stored otherwise than the history tells: its name, as stored, as told."""
+        """Yield each field whose stored value differs from the history: name, stored, replayed."""
         if stored.state is not self.state:
             yield "state", stored.state or "not settled", self.state or "not settled"
             return

@@ -29,7 +29,7 @@ _SHORT_KEY = 16
 
 
 def examine(settings: Settings, warnings: Sequence[str], *, url: str) -> Iterator[Finding]:
-    """Look at everything, in the order in which a start would meet it; at ``url`` a server may be running."""
+    """Yield the findings of all checks, in the order of a start; at ``url`` a server may be running."""
     yield from _python()
     yield from _settings(settings, warnings)
     if settings.database_url is None:

@@ -123,7 +123,7 @@ async def _broker(settings: Settings) -> list[Finding]:
 
 
 async def _skew(ask: Callable[[], Awaitable[int]]) -> float:
-    """Say how many seconds a server's clock is ahead of this machine's, as near as its answer was quick."""
+    """Return the seconds that a server's clock is ahead of this machine's, to within the round trip."""
     clock = RealClock()
     before = clock.now()
     there = await ask()
@@ -150,7 +150,7 @@ def _clocks(skews: dict[str, float]) -> Iterator[Finding]:
 
 
 async def _workers(settings: Settings) -> list[Finding]:
-    """Look for work that nobody will do."""
+    """Return the findings on workers: a warning for each queue whose tasks no worker serves."""
     from weft.fleet import Fleet
     from weft.handlers.registry import default_registry
     from weft.store.contract import WorkerState

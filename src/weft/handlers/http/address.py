@@ -73,7 +73,7 @@ class BlockedAddress(HandlerError):  # noqa: N818 - named like its code
 
 
 def is_public(address: Address) -> bool:
-    """Say whether an address is one of the public internet."""
+    """True if an address belongs to the public internet."""
     if isinstance(address, IPv6Address):
         inner = _wrapped(address)
         if inner is None:
@@ -84,7 +84,7 @@ def is_public(address: Address) -> bool:
 
 @lru_cache(maxsize=1024)
 def read_host(host: str) -> Address | str:
-    """Give the address that a URL's host spells out in any way, or else the name that it is.
+    """Return the IP address that a URL's host spells out in any notation, or else the host name.
 
     ``host`` is as a URL has it, encoded to ASCII. Raises ValueError where it is neither.
     """
@@ -113,7 +113,7 @@ class _Entry:
 
 
 class Guard:
-    """Says what may be connected to, by HTTP_ALLOW."""
+    """Decides which addresses an HTTP request may connect to, by WEFT_HTTP_ALLOW."""
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
         """Read the entries: names, addresses, each perhaps with a port; networks; ``*`` for all."""
@@ -127,7 +127,7 @@ class Guard:
             raise BlockedAddress(f"{_shown(address, port)} is not a public address; {_WAY_OUT}")
 
     def choose(self, name: str, addresses: Sequence[Address], port: int) -> list[Address]:
-        """Give the addresses of a name that may be connected to, or raise BlockedAddress.
+        """Return the addresses of a name that may be connected to, or raise BlockedAddress.
 
         Where HTTP_ALLOW has some of them, it is those. Otherwise all must be public: a name with one
         address outside and one inside is a trap, or a mistake.
@@ -182,7 +182,7 @@ def _read_entry(text: str) -> _Entry:
 
 
 def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """Give the IPv4 address that is reached through an IPv6 address."""
+    """Return the IPv4 address that is reached through an IPv6 address, or None if there is none."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return _mapped(address)

@@ -57,7 +57,7 @@ async def exchange(
 async def _send(
     request: OutgoingRequest, outbound: Outbound, *, is_success: Callable[[int], bool], trusted: bool
 ) -> Received | tuple[int, URL]:
-    """Give the response of one request, or the status of a redirect and where it leads."""
+    """Return the response of one request, or the status and target of a redirect, or raise HttpStatus."""
     if not trusted:
         # aiohttp does not look up what is an address already.
         address = spelled_address(request.url)
@@ -98,7 +98,7 @@ def _target(request: OutgoingRequest, status: int, location: str) -> URL:
 
 
 def _failure(request: OutgoingRequest, error: Exception) -> NetworkError | BadResponse:
-    """Put an error of aiohttp into words. Its own would repeat the URL with its query."""
+    """Return the failure for an aiohttp error. The error's own text would repeat the URL with its query."""
     match error:
         case aiohttp.ClientConnectorDNSError():
             reason = f"the name {request.url.host} cannot be resolved"

@@ -62,12 +62,12 @@ class HttpStatus(HandlerError):  # noqa: N818 - as above
 
 
 def is_retryable(status: int) -> bool:
-    """Say whether a status is one that may pass."""
+    """True if a request that got this status may succeed on another attempt."""
     return status in _RETRYABLE_STATUSES or 500 <= status <= 599
 
 
 def read_retry_after(text: str | None, *, now: int) -> float | None:
-    """Give the seconds that a ``Retry-After`` asks to wait, written as seconds or as a date.
+    """Return the seconds that a ``Retry-After`` asks to wait, written as seconds or as a date.
 
     What cannot be read asks for nothing.
     """

@@ -70,7 +70,7 @@ class OutgoingRequest:
         return f"{self.method} {self.url.with_query(None)}"
 
     def redirected(self, status: int, url: URL) -> OutgoingRequest:
-        """Give the request that follows a redirect, by the rules of RFC 9110."""
+        """Return the request that follows a redirect, by the rules of RFC 9110."""
         request = replace(self, url=url)
         if (status == 303 and self.method != "HEAD") or (status in (301, 302) and self.method == "POST"):
             request = replace(request, method="GET", body=None, headers=self._headers_without(_OF_THE_BODY))
@@ -92,7 +92,7 @@ def make_request(
     body: Json = None,
     idempotency_key: str,
 ) -> OutgoingRequest:
-    """Put a request together, or raise BadConfig or BlockedAddress where it must not be sent."""
+    """Build a request, or raise BadConfig or BlockedAddress if the request must not be sent."""
     target = read_url(url)
     fields = read_headers(headers or {})
     names = {name.lower() for name in fields}
@@ -115,7 +115,7 @@ def make_request(
 
 
 def read_url(text: str) -> URL:
-    """Give the URL that will be called, its host in the one spelling that is checked and connected to."""
+    """Return the URL to call, with its host in the one spelling that is checked and connected to."""
     if _CONTROL.search(text):
         raise BadConfig("the url holds a control character, such as a line end")
     try:
@@ -142,7 +142,7 @@ def read_url(text: str) -> URL:
 
 
 def spelled_address(url: URL) -> Address | None:
-    """Give the address that stands in a URL of ``read_url`` in place of a name."""
+    """Return the IP address that a URL of ``read_url`` has as its host, or None if the host is a name."""
     host = url.raw_host or ""
     if ":" in host:
         return IPv6Address(host)
@@ -154,7 +154,7 @@ def spelled_address(url: URL) -> Address | None:
 
 
 def same_origin(one: URL, other: URL) -> bool:
-    """Say whether two URLs have one origin; a step from http to https of the same site counts as one."""
+    """True if two URLs have the same origin; a step from http to https of the same site counts."""
     if one.raw_host != other.raw_host:
         return False
     if (one.scheme, one.port) == (other.scheme, other.port):
@@ -222,7 +222,7 @@ def _with_query(url: URL, query: Mapping[str, Json]) -> URL:
 
 
 def _text(value: Json) -> str:
-    """Give a value as it goes into a header or query: a string as it is, all else as JSON."""
+    """Return a value as written into a header or query: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

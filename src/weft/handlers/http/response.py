@@ -45,7 +45,7 @@ class Received:
     url: URL
 
     def value(self) -> tuple[Json, bool]:
-        """Give the body as a JSON value, and say whether that is base64: JSON, else text, else bytes."""
+        """Return the body as JSON, else as text, else as base64, and whether the value is base64."""
         if not self.body:
             return None, False
         media_type, charset = read_content_type(self.headers.get("content-type", ""))
@@ -68,7 +68,7 @@ async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int) -> byte
 
 
 async def read_excerpt(response: aiohttp.ClientResponse) -> str | None:
-    """Give the beginning of a body as text, as far as it comes soon; None where there is none."""
+    """Return the beginning of a body as text, as far as the body arrives soon; None if nothing arrives."""
     body = _Body(response.headers.get("Content-Encoding", ""), _EXCERPT_BYTES)
     try:
         async with asyncio.timeout(_EXCERPT_SECONDS):
@@ -86,7 +86,7 @@ async def read_excerpt(response: aiohttp.ClientResponse) -> str | None:
 
 
 def headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """Give the headers by their names in lower case; one that came more than once, joined by commas."""
+    """Return the response headers by lower-case name; a repeated header is joined by commas."""
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
         key = name.lower()
@@ -97,7 +97,7 @@ def headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def read_content_type(text: str) -> tuple[str, str | None]:
-    """Give the media type in lower case and the charset, where there is one."""
+    """Return the media type of a Content-Type in lower case, and its charset or None."""
     media_type, _, parameters = text.partition(";")
     for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
@@ -164,7 +164,7 @@ class _Body:
 
 
 def _as_text(body: bytes, charset: str | None) -> str | None:
-    """Give the text that a body is, or None where it is not text."""
+    """Return a body as text, or None if the body is not text."""
     codec = _codec(charset) if charset is not None else "utf-8"
     if codec is None:
         return None
@@ -185,7 +185,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _codec(charset: str | None) -> str | None:
-    """Give the codec of a charset, or None where there is none that is fit for a stranger's bytes."""
+    """Return the codec of a charset, or None if no codec is safe for untrusted bytes."""
     if charset is None:
         return None
     try:

@@ -16,7 +16,7 @@ _OFFSET_NS = time.time_ns() - time.monotonic_ns() + _WRONG_NS
 
 class Clock(Protocol):
     def now(self) -> int:
-        """Give microseconds since 1970; never smaller than before."""
+        """Return microseconds since 1970; never smaller than before."""
 
     def monotonic(self) -> int:
         """Return microseconds of a clock that nothing corrects: only a difference of two means anything."""

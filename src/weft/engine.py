@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def new_id() -> str:
-    """Give an id that sorts by the time it was made."""
+    """Return a new id; ids sort by the time they were made."""
     return str(uuid_utils.uuid7())
 
 
@@ -289,7 +289,7 @@ class Engine:
         await self.worker.announce()
 
     def faults(self) -> Mapping[str, str | None]:
-        """Say of orchestrator and worker what keeps them from their work; None: nothing does."""
+        """Return what keeps the orchestrator and the worker from their work, by name; None: nothing does."""
         return {"orchestrator": self.orchestrator.fault(), "worker": self.worker.fault()}
 
     # -- executions --------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ class Engine:
             self.ports.journal.forget(execution_id)
 
     def progress(self, execution_id: str) -> Progress:
-        """Say how far an execution that was submitted or watched here has come."""
+        """Return the progress of an execution that was submitted or watched here."""
         progress = self._progress[execution_id]
         running, in_flight = self._store.in_hand(execution_id)
         progress.show_in_flight(running, in_flight)

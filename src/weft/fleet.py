@@ -212,7 +212,7 @@ class Fleet:
         await self._opened.wait()
 
     def faults(self) -> Mapping[str, str | None]:
-        """Say of each of its parts what keeps it from its work; None: nothing does."""
+        """Return what keeps each part of the process from its work, by name; None: nothing does."""
         faults = dict(self._faults)
         waits = None if self._opened.is_set() else "it waits for the servers"
         if self.orchestrator is not None:

@@ -68,7 +68,7 @@ def set_up_logs(
 
 
 def are_set_up() -> bool:
-    """Say whether this process logs as ``set_up_logs`` has it: then its child processes should, too."""
+    """True if ``set_up_logs`` configured this process: then its child processes should log so, too."""
     return any(isinstance(handler.formatter, _Formatter) for handler in logging.getLogger().handlers)
 
 
@@ -98,7 +98,7 @@ class _Formatter(logging.Formatter):
         self._secrets = sorted({s for s in secrets if len(s) >= _SHORTEST_SECRET}, key=len, reverse=True)
 
     def event(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Give the event's name and fields. What others log is named after its logger, with its message."""
+        """Return a record's event: name and fields. Other libraries' events are named after their logger."""
         event: dict[str, Any] = {"event": record.getMessage()}
         if record.name.partition(".")[0] != "weft":
             event = {"event": record.name, "message": event["event"]}
@@ -110,7 +110,7 @@ class _Formatter(logging.Formatter):
         return {self._clean(name): self._clean(value) for name, value in event.items()}
 
     def _clean(self, value: Any, depth: int = 0) -> Any:
-        """Give a value of JSON with no secret in it, and no text without end."""
+        """Return a value of JSON's types with secrets hidden and long texts cut."""
         if value is None or isinstance(value, bool | int):
             return value
         if isinstance(value, float):

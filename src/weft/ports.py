@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _nobody(recorded_events: Sequence[RecordedEvent]) -> None:
-    """Tell nobody."""
+    """Ignore the recorded events: there is nobody to announce them to."""
 
 
 def _nothing() -> None:

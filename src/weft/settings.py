@@ -329,13 +329,13 @@ class Settings:
     )
 
     def secrets(self) -> list[str]:
-        """Give the values of these settings that must not be shown anywhere."""
+        """Return the values of these settings that must not be shown anywhere."""
         found = [getattr(self, item.name) for item in fields(self) if item.metadata["secret"]]
         values = [value if isinstance(value, tuple) else (value,) for value in found if value]
         return [value for several in values for value in several]
 
     def bounds(self) -> Bounds:
-        """Give what the core needs of these settings to check a definition."""
+        """Return the bounds of these settings that the core needs to check a definition."""
         return Bounds(
             max_body_bytes=self.max_body_bytes,
             max_nodes=self.max_nodes,

@@ -350,7 +350,7 @@ async def get_node(execution_id: str, node_id: str, request: Request) -> Respons
     responses={**schema.answers(200, schema.Explanation), **schema.problems(404)},
 )
 async def explain(execution_id: str, node_id: str, request: Request) -> Response:
-    """Say why a node is not running."""
+    """Explain why a node is not running."""
     ports, namespace = service_of(request).ports, caller_of(request).namespace
     try:
         workers = await ports.store.workers()

@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 )
 @open_to_all
 async def check_health() -> Response:
-    """Say that the process is alive. It asks nothing and nobody, so it cannot fail for another's fault."""
+    """Answer that the process is alive. No other service is asked, so none can make this fail."""
     return answer({"alive": True})
 
 
@@ -74,7 +74,7 @@ async def check_health() -> Response:
 )
 @open_to_all
 async def check_readiness(request: Request) -> Response:
-    """Say whether this server can do its work now, and if not, why.
+    """Check whether this server can do its work now, and if not, why.
 
     Anybody may ask, so a message names no path and no address; the log has the details.
     """
@@ -148,7 +148,7 @@ async def _store_fault(service: Service) -> str | None:
     response_class=Response,
 )
 async def read_metrics(request: Request) -> Response:
-    """Give what this process counts, for Prometheus."""
+    """Return the metrics of this process, for Prometheus."""
     service = service_of(request)
     if service.shows_fleet:
         await _look_around(service)

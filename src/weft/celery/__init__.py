@@ -29,7 +29,7 @@ _GROUP_SECONDS = MAX_TIMEOUT_SECONDS + 24 * 3600
 
 
 def queues(*names: str) -> list[Any]:
-    """Give the broker's queues of these queues of nodes, or of all handlers; and that of batches.
+    """Return the Celery queues of the named node queues (default: of all handlers) and the queue of batches.
 
     To be used in ``task_queues``. The queue of a node is the name of its handler unless the node names one.
     All handlers are those of weft, of installed packages and of the modules in ``WEFT_IMPORTS``.

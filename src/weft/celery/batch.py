@@ -45,7 +45,7 @@ def batch(
     labels: Mapping[str, str] | None = None,
     priority: str = "normal",
 ) -> Any:
-    """Give the Celery signature that runs a stored workflow once for each input, and aggregates.
+    """Return the Celery signature that runs a stored workflow once for each input and aggregates the results.
 
     ``batch("order-report", [{"order": 1}, {"order": 2}]).apply_async().get()`` gives what ``aggregate`` does.
     """
@@ -133,13 +133,13 @@ async def _start(
 
 
 def _refused(error: InputError) -> dict[str, Any]:
-    """Give how an execution ended that was never started."""
+    """Return the result of an execution that was never started because its input was refused."""
     about = {"code": "invalid_input", "message": str(error), "retryable": False, "details": {}}
     return {"index": 0, "execution": None, "state": ExecutionState.FAILED, "output": None, "error": about}
 
 
 async def _ended(fleet: Fleet, execution_id: str) -> dict[str, Any] | None:
-    """Give how an execution ended; None: it has not."""
+    """Return the result of an execution, or None if the execution is not terminal."""
     row = await fleet.ports.journal.execution(execution_id)
     if row is None:
         raise NotFoundError(f"there is no execution {execution_id}")

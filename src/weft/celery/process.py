@@ -138,7 +138,7 @@ _process: WorkerProcess | None = None
 
 
 def worker_process(*, is_forked: bool = False) -> WorkerProcess:
-    """Give the worker of this process; the first who asks starts it."""
+    """Return the worker of this process; the first call starts the worker."""
     global _process
     with _lock:
         if _process is None:

@@ -35,7 +35,7 @@ def decide(
     max_bytes: int,
     settled: SettledNodes = no_nodes,
 ) -> Decision:
-    """Say what follows for a free node, and touch nothing: rule first, then condition, then templates.
+    """Return the decision for a free node, without side effects: rule first, then condition, then templates.
 
     ``settled``: nodes of an execution known to be settled, where a cascade of skips ends.
     """

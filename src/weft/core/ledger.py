@@ -427,7 +427,7 @@ class Ledger:
         return self._complete(change, row, done)
 
     def _complete(self, change: Change, row: NodeRow, done: NodeRow) -> NodeRow:
-        """Put a completed row, which stands for its event if it can, in the place of the old one.
+        """Replace the old row of a node with its completed row, which stands for its event if it can.
 
         A column of text does not take every name of a worker. Then the event gets a row of its own.
         """
@@ -840,7 +840,7 @@ class Ledger:
         self._note(execution, f"execution.{state.lower()}", state=state, error=error, actor=actor)
 
     def _move_letters(self, execution: ExecutionRow, node_id: str | None, state: str) -> None:
-        """Give the open letters of a node (None: of all) their next state."""
+        """Set the state of the open dead letters of a node (None: of all nodes)."""
         for index, letter in enumerate(self.changes.letters):
             if letter.execution_id == execution.id:
                 self.changes.letters[index] = moved_letter(letter, node_id, state)
@@ -926,7 +926,7 @@ def _move(execution: ExecutionRow, state: ExecutionState) -> None:
 
 
 def _is_recorded(event: NodeEvent, row: NodeRow) -> bool:
-    """Say whether the journal has this: an attempt's own result, or only that it ended without one."""
+    """True if the journal has the event: the attempt's result, or for a lost attempt, only that it ended."""
     is_loss = isinstance(event, AttemptLost) or (isinstance(event, NodeFailed) and event.lost)
     return event.attempt == (row.ended if is_loss else row.answered)
 
@@ -943,7 +943,7 @@ def is_first_completion(row: NodeRow) -> bool:
 
 
 def moved_letter(letter: DeadLetter, node_id: str | None, state: str) -> DeadLetter:
-    """Give an open letter its new state, if it is of this node (None: of any)."""
+    """Return the dead letter, in the new state if the letter is open and of this node (None: of any)."""
     if letter.state != "open" or node_id not in (None, letter.node_id):
         return letter
     return replace(letter, state=state)

@@ -54,7 +54,7 @@ def execution_output(
 
 
 def output_of(row: NodeRow, load_blob: LoadBlob) -> bytes:
-    """Give the accepted output of a completed node, byte for byte."""
+    """Return the accepted output of a completed node, byte for byte."""
     if row.blob is not None:
         return load_blob(row.blob)
     assert row.output is not None

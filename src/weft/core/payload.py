@@ -79,7 +79,7 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 def is_json(value: Json, *, max_values: int, max_depth: int) -> bool:
-    """Say whether a value has only JSON's types, within bounds; its strings and long integers are not read.
+    """True if a value has only JSON's types, within bounds; its strings and long integers are not read.
 
     Every value takes a byte at least, so a limit on bytes is one on values too. It ends the walk through a
     small object that refers to its parts so often that its text would be endless.
@@ -159,7 +159,7 @@ def find_fault(value: Json, *, max_values: int, max_depth: int) -> Fault:
 
 
 def _objection(item: Any) -> str | None:
-    """Say what is wrong with one value by itself."""
+    """Return what is wrong with one value by itself, or None."""
     match item:
         case str():
             if not _is_unicode(item):
@@ -194,7 +194,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _as_builtin(value: Any) -> Any:
-    """Give msgspec the plain value of a subclass of str, int or float; numpy.float64 is one."""
+    """Return for msgspec the plain value of a subclass of str, int or float; numpy.float64 is one."""
     for builtin in (str, int, float):
         if isinstance(value, builtin):
             return builtin(value)

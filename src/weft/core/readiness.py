@@ -30,7 +30,7 @@ EARLY = frozenset({TriggerRule.ONE_SUCCESS, TriggerRule.ONE_FAILED})
 
 
 def has_failed(row: NodeRow) -> bool:
-    """Say whether a parent counts as failed: by itself, or skipped because of a failure upstream."""
+    """True if a parent counts as failed: by itself, or skipped because of a failure upstream."""
     return row.state is _FAILED or (row.state is _SKIPPED and row.reason == Reason.UPSTREAM_FAILED)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def delay_seconds(
     policy: RetryPolicy, *, failures: int, draw: float, retry_after_seconds: float | None = None
 ) -> float:
-    """Give the wait after the ``failures``-th failure of a generation; ``draw`` is from [0, 1).
+    """Return the wait after the ``failures``-th failure of a generation; ``draw`` is from [0, 1).
 
     The jitter is added to the capped delay: under the cap, all that wait at it would come back together.
     """

@@ -72,7 +72,7 @@ def _runs_again(row: NodeRow) -> bool:
 
 
 def may_have_started(plan: Plan, rows: Rows, node_id: str) -> bool:
-    """Say whether an attempt of a settled node may have been handed out in its generation.
+    """True if an attempt of a settled node may have been handed out in its generation.
 
     If not, its number was never seen by anyone and is used in the next generation.
     """

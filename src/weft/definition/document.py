@@ -278,7 +278,7 @@ def _scalar(event: yaml.ScalarEvent) -> Json:
 
 
 def _resolved(text: str) -> Json:
-    """Give a plain scalar the type that the core schema sees in it."""
+    """Return the value of a plain scalar, in the type that YAML's core schema gives it."""
     if text in _NULL:
         return None
     if text in _BOOL:

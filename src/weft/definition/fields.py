@@ -119,7 +119,7 @@ def _record(fields: Mapping[str, Rule], required: Collection[str] = ()) -> Rule:
 
 
 def unknown_field(name: str, fields: Collection[str], suggester: Suggester) -> str:
-    """Say that a field is unknown, with the one that was meant, or all there are."""
+    """Return the message for an unknown field, with the nearest known field, or with all of them."""
     near = suggester.nearest(name, fields)
     help_with_it = f"did you mean {near!r}?" if near is not None else f"known are {', '.join(fields)}"
     return f"unknown field {shown(name)}; {help_with_it}"
@@ -152,7 +152,7 @@ def kind(value: Json) -> str:
 
 
 def _unquote(value: Json) -> str:
-    """Give the advice for a number in quotes, the most common of wrong types."""
+    """Return the advice for a number in quotes, the most common of wrong types; else an empty string."""
     if not isinstance(value, str) or len(value) > _MAX_SHOWN_CHARACTERS:
         return ""
     try:

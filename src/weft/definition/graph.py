@@ -137,7 +137,7 @@ def not_ancestors(parents: Sequence[Sequence[int]], pairs: Iterable[tuple[int, i
 def _sweep(
     parents: Sequence[Sequence[int]], order: Sequence[Sequence[int]], bits: Mapping[int, int]
 ) -> dict[int, int]:
-    """Give each node of a stretch of the order the bits of the targets it runs after, and its own."""
+    """Return for each node in a stretch of the order the bits of the targets it runs after, and its own."""
     masks: dict[int, int] = {}
     for component in order:
         mask = 0

@@ -115,7 +115,7 @@ def assemble(
     input_schema: Schema | None,
     bounds: Bounds,
 ) -> Plan:
-    """Put a plan together from parts that are compiled already."""
+    """Build a plan from a definition and its parts that are compiled already."""
     nodes = {node.id: node for node in definition.nodes}
     templates = {
         **templates,

@@ -38,7 +38,7 @@ class Cost:
     targets: dict[str, Json]
 
     def is_bounded(self, value: Json) -> bool:
-        """Say whether asking the schema of a value stays in proportion to the value."""
+        """True if the cost of checking a value against the schema stays in proportion to the value."""
         count = _Count(self.targets)
         try:
             looks = count.looks(self.schema, value)

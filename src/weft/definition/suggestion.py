@@ -20,7 +20,7 @@ class Suggester:
         self._comparisons_left = comparisons
 
     def hint(self, word: str, vocabulary: Collection[str]) -> str:
-        """Give the end of a message: ``; did you mean 'fetch'?``, or nothing where nothing is near."""
+        """Return the end of a message: ``; did you mean 'fetch'?``, or an empty string if no word is near."""
         near = self.nearest(word, vocabulary)
         return f"; did you mean {near!r}?" if near is not None else ""
 

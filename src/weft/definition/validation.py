@@ -45,7 +45,7 @@ class HandlerCatalogue(Protocol):
     """The handlers that a definition may name: those of this process, and those of living workers."""
 
     def knows(self, name: str) -> bool:
-        """Say whether there is such a handler."""
+        """True if there is a handler of this name."""
 
     def names(self) -> list[str]:
         """List all handlers, sorted."""

@@ -115,7 +115,7 @@ def _heights(
 
 
 def _settle(column: Sequence[int], wishes: Sequence[float], sizes: Sequence[float], y: list[float]) -> None:
-    """Give each item the height nearest to its wish (least squares) that keeps order and distance."""
+    """Set the ``y`` of each item as near to its wish (least squares) as order and distance allow."""
     blocks: list[tuple[float, int]] = []  # (mean of the wishes less the offsets, items)
     offsets: list[float] = []
     offset = 0.0

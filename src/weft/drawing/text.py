@@ -99,7 +99,7 @@ def _layer(
 
 
 def _groups(ids: Sequence[str], labels: Mapping[str, str]) -> list[list[str]]:
-    """Say which nodes of a layer share a line."""
+    """Return the nodes of a layer in groups; the nodes of a group share a line."""
     if len(ids) <= WIDE_LAYER:
         return [[node] for node in ids]
     by_label: dict[str, list[str]] = {}

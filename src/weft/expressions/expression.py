@@ -47,7 +47,7 @@ class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):
     run: Run
 
     def evaluate(self, scope: Scope) -> Json:
-        """Give the value; raises EvaluationError where something is undefined, of a wrong kind, too large."""
+        """Return the value; raises EvaluationError if a value is undefined, of a wrong kind or too large."""
         budget = Budget()
         value = self.run(scope, budget)
         if value.__class__ is Undefined:

@@ -54,7 +54,7 @@ class _Walk(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def _missing(value: Any, keys: Sequence[str | int], texts: Sequence[str]) -> Undefined:
-    """Say where a path ends early, and what there is instead."""
+    """Return an Undefined that says where a path ends early, and what there is instead."""
     path = "".join(texts)
     for position, key in enumerate(keys, start=1):
         if isinstance(value, Undefined):

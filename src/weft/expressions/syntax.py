@@ -67,7 +67,7 @@ def plain_path(source: str) -> PlainPath | None:
 
 
 def parse(source: str) -> nodes.Expr:
-    """Give the syntax tree of one expression; raises ExpressionError."""
+    """Return the syntax tree of one expression; raises ExpressionError."""
     _check_shape(source)
     try:
         parser = Parser(_ENVIRONMENT, source, state="variable")

@@ -160,7 +160,7 @@ def parent_outputs(parents: Sequence[str]) -> Template:
 
 
 def with_secrets(value: Json, slots: Sequence[SecretSlot], lookup: Callable[[str], str]) -> Json:
-    """Give a filled value with its secrets in place; the value given stays as it is."""
+    """Return a filled value with its secrets in place; the value passed in stays as it is."""
     holder = [value]
     copied: dict[Path, Json] = {}
     for slot in slots:
@@ -193,7 +193,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 def _split(template: str) -> Iterator[tuple[bool, str]]:
-    """Give the pieces of a template in order: texts, and the sources of expressions (marked by True)."""
+    """Yield the pieces of a template in order: texts, and the sources of expressions (marked by True)."""
     position = 0
     strip = False
     while opening := _OPENING.search(template, position):

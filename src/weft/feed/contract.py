@@ -24,7 +24,7 @@ STARTED = "node.started"
 
 
 def node_queued(task: Task) -> History:
-    """Say that the task of an attempt is on its way."""
+    """Return the live event for a queued attempt: its task is on its way."""
     return History(
         seq=0,
         at=task.queued_at,
@@ -39,7 +39,7 @@ def node_queued(task: Task) -> History:
 
 
 def node_started(task: Task, *, worker: str, at: int) -> History:
-    """Say that a worker has started an attempt."""
+    """Return the live event for an attempt that a worker has started."""
     return History(
         seq=0,
         at=at,
@@ -65,7 +65,7 @@ class Subscription(Protocol):
         """Hear no more."""
 
     async def receive(self, *, wait_seconds: float) -> Sequence[History]:
-        """Give what was told since the last call, waiting a while for the first; empty: nothing was."""
+        """Return the events published since the last call, waiting a while for the first; may be empty."""
 
     @property
     def missed(self) -> int:
@@ -74,7 +74,7 @@ class Subscription(Protocol):
 
 class Feed(Protocol):
     def publish(self, events: Sequence[History], *, namespace: str) -> None:
-        """Tell events to those who listen. It does not wait, and may be called on every path."""
+        """Publish events to the subscribers without waiting; may be called on every path."""
 
     @property
     def has_listeners(self) -> bool:
@@ -84,7 +84,7 @@ class Feed(Protocol):
         """
 
     def has_subscriber(self, execution_id: str) -> bool:
-        """Say whether anybody may listen for this execution: if not, live events need not be made."""
+        """True if this execution may have a subscriber: if not, live events need not be made."""
 
     def subscribe(
         self,

@@ -59,7 +59,7 @@ _decode = msgspec.msgpack.Decoder(_Told).decode
 
 
 def _messages(events: list[History], missed: int) -> Iterator[bytes]:
-    """Put events of one channel into messages; one that cannot be written down is missed too."""
+    """Yield events of one channel as encoded messages; events that cannot be encoded count as missed."""
     for start in range(0, len(events), _TOLD_AT_ONCE):
         some = events[start : start + _TOLD_AT_ONCE]
         try:

@@ -35,7 +35,7 @@ class Bucket:
         return self.burst + (-missing // self._interval)
 
     def next_token_at(self, now: int, *, taken: int) -> int:
-        """Say when one more token than ``taken`` is there: more than the burst, if each is spent in time."""
+        """Return when token ``taken`` + 1 is there; it may lie beyond the burst if all are spent in time."""
         full_at = max(self._full_at, now * _PER_MICROSECOND)
         at = full_at - (self.burst - taken - 1) * self._interval
         return max(now, -(-at // _PER_MICROSECOND))

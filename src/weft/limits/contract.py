@@ -33,7 +33,7 @@ class Released(msgspec.Struct, frozen=True):
 
 class Limits(Protocol):
     def limited(self, tag: str) -> bool:
-        """Say whether a rate is configured for the tag; without one it is unlimited."""
+        """True if a rate is configured for the tag; a tag without a rate is unlimited."""
 
     async def join(self, tag: str, ticket: AttemptRef) -> None:
         """Stand at the end of the line; somebody in it already keeps his place."""
@@ -49,10 +49,10 @@ class Limits(Protocol):
         """Take a token for a start that happens now. False: there is none; wait in line again."""
 
     async def leave(self, tag: str, ticket: AttemptRef) -> None:
-        """Give up a place in the line, or a release that will not be used."""
+        """Remove a ticket from the wait queue, or give up a release that the ticket will not use."""
 
     async def due(self, tag: str) -> Mapping[AttemptRef, int]:
-        """Say of each who waits in the line when his token is there, if all before him start in time.
+        """Estimate when each waiting ticket will get its token, if all tickets before it start in time.
 
         It is for those who look from outside: nothing is decided by it.
         """

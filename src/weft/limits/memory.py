@@ -31,7 +31,7 @@ class _Line:
         self.released: dict[AttemptRef, int] = {}
 
     def take_back(self, now: int) -> None:
-        """Put those at the head of the line again whose release came to nothing: somebody died with it."""
+        """Move tickets whose release came to nothing (a process died) to the head of the wait queue again."""
         late = [ticket for ticket, until in self.released.items() if until <= now]
         for ticket in late:
             del self.released[ticket]

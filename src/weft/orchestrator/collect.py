@@ -39,7 +39,7 @@ async def collect(context: Context, *, limit: int, wait_seconds: float) -> None:
 
 
 async def next_batch(context: Context, *, limit: int, wait_seconds: float) -> Sequence[MessageDelivery]:
-    """Give the batch that could not be taken all the way before, or the next of what is read."""
+    """Return a batch that could not be finished before, or else the next batch of the fair queue."""
     if context.unfinished:
         return context.unfinished.pop()
     queue, name = context.fair_queue, context.name

@@ -109,7 +109,7 @@ async def retry(
 async def retry_plan(
     execution_id: str, ports: Ports, *, nodes: tuple[str, ...] = ()
 ) -> tuple[int, RetryPlan]:
-    """Say which generation a retry would open, what it would run and what keep, and do nothing."""
+    """Return the generation that a retry would open, with what it would run and keep; change nothing."""
     execution, plan = await _known_nodes(execution_id, nodes, ports)
     if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
         raise _not_allowed(execution, "retried")

@@ -266,7 +266,7 @@ def plain_task(
 
 
 def _is_large(decision: DispatchNode, ports: Ports) -> bool:
-    """Say whether a node's config is to lie in the journal, and its task to name it."""
+    """True if a node's config is too large for its task: the journal stores it, and the task names it."""
     return ports.inline_config_bytes is not None and len(decision.config) > ports.inline_config_bytes
 
 
@@ -314,7 +314,7 @@ async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Ans
 
 
 async def send(queued: Sequence[Task], ports: Ports) -> None:
-    """Say that nodes were queued, and send their tasks where the store has not."""
+    """Publish that nodes were queued, and send their tasks unless the store has sent them."""
     if ports.feed is not None and ports.feed.has_listeners:
         for task in queued:
             if ports.feed.has_subscriber(task.execution_id):

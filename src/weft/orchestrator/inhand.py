@@ -25,7 +25,7 @@ async def with_running(event: Event, plan: Plan, ports: Ports) -> Event:
 
 
 async def running_now(execution_id: str, ports: Ports) -> dict[str, Running]:
-    """Say what is in hand, for the history; nothing where the store cannot be asked."""
+    """Return the running attempts of an execution, for the history; empty if the store cannot be asked."""
     try:
         return await ports.store.running(execution_id)
     except StoreError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = None) -> Answer:
-    """Put an execution into the store as the journal has it; REFUSED: somebody else was quicker.
+    """Rebuild an execution in the store from the journal; REFUSED: another orchestrator was quicker.
 
     ``seen_epoch``: the epoch that the execution had when the store was found not to have it.
     """
@@ -73,7 +73,7 @@ async def recover(ports: Ports, *, grace_seconds: float) -> int:
 
 
 async def _tell(execution_id: str, ports: Ports) -> None:
-    """Give the store an execution's row as the journal has it, and let an orchestrator go on from there."""
+    """Apply an execution's row of the journal to the store, and wake an orchestrator to go on from there."""
     row = await ports.journal.execution(execution_id)
     plan = None if row is None else await ports.journal.plan(row.digest)
     if row is None or plan is None or row.is_terminal:

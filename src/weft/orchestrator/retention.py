@@ -29,7 +29,7 @@ BLOB_AGE_SECONDS = 86_400.0
 
 
 def look_seconds(retention_seconds: float) -> float:
-    """Say how often to look for executions that are past their retention."""
+    """Return the interval between searches for executions that are past their retention."""
     return min(_LOOK_SECONDS, retention_seconds / _LOOKS_PER_RETENTION)
 
 

@@ -69,7 +69,7 @@ class Orchestrator:
         self._finishing = False
 
     def nudge(self) -> None:
-        """Look at the timers now: one may be earlier than was known."""
+        """Start the next sweep of the timers now: a timer may be earlier than was known."""
         self._nudged.set()
 
     def forget(self) -> None:
@@ -78,7 +78,7 @@ class Orchestrator:
         self.nudge()
 
     def fault(self) -> str | None:
-        """Say what keeps it from its work; None: nothing does."""
+        """Return what keeps the orchestrator from its work; None: nothing does."""
         if not self._loops:
             return "it is not running"
         if any(loop.done() for loop in self._loops):
@@ -181,13 +181,13 @@ class Orchestrator:
                     await self._nudged.wait()
 
     async def _reclaiming(self) -> None:
-        """Look for messages that somebody took and did not finish."""
+        """Reclaim, at intervals, messages that a consumer took and did not finish."""
         while True:
             await asyncio.sleep(self._claim_seconds)
             await self._guarded(lambda: reclaim(self.context))
 
     async def _looking_back(self) -> None:
-        """Look for executions that the store does not have."""
+        """Recover, at intervals, executions that the store does not have."""
         while True:
             await asyncio.sleep(self.ports.sweep_seconds)
             if self._recovers:

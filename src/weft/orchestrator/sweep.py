@@ -19,7 +19,7 @@ _CLAIM_LIMIT = 256
 
 
 async def sweep(context: Context) -> int | None:
-    """Look once at what time has brought about; give when to look again at the latest.
+    """Process expired leases, deadlines and due nodes once; return when to sweep again at the latest.
 
     Nothing is taken out of the store before its consequence is committed: a sweep that dies midway
     leaves everything to the next, and two at once agree, because the fence takes one.

@@ -340,7 +340,7 @@ class Redis:
         return self._seeds[0]
 
     def checked(self, replies: list[Reply]) -> list[Reply]:
-        """Give replies on; raises StoreError where one says that the server cannot be used."""
+        """Return the replies unchanged; raises StoreError if a reply says that the server cannot be used."""
         for reply in replies:
             if isinstance(reply, ReplyError):
                 word = _word(reply)
@@ -383,7 +383,7 @@ class Redis:
                 connection.close()
 
     def _not_greeted(self, connection: BatchConnection) -> list[Keys]:
-        """Give the partitions that a server has, and whose state there was not looked at."""
+        """Return the partitions of a connection's server whose state there was not checked yet."""
         return [
             keys
             for keys in self.partitions

@@ -11,12 +11,12 @@ _SLOTS = 16384
 
 
 def slot_of(tag: str) -> int:
-    """Give the slot of all keys with this hash tag."""
+    """Return the cluster slot of all keys with this hash tag."""
     return crc_hqx(tag.encode(), 0) % _SLOTS
 
 
 def slot_of_key(key: str) -> int:
-    """Give the slot of a key: of its hash tag, what stands in its first braces, or of all of it."""
+    """Return the cluster slot of a key: of its hash tag, the text in its first braces, or of all of it."""
     _, brace, rest = key.partition("{")
     tag, closing, _ = rest.partition("}")
     return slot_of(tag if brace and closing and tag else key)

@@ -25,7 +25,7 @@ class BackgroundLoop:
         self._thread: threading.Thread | None = None
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Give what a coroutine returns. Who stops waiting for it (Ctrl-C) ends it."""
+        """Run a coroutine on the background loop and return its result; an interrupt (Ctrl-C) cancels it."""
         if threading.current_thread() is self._thread:
             main.close()
             raise RuntimeError("a blocking call on the loop that would have to carry it out")

@@ -61,11 +61,11 @@ class ApiCall(Generic[T]):
     also: int | None = None
 
     def at(self, cursor: str) -> ApiCall[T]:
-        """Give the call for the page that begins at a cursor."""
+        """Return the call for the page that begins at a cursor."""
         return self._with(self.cursor, cursor)
 
     def sized(self, limit: int) -> ApiCall[T]:
-        """Give the call with so many items on a page, at most 500."""
+        """Return the call with a page size of ``limit`` items, at most 500."""
         return self._with("limit", str(min(limit, MAX_PAGE_SIZE)))
 
     def _with(self, name: str, value: str) -> ApiCall[T]:
@@ -103,7 +103,7 @@ def workflows() -> ApiCall[shapes.Page[shapes.WorkflowVersion]]:
 
 
 def workflow(name: str, *, version: int | str | None = None) -> ApiCall[shapes.WorkflowVersion]:
-    """Give a workflow with its definition and aliases; ``version`` is a number or an alias."""
+    """Fetch a workflow with its definition and aliases; ``version`` is a number or an alias."""
     return ApiCall(
         method="GET",
         path=_path("workflows", name),
@@ -195,7 +195,7 @@ def execution(
     nodes: Literal["none", "brief"] | None = None,
     wait_seconds: float = 0,
 ) -> ApiCall[shapes.Execution]:
-    """Give an execution with its nodes, with ``brief`` ones (no outputs, no errors), or with none.
+    """Fetch an execution with its nodes, with ``brief`` ones (no outputs, no errors), or with none.
 
     With ``wait_seconds`` (up to 300) the answer is held back until it is terminal, at most so long.
     """
@@ -247,14 +247,14 @@ def nodes(execution_id: str, *, state: States = None) -> ApiCall[shapes.Page[sha
 
 
 def node(execution_id: str, node_id: str) -> ApiCall[shapes.NodeDetail]:
-    """Give one node with all its attempts, its resolved config and its whole output."""
+    """Fetch one node with all its attempts, its resolved config and its whole output."""
     return ApiCall(
         method="GET", path=_path("executions", execution_id, "nodes", node_id), shape=shapes.NodeDetail
     )
 
 
 def explain(execution_id: str, node_id: str) -> ApiCall[shapes.Explanation]:
-    """Say why a node is not running."""
+    """Explain why a node is not running."""
     return ApiCall(
         method="GET",
         path=_path("executions", execution_id, "nodes", node_id, "explain"),
@@ -308,7 +308,7 @@ def retry(
 
 
 def retry_plan(execution_id: str, *, nodes: Sequence[str] | None = None) -> ApiCall[shapes.RetryPlan]:
-    """Say what ``retry`` would run and what it would keep, and change nothing."""
+    """Preview what ``retry`` would run and what it would keep, and change nothing."""
     return ApiCall(
         method="POST",
         path=_path("executions", execution_id, "retry"),
@@ -347,7 +347,7 @@ def start_batch(
 
 
 def batch(batch_id: str) -> ApiCall[shapes.Batch]:
-    """Give a batch with the number of its executions in each state."""
+    """Fetch a batch with the number of its executions in each state."""
     return ApiCall(method="GET", path=_path("batches", batch_id), shape=shapes.Batch)
 
 
@@ -411,7 +411,7 @@ def queues() -> ApiCall[shapes.Page[shapes.Queue]]:
 
 
 def ready() -> ApiCall[shapes.Readiness]:
-    """Say whether the server can take work, and what each of its checks found."""
+    """Check whether the server can take work, and fetch the result of each of its checks."""
     return ApiCall(method="GET", path="/readyz", shape=shapes.Readiness, also=503)
 
 
@@ -470,7 +470,7 @@ def _plain(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _text_of(workflow: Definition) -> tuple[bytes, str]:
-    """Give a definition as the text to send. A file goes as it is written: the server is its one judge."""
+    """Return a definition's bytes and media type. A file is sent as written: the server is its one judge."""
     if isinstance(workflow, (str, os.PathLike)):
         media = {".json": JSON, ".yaml": YAML, ".yml": YAML}.get(Path(workflow).suffix.lower())
         if media is not None:

@@ -142,7 +142,7 @@ class AsyncClient:
     ready = _sends(calls.ready)
 
     async def wait(self, execution_id: str, *, timeout_seconds: float | None = None) -> Execution:
-        """Give an execution with its nodes once it is terminal; TimeoutError where that takes too long."""
+        """Wait until an execution is terminal; return it with its nodes, or raise TimeoutError."""
         loop = asyncio.get_running_loop()
         ends = None if timeout_seconds is None else loop.time() + timeout_seconds
         while True:
@@ -161,7 +161,7 @@ class AsyncClient:
                 )
 
     async def watch(self, execution_id: str, *, after: int = 0) -> AsyncGenerator[Event, None]:
-        """Give the events of an execution from its first to its end, each once, waiting for what is to come.
+        """Yield the events of an execution to its end, each once, waiting for those that are to come.
 
         A connection that breaks is opened again behind the last event. ``node.queued`` and ``node.started``
         have no ``seq`` and come only while they happen.
@@ -171,7 +171,7 @@ class AsyncClient:
                 yield msgspec.json.decode(event.data, type=Event)
 
     async def watch_all(self) -> AsyncGenerator[Event, None]:
-        """Give the events of all executions from now on, without end; what is missed is missed."""
+        """Yield the events of all executions from now on, without end; missed events are not repeated."""
         async with aclosing(follow(self._connection, None)) as events:
             async for event in events:
                 yield msgspec.json.decode(event.data, type=Event)

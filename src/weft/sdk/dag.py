@@ -101,7 +101,7 @@ class WorkflowDAG:
         return check_steps(self._steps, failure_policy=self.failure_policy).graph.layers()
 
     def steps(self) -> dict[str, Step]:
-        """Give the steps that there are now."""
+        """Return the steps added so far, by id."""
         return dict(self._steps)
 
     def _fault(self, message: str) -> DefinitionError:

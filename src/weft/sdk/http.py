@@ -106,7 +106,7 @@ class HttpConnection:
             await patience.wait(error)
 
     def may_pass(self, error: ApiError | UnreachableError) -> bool:
-        """Say whether the same call may succeed after a while."""
+        """True if the same call may succeed after a while."""
         return error.status in _LATER if isinstance(error, ApiError) else self._waits
 
     @asynccontextmanager

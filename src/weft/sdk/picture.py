@@ -38,7 +38,7 @@ def draw_plan(plan: Plan, states: Mapping[str, str] | None = None) -> str | None
 
 
 def as_html(caption: str, svg: str | None) -> str:
-    """Put a picture under its caption."""
+    """Return HTML with a caption and the picture under it; only the caption if there is no picture."""
     text = f'<pre style="white-space:pre-wrap">{escape(caption)}</pre>'
     if svg is None:
         return text

@@ -95,7 +95,7 @@ def effective_settings(given: Mapping[str, object] | None = None) -> Settings:
 
 
 def registry_of(settings: Settings) -> Registry:
-    """Give what can be called in one run."""
+    """Return the registry of the handlers and functions that one run can call."""
     # The handlers are those of the process; the functions of one run are nobody else's.
     registry = default_registry().scoped()
     code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
@@ -106,7 +106,7 @@ def registry_of(settings: Settings) -> Registry:
 
 
 def make_plan(workflow: Runnable, registry: Registry, settings: Settings) -> tuple[Json, Plan]:
-    """Give a workflow's document and plan; its functions can be called from then on."""
+    """Return a workflow's document and plan, and register its functions so that the run can call them."""
     bounds = settings.bounds()
     document: Json
     if isinstance(workflow, (str, os.PathLike)):
@@ -148,8 +148,10 @@ def run_to_end(main: Coroutine[Any, Any, _Result], *, new_loop: NewLoop | None =
 
 
 async def _boxed(main: Coroutine[Any, Any, _Result]) -> Callable[[], _Result]:
-    """Give a result in a box. The runner puts the handler of Ctrl-C back by looking it up among the signals,
-    and the error of that lookup holds the ``repr`` of the task and of all that it returned, twice.
+    """Return a function that returns the coroutine's result.
+
+    The runner puts the handler of Ctrl-C back by looking it up among the signals, and the error of that
+    lookup holds the ``repr`` of the task and of all that it returned, twice.
     """
     result = await main
     return lambda: result

@@ -89,7 +89,7 @@ class Execution(Struct, frozen=True, kw_only=True):
         return self.state in TERMINAL
 
     def node(self, node_id: str) -> Node:
-        """Give one of the nodes that came with this answer; KeyError where it has none of that id."""
+        """Return the node of this id that came with this answer; raises KeyError if there is none."""
         for node in self.nodes or ():
             if node.id == node_id:
                 return node

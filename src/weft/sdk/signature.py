@@ -28,13 +28,13 @@ def reference(function: Callable[..., Any]) -> str:
 
 
 def place(function: Callable[..., Any]) -> str:
-    """Say where a function is written, for a message: ``fetch() at report.py:12``."""
+    """Return where a function is written, for a message: ``fetch() at report.py:12``."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{name(function)}()" + (f" at {code.co_filename}:{code.co_firstlineno}" if code else "")
 
 
 def arguments(function: Callable[..., Any], parents: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Give the templates that fill a function's parameters, and what keeps it from being a node."""
+    """Return the templates that fill a function's parameters, and what keeps it from being a node."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

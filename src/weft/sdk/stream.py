@@ -21,7 +21,7 @@ _ENDS = frozenset({"execution.completed", "execution.failed", "execution.cancell
 async def follow(
     connection: HttpConnection, execution_id: str | None, *, after: int = 0
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """Give each recorded event of an execution behind number ``after`` once and in order, to its end.
+    """Yield each recorded event of an execution behind number ``after`` once and in order, to its end.
 
     A connection that breaks is opened again behind the last event seen. Events without an id come as they
     are told, and may be missed. Without an execution: the events of all, from now on and without end.

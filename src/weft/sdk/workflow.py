@@ -154,7 +154,7 @@ class Workflow(Declaration):
         return declare if function is None else declare(function)
 
     def definition(self) -> dict[str, Json]:
-        """Give the definition as plain JSON, to be stored or sent; it is not checked yet."""
+        """Return the definition as plain JSON, to be stored or sent; it is not checked yet."""
         document = self.document()
         bounds = DEFAULT_BOUNDS
         try:
@@ -239,7 +239,7 @@ class Workflow(Declaration):
             ids.append(node_id)
 
     def _refer(self, function: Callable[..., Any], node_id: str) -> str:
-        """Give a reference that means this function alone: closures of one function share a name."""
+        """Return a reference that means this function alone: closures of one function share a name."""
         reference = signature.reference(function)
         if self._functions.setdefault(reference, function) != function:
             reference = f"{reference}#{node_id}"

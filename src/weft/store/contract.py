@@ -199,7 +199,7 @@ class StateStore(Protocol):
         fresh: bool,
         ahead: Sequence[tuple[Task, int]] = (),
     ) -> Sequence[Answer]:
-        """Put executions into the store as the journal has them.
+        """Install executions in the store as the journal has them.
 
         Refused unless the incarnation is current and the epoch is higher than any the store has seen of an
         execution, the tombstone of a closed one included. ``fresh``: there was no earlier one, so ready nodes
@@ -212,7 +212,7 @@ class StateStore(Protocol):
         """
 
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
-        """Say which life of each execution the store has: None, none."""
+        """Return the epoch of each execution in the store; None: the store does not have the execution."""
 
     async def idle_since(self, since: int) -> Mapping[str, int]:
         """List the executions in the store of which nothing was merged since then, with when it last was.
@@ -320,7 +320,7 @@ class StateStore(Protocol):
         """Count the unsettled nodes of all executions in the store, at no more cost than one read."""
 
     async def announce_worker(self, worker: WorkerStatus) -> None:
-        """Say that a worker is there, and how it stands: at its start, and with every heartbeat.
+        """Record that a worker is alive, with its status: at its start, and with every heartbeat.
 
         May be called from another thread than the rest.
         """

@@ -68,7 +68,7 @@ Turn: TypeAlias = Behaviour | Callable[[ChatRequest], Behaviour | Awaitable[Beha
 
 
 def reply(text: str, *, finish_reason: str = "stop", delay_seconds: float = 0.0) -> Turn:
-    """Say this."""
+    """Return a turn in which the model replies with this text."""
     return lambda request: _completion(
         request, text, finish_reason=finish_reason, delay_seconds=delay_seconds
     )
@@ -147,7 +147,7 @@ class FakeLLM(HttpServer):
         self._script.extend(turns)
 
     def most_within(self, seconds: float = 1.0) -> int:
-        """Give the largest number of requests that came within any stretch of so many seconds."""
+        """Return the largest number of requests that came within any stretch of so many seconds."""
         times = sorted(request.at for request in self.requests)
         first = most = 0
         for last, at in enumerate(times):
@@ -196,7 +196,7 @@ def _completion(
 
 
 def example_of(schema: Any) -> Any:
-    """Give a value that fits a schema of the simple kind that models are sent."""
+    """Return a value that fits a schema of the simple kind that models are sent."""
     if not isinstance(schema, dict):
         return None
     for keyword in ("const", "default"):

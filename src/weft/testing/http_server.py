@@ -72,7 +72,7 @@ def json_answer(value: object, *, status: int = 200, headers: Mapping[str, str] 
 
 
 def encoded(answer: Answer, method: str = "GET") -> bytes:
-    """Give an answer as it goes over the wire."""
+    """Return an answer as the bytes that go over the wire."""
     lines = [f"HTTP/1.1 {answer.status} {_PHRASES.get(answer.status, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     if answer.status in _WITHOUT_BODY:

@@ -59,7 +59,7 @@ class Mocks:
         return node_id in self._mocks
 
     def bind(self, node_id: str, config: bytes, context: HandlerContext) -> Invocation:
-        """Give what is called in place of the node's handler, and remember what it is given."""
+        """Return the invocation of a node's mock in place of its handler, and record the call."""
         calls, mocks = self.calls[node_id], self._mocks[node_id]
         mock = mocks[min(len(calls), len(mocks) - 1)]
         calls.append(_shown(self._nodes[node_id], config))
@@ -127,7 +127,7 @@ def _is_exception_type(mock: Any) -> bool:
 
 
 def _shown(node: Node, config: bytes) -> Json:
-    """Give what a test wants to see of a call: of a function its arguments, of other handlers the config."""
+    """Return what a test wants to see of a call: a function's arguments, or another handler's config."""
     value = decode(config)
     return value.get("args", {}) if node.handler == PYTHON else value
 
@@ -144,7 +144,7 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 
 def _taken(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a function those of its arguments that it has parameters for."""
+    """Return those of the given arguments that a function has parameters for."""
     parameters = _parameters(function)
     if parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return dict(given)

@@ -221,7 +221,7 @@ class Recording:
         return (await self.journal.nodes(self.id)).get(node_id, NodeRow(node_id=node_id))
 
     async def states(self) -> dict[str, NodeState | None]:
-        """Give the state of every node; None is not settled."""
+        """Return the state of every node; None: the node is not settled."""
         rows = await self.journal.nodes(self.id)
         return {name: rows.get(name, NodeRow(node_id=name)).state for name in self.plan.nodes}
 
@@ -232,7 +232,7 @@ class Recording:
         return [event.type for event in await self.events()]
 
     async def letters(self) -> dict[tuple[str, int], str]:
-        """Give the state of every dead letter, by node and generation."""
+        """Return the state of every dead letter, by node and generation."""
         found = await self.journal.dead_letters(LetterQuery(execution_id=self.id))
         return {(letter.node_id, letter.generation): letter.state for letter in found}
 

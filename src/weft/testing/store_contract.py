@@ -1367,7 +1367,7 @@ async def phases(walk: Walk) -> dict[str, str]:
 
 
 async def in_flight(walk: Walk) -> tuple[int, int] | None:
-    """Give the counts of queued and running nodes, held against a look."""
+    """Return the counts of queued and running nodes, checked against ``inspect``."""
     (counted,) = await walk.store.in_flight([walk.execution_id])
     seen = list((await phases(walk)).values())
     queued = sum(phase in ("queued", "throttled", "timer", "orphaned") for phase in seen)

@@ -89,7 +89,7 @@ class Walk:
         return answer
 
     async def rebuild(self) -> Answer:
-        """Put the execution into the store anew, as after its loss."""
+        """Install the execution in the store anew, as after its loss."""
         row = await self.execution()
         snapshot = await self.journal.rebuild(self.execution_id, seen_epoch=row.epoch)
         assert snapshot is not None
@@ -272,11 +272,11 @@ class Walk:
         return (await self.journal.nodes(self.execution_id)).get(node_id) or NodeRow(node_id=node_id)
 
     async def rows(self) -> dict[str, NodeRow]:
-        """Give every node's row, a missing one as what it means."""
+        """Return every node's row; for a node without one, the row of an unsettled node."""
         return {node_id: await self.row(node_id) for node_id in self.plan.graph.ids}
 
     async def states(self) -> dict[str, str]:
-        """Say in a word or three how each settled node stands: ``SKIPPED upstream_failed a``."""
+        """Return the state, reason and cause of each settled node as text: ``SKIPPED upstream_failed a``."""
         return {
             node_id: " ".join(str(part) for part in (row.state, row.reason, row.cause) if part is not None)
             for node_id, row in (await self.rows()).items()
@@ -284,7 +284,7 @@ class Walk:
         }
 
     def lease(self, node_id: str, attempt: int = 1, *, generation: int = 1, **fields: Any) -> Lease:
-        """Say what the worker that started this attempt has in hand."""
+        """Return the lease of the worker that started this attempt."""
         now = self.clock.now()
         given = {
             "execution_id": self.execution_id,

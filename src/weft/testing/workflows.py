@@ -35,7 +35,7 @@ class MockedResult(ExecutionResult):
     _calls: Mapping[str, Sequence[Json]] = field(repr=False)
 
     def calls(self, node_id: str) -> Sequence[Json]:
-        """Give what a mocked node was called with, once per attempt.
+        """Return what a mocked node was called with, once per attempt.
 
         That is its resolved config, or where the node is a function, its arguments by name.
         """

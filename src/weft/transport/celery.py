@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 
 def celery_queue(name: str) -> Queue:
-    """Give the broker's queue for a queue of nodes. Whoever declares it has to say the same of it."""
+    """Return the broker's queue for a queue of nodes; all its declarations must have the same options."""
     return broker_queue(_PREFIX + name)
 
 
@@ -81,7 +81,7 @@ def own_queue(name: str) -> str | None:
 
 
 def limits(timeout_seconds: float, grace_seconds: float) -> tuple[float, float]:
-    """Give Celery's soft and hard limit for an attempt.
+    """Return Celery's soft and hard time limit for an attempt.
 
     They are the net under the worker's own: it asks a handler to stop after the timeout and kills it after
     the grace time, and what that takes besides has as much time again.
@@ -284,7 +284,7 @@ class _Using:
 
 
 def _patience(url: str) -> dict[str, float]:
-    """Give the options with which a broker that is silent is taken to be away."""
+    """Return the timeout options after which a silent broker is taken to be away."""
     if url.startswith(("redis", "sentinel")):
         return {"socket_timeout": _ANSWER_SECONDS, "socket_connect_timeout": _CONNECT_SECONDS}
     return {"read_timeout": _ANSWER_SECONDS, "write_timeout": _ANSWER_SECONDS}

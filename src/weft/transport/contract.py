@@ -44,7 +44,7 @@ class Transport(Protocol):
     joint: bool
 
     async def send(self, tasks: Sequence[Task]) -> None:
-        """Put tasks on their queues."""
+        """Send tasks to their queues."""
 
     async def fetch(
         self,
@@ -84,7 +84,7 @@ class Transport(Protocol):
         """Take over what others took and did not acknowledge for so long."""
 
     async def unacknowledged(self, consumer: str, *, limit: int) -> Sequence[MessageDelivery]:
-        """Give messages again that this consumer took and did not acknowledge, the oldest first."""
+        """Return again the messages that this consumer took and did not acknowledge, the oldest first."""
 
     async def leave(self, consumer: str) -> None:
         """Forget a consumer that stops. Tasks that it took and did not acknowledge are there for others now.

@@ -73,7 +73,7 @@ class _Lane:
         return None
 
     def bring_back(self, handlers: Container[str] | None) -> None:
-        """Put what was set aside into its places again, if it is of these handlers."""
+        """Requeue, at the head and in their order, the tasks of these handlers that were set aside."""
         served = [name for name in self.aside if handlers is None or name in handlers]
         back = sorted((entry for name in served for entry in self.aside.pop(name).values()), reverse=True)
         for entry in back:
@@ -109,7 +109,7 @@ class InProcessTransport:
     # -- tasks -------------------------------------------------------------------------------------
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Put tasks on their queues at once: the store calls this in the step that moves them."""
+        """Append tasks to their queues at once: the store calls this in the step that moves them."""
         for task in tasks:
             lane = self._lanes.get(task.queue)
             if lane is None:

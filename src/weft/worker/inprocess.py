@@ -80,7 +80,7 @@ class InProcess:
         )
 
     async def _run(self, invocation: Invocation) -> Outcome:
-        """Give the outcome of a call, whatever it raises: also SystemExit, and a cancellation of its own."""
+        """Return the outcome of a call, whatever it raises: also SystemExit and its own CancelledError."""
 
         def in_thread() -> Any:
             try:

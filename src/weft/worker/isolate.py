@@ -118,7 +118,7 @@ class ChildPool:
         await self.close()
 
     def pids(self) -> list[int]:
-        """Give the process ids of the children."""
+        """Return the process ids of the child processes."""
         return sorted(child.pid for child in self._children)
 
     async def call(self, call: HandlerCall) -> Outcome:
@@ -263,7 +263,7 @@ class _Child:
         return all(self._pool.may_share(running) for running in self.calls.values())
 
     def is_in_doubt(self) -> bool:
-        """Say whether a call in it was asked to stop: if it does not, the child will be killed."""
+        """True if a call in this child process was asked to stop: if it does not, the child is killed."""
         return any(running.stop is not None for running in self.calls.values())
 
     def take(self, running: _Running) -> None:

@@ -37,7 +37,7 @@ class LeakDetector:
         self._settled_bytes: int | None = None
 
     def should_recycle(self) -> bool:
-        """Say after a call whether this process should run no more of them."""
+        """Count a call; True if this process should run no more of them."""
         self._calls += 1
         if self._calls % LOOK_EVERY_CALLS:
             return False

@@ -208,6 +208,6 @@ async def _when_reachable(step: Callable[[], Awaitable[T]]) -> T:
 
 
 def _secrets(task: Task) -> list[str]:
-    """Give the secrets that a task names; one that is not there raises BadConfig."""
+    """Return the secrets that a task names; raises BadConfig if one is missing."""
     names = {part.name for slot in task.secrets for part in slot.parts if not isinstance(part, str)}
     return [lookup(name) for name in sorted(names)]

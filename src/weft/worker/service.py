@@ -90,7 +90,7 @@ class Worker:
         return self._state is WorkerState.DRAINING
 
     def fault(self) -> str | None:
-        """Say what keeps it from its work; None: nothing does."""
+        """Return what keeps the worker from its work; None: nothing does."""
         if not self._loops or self._is_draining():
             return "it is not running"
         if any(loop.done() for loop in self._loops):
@@ -100,7 +100,7 @@ class Worker:
         return None
 
     async def announce(self) -> None:
-        """Say now that this worker is there; from its first heartbeat on, each says it again."""
+        """Announce this worker to the store now; later each of its heartbeats announces it again."""
         await self._ports.store.announce_worker(self._status())
 
     def _status(self) -> WorkerStatus:
@@ -246,7 +246,7 @@ class Worker:
             raise
 
     def can_run(self, task: Task) -> bool:
-        """Say whether it has the task's handler."""
+        """True if the worker has the task's handler."""
         return task.handler in self._runner
 
     async def carry(self, task: Task) -> bool:

@@ -156,7 +156,7 @@ class Partitions:
             self._elsewhere.popitem(last=False)
 
     async def _seek(self, execution_ids: Sequence[str]) -> list[str]:
-        """Look for executions in all partitions; return those that are elsewhere, and remember where.
+        """Search all partitions for executions; return those that are elsewhere, and remember where.
 
         Of one that is closed there may be several marks, and the latest counts.
         """

@@ -54,7 +54,7 @@ class Sweep(Partitions):
         return Due(list(found.woken), found.expired, list(found.deadlines), next_at)
 
     async def _swept(self, keys: Keys, idle: int, found: _Found) -> None:
-        """Look at one partition, and remember whether that failed."""
+        """Collect what is due in one partition, and remember whether that failed."""
         try:
             await self._due(keys, idle, found)
         except StoreError:

@@ -104,7 +104,7 @@ class Served:
 
     @property
     def may_have_more(self) -> bool:
-        """Say whether there may be lanes that it does not know: some partition's set has another size."""
+        """True if there may be lanes that were not read: some partition's set has another size."""
         return self._noted != self._read
 
     def add(self, lanes: Iterable[Lane]) -> bool:
@@ -129,7 +129,7 @@ class Served:
         return [number for number, queues in self._lanes.items() if any(queues.values())]
 
     def lanes(self, partition: int) -> list[Lane]:
-        """Give the lanes of a partition: queue by queue as they are served next, high priorities first."""
+        """Return the lanes of a partition: queue by queue as they are served next, high priorities first."""
         queues = self._lanes.get(partition, {})
         return [one for name in self._taken for one in queues.get(name, ())]
 
@@ -140,7 +140,7 @@ class Served:
         return self.waits
 
     def turns(self, lanes: Iterable[Lane]) -> list[int]:
-        """Say for each queue how many were taken, how many lanes it has, and their priorities."""
+        """Return for each queue, in one list: tasks taken, number of lanes, and the lanes' priorities."""
         queues: dict[str, list[int]] = {}
         for one in lanes:
             queues.setdefault(one.queue, []).append(one.priority)

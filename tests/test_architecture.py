@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -369,3 +371,96 @@ def test_a_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> None:
 )
 def test_what_is_right_breaks_no_rule(name: str, source: str) -> None:
     assert [sentence for rule in RULES for sentence in rule(module(name, source))] == []
+
+
+# -- what a reader meets ---------------------------------------------------------------------------
+
+_MOST_LINES, _MOST_PARAMETERS = 60, 8
+# What the flags of a command and the public face of WorkflowDAG are made of.
+_WIDE_BY_CONTRACT = {("weft.cli.remote", "start"), ("weft.sdk.dag", "add_step")}
+# Shapes of the REST API, in the server and in the client: their names are the API's.
+_WIRE_MODELS = {"weft.api.schema", "weft.sdk.shapes"}
+_MOST_NAMES_TWICE = 5
+# Subjects are checked from here on.
+_SUBJECTS_SINCE = "2026-11-18T05:41:00+00:00"
+
+
+def _trees() -> Iterator[tuple[str, ast.Module]]:
+    for name, path in MODULES.items():
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_functions_are_short_and_take_few_parameters() -> None:
+    broken = []
+    for name, tree in _trees():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            parameters = [one for one in given if one.arg not in ("self", "cls")]
+            is_wide = len(parameters) > _MOST_PARAMETERS and (name, node.name) not in _WIDE_BY_CONTRACT
+            if lines > _MOST_LINES or is_wide:
+                broken.append(f"{name}.{node.name}: {lines} lines, {len(parameters)} parameters")
+    assert broken == []
+
+
+def test_hardly_a_class_name_occurs_twice() -> None:
+    homes: dict[str, set[str]] = {}
+    for name, tree in _trees():
+        if name not in _WIRE_MODELS:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    homes.setdefault(node.name, set()).add(name)
+    twice = {name: sorted(where) for name, where in homes.items() if len(where) > 1}
+    assert len(twice) <= _MOST_NAMES_TWICE, twice
+
+
+def test_the_core_is_the_state_machine_alone() -> None:
+    assert len([name for name in MODULES if name.startswith("weft.core.")]) <= 22
+
+
+def test_no_module_imports_its_way_back_to_itself() -> None:
+    """Imports for types count: a reader follows those, too."""
+    imports: dict[str, set[str]] = {}
+    for name, tree in _trees():
+        found = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {one.name for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                for one in node.names:
+                    module = f"{node.module}.{one.name}"
+                    found.add(module if module in MODULES else node.module)
+        imports[name] = (found & MODULES.keys()) - {name}
+    # Take away what imports nothing that is left, until nothing more goes: what stays is on a cycle.
+    while free := [name for name, found in imports.items() if not found & imports.keys()]:
+        for name in free:
+            del imports[name]
+    assert sorted(imports) == []
+
+
+def test_docstrings_open_with_what_is_returned_or_done() -> None:
+    broken = []
+    for name, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                first = (ast.get_docstring(node) or "").split(" ", 1)[0]
+                if first in ("Say", "Give"):
+                    broken.append(f"{name}.{getattr(node, 'name', '')}")
+    assert broken == []
+
+
+def test_subjects_of_commits_fit_in_a_line() -> None:
+    """A clone may be shallow, or be no repository at all: then there is less to look at."""
+    git = shutil.which("git")
+    if git is None or not (SOURCE.parent / ".git").exists():
+        return
+    log = subprocess.run(
+        [git, "log", "--no-merges", f"--since={_SUBJECTS_SINCE}", "--format=%s"],
+        cwd=SOURCE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [subject for subject in log.stdout.splitlines() if len(subject) > 72] == []

@@ -165,7 +165,7 @@ def show(execution: Id, /, *, as_json: AsJson = False) -> int:
 def explain(
     execution: Id, node: Annotated[str, Parameter(help="the id of a node")], /, *, as_json: AsJson = False
 ) -> int:
-    """Say why a node is not running."""
+    """Explain why a node is not running."""
 
     async def work(server: RemoteServer) -> int:
         found = await execution_id(execution, server)

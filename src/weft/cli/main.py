@@ -61,7 +61,7 @@ GROUPS = {
         Command("list", "weft.cli.remote:list_", "List executions, newest first."),
         Command("show", "weft.cli.remote:show", "Show one execution with its nodes."),
         Command("watch", "weft.cli.watch:watch", "Follow an execution to its end."),
-        Command("explain", "weft.cli.remote:explain", "Say why a node is not running."),
+        Command("explain", "weft.cli.remote:explain", "Explain why a node is not running."),
         Command("cancel", "weft.cli.remote:cancel", "Cancel an execution."),
         Command("pause", "weft.cli.remote:pause", "Pause an execution: nothing more of it starts."),
         Command("resume", "weft.cli.remote:resume", "Go on with a paused execution."),

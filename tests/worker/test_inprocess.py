@@ -201,15 +201,16 @@ STUCK = """
 import asyncio, time
 from weft.clock import RealClock
 from weft.handlers.registry import Registry
-from weft.worker.call import Call
+from weft.worker.call import HandlerCall
 from weft.worker.inprocess import InProcess
 
 async def main():
     registry = Registry()
     registry.add_function("here:stuck", lambda: time.sleep(600))
     caller = InProcess(registry, clock=RealClock(), grace_seconds=0.1, max_payload_bytes=100)
-    print(await caller.call(Call(handler="python", config=b'{"function": "here:stuck"}', execution_id="e",
-                                 node_id="n", generation=1, attempt=1, timeout_seconds=0.01)))
+    call = HandlerCall(handler="python", config=b'{"function": "here:stuck"}', execution_id="e",
+                       node_id="n", generation=1, attempt=1, timeout_seconds=0.01)
+    print(await caller.call(call))
 
 asyncio.run(main())
 """

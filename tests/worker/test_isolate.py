@@ -562,13 +562,13 @@ def test_every_kind_of_loop_will_do(new_event_loop: Callable[[], Any]) -> None:
 ORPHANS = """
 import asyncio, json, sys
 from weft.handlers.usercode import UserCode
-from weft.worker.call import Call
+from weft.worker.call import HandlerCall
 from weft.worker.isolate import ChildPool
 
 def call(function, **args):
     config = json.dumps({"function": "lethal:" + function, "args": args}).encode()
-    return Call(handler="python", config=config, execution_id="e", node_id="n", generation=1, attempt=1,
-                timeout_seconds=600)
+    return HandlerCall(handler="python", config=config, execution_id="e", node_id="n", generation=1,
+                       attempt=1, timeout_seconds=600)
 
 async def main(folder, beacon):
     code = UserCode(folders=(folder,), allow=("lethal:*",))

@@ -67,7 +67,7 @@ def _described(method: Callable[P, T], build: Callable[..., Any]) -> Callable[P,
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     method.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[itself, *signature.parameters.values()],
-        return_annotation=signature.return_annotation.removeprefix("Call[").removesuffix("]"),
+        return_annotation=signature.return_annotation.removeprefix("ApiCall[").removesuffix("]"),
     )
     return method
 

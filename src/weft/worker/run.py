@@ -129,7 +129,7 @@ class Runner:
         return Failed(hidden(outcome.error, values), outcome.retry_after_seconds)
 
     async def outcome(self, task: Task) -> Outcome:
-        """Call the task's handler. Raises AttemptLost where nobody can know how it ended."""
+        """Call the task's handler. Raises AttemptLostError where nobody can know how it ended."""
         config = self._config(task)
         max_bytes = self._ports.bounds.max_payload_bytes
         if self._registry.get(task.handler).kind is HandlerKind.USER:

@@ -102,7 +102,7 @@ async def test_run_works_inside_a_running_loop() -> None:
     color.set("red")
 
     @flow.node
-    async def run_in_thread() -> Any:
+    async def aside() -> Any:
         return [threading.current_thread() is threading.main_thread(), color.get()]
 
     assert run(flow).output == {"aside": [False, "red"]}
@@ -122,7 +122,7 @@ def test_coroutines_run_on_the_loop_and_functions_in_threads() -> None:
         threads["coroutine"] = threading.current_thread().name
 
     @flow.node
-    def run_in_thread() -> None:
+    def aside() -> None:
         threads["function"] = threading.current_thread().name
 
     run(flow)

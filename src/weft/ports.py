@@ -58,7 +58,7 @@ class Ports:
     partitions: int = 1
     # Configs over this size lie in the journal as blobs too; None: tasks do not leave this process.
     inline_config_bytes: int | None = None
-    # Seals tasks, which tells a result that answers one from a message somebody made up; None: nobody could.
+    # Signs tasks: a result without the signature of its task was made up. None: nobody else writes results.
     sign: Signer | None = None
     # Outputs over this size lie in the journal as blobs and travel by reference.
     inline_bytes: int = 256 * 1024

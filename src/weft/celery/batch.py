@@ -49,8 +49,8 @@ def batch(
 
     ``batch("order-report", [{"order": 1}, {"order": 2}]).apply_async().get()`` gives what ``aggregate`` does.
     """
-    manner = {"version": version, "labels": dict(labels or {}), "priority": priority}
-    members = [execute.s(workflow, given, **manner).set(queue=BATCHES) for given in inputs]
+    options = {"version": version, "labels": dict(labels or {}), "priority": priority}
+    members = [execute.s(workflow, given, **options).set(queue=BATCHES) for given in inputs]
     if not members:
         raise ValueError("a batch needs at least one input")
     # By its name: this one is written into messages, and sent by whoever ends the last of the others.
@@ -67,7 +67,7 @@ def batch(
     max_retries=None,
 )
 def execute(
-    self: Any, workflow: str, given: Json, *, execution_id: str | None = None, **manner: Any
+    self: Any, workflow: str, given: Json, *, execution_id: str | None = None, **options: Any
 ) -> dict[str, Any]:
     """Start an execution and give how it ended: its id, state, output and error.
 
@@ -76,7 +76,7 @@ def execute(
     task_id = self.request.id
 
     async def look(fleet: Fleet) -> tuple[str, dict[str, Any] | None]:
-        started = execution_id or await _start(fleet, task_id, workflow, given, **manner)
+        started = execution_id or await _start(fleet, task_id, workflow, given, **options)
         return started, await _ended(fleet, started)
 
     later = min(_LOOK_SECONDS * _LOOK_FACTOR**self.request.retries, _LONGEST_LOOK_SECONDS)
@@ -88,7 +88,7 @@ def execute(
         raise self.retry(exc=error, countdown=later, queue=BATCHES, throw=False) from error
     if ended is not None:
         return ended
-    looked = {**manner, "execution_id": started}
+    looked = {**options, "execution_id": started}
     raise self.retry(args=(workflow, given), kwargs=looked, countdown=later, queue=BATCHES, throw=False)
 
 
@@ -124,9 +124,9 @@ async def _start(
     execution_id = ports.new_id()
     digest = hashlib.sha256(canonical([workflow, given])).hexdigest()
     claim = Claim(key=f"celery:{task_id}", request_digest=digest, resource=f"execution/{execution_id}")
-    manner = SubmitOptions(labels=dict(labels or {}), priority=priority)
+    options = SubmitOptions(labels=dict(labels or {}), priority=priority)
     try:
-        await submit([make_submission(execution_id, source, payload, manner)], ports, claim=claim)
+        await submit([make_submission(execution_id, source, payload, options)], ports, claim=claim)
     except ClaimedError as claimed:
         return claimed.resource.removeprefix("execution/")
     return execution_id

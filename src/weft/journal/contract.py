@@ -129,7 +129,7 @@ EVERY_EXECUTION = ExecutionQuery()
 EVERY_LETTER = LetterQuery()
 
 
-class Census(msgspec.Struct, frozen=True, kw_only=True):
+class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     """How many executions are not terminal, by state, and how many dead letters are open."""
 
     # Of the states that are not terminal.
@@ -342,7 +342,7 @@ class Catalog(RowReader, Protocol):
     async def check(self) -> None:
         """Return if the journal can be read and written now; raises JournalError otherwise."""
 
-    async def stats(self) -> Census:
+    async def stats(self) -> JournalStats:
         """Count what is not done, of all namespaces."""
 
 

@@ -28,9 +28,9 @@ from weft.journal.contract import (
     LATEST,
     ActiveExecution,
     Batch,
-    Census,
     Claim,
     ExecutionQuery,
+    JournalStats,
     LetterQuery,
     NewBatch,
     Submission,
@@ -466,9 +466,9 @@ class MemoryJournal(MemoryWorkflows):
     async def signing_key(self) -> bytes:
         return self._signing_key
 
-    async def stats(self) -> Census:
+    async def stats(self) -> JournalStats:
         counts = Counter(row.state for row in self._executions.values())
-        return Census(
+        return JournalStats(
             executions={state: counts[state] for state in ExecutionState if state not in TERMINAL},
             open_letters=sum(
                 letter.state == "open" for letters in self._letters.values() for letter in letters

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weft.core.state import TERMINAL, ExecutionState
 from weft.errors import JournalError
 from weft.journal import rows
-from weft.journal.contract import LATEST, ActiveExecution, Batch, Census, Claim, Version, WorkflowRow
+from weft.journal.contract import LATEST, ActiveExecution, Batch, Claim, JournalStats, Version, WorkflowRow
 
 if TYPE_CHECKING:
     from weft.core.rows import DeadLetter, ExecutionRow
@@ -70,7 +70,7 @@ def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
     return [ActiveExecution(*values) for values in found]
 
 
-def stats() -> Query[Census]:
+def stats() -> Query[JournalStats]:
     counts = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
     found = yield f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state", ()  # noqa: S608
     counts |= {ExecutionState(state): number for state, number in found}
@@ -80,7 +80,7 @@ def stats() -> Query[Census]:
         " AND EXISTS (SELECT 1 FROM executions WHERE number = dead_letters.execution)",
         (),
     )
-    return Census(executions=counts, open_letters=letters)
+    return JournalStats(executions=counts, open_letters=letters)
 
 
 def claim(key: str, namespace: str) -> Query[Claim | None]:

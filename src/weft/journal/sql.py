@@ -15,9 +15,9 @@ from weft.journal.contract import (
     LATEST,
     ActiveExecution,
     Batch,
-    Census,
     Claim,
     ExecutionQuery,
+    JournalStats,
     LetterQuery,
     Version,
     WorkflowRow,
@@ -130,8 +130,8 @@ class SqlJournal:
     ) -> Sequence[History]:
         return await self._read(self._own.events, execution_id, after, limit, nodes, nothing=[])
 
-    async def stats(self) -> Census:
-        return await self._query(queries.stats, nothing=Census(executions={}, open_letters=0))
+    async def stats(self) -> JournalStats:
+        return await self._query(queries.stats, nothing=JournalStats(executions={}, open_letters=0))
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
         return await self._query(queries.claim, key, namespace, nothing=None)

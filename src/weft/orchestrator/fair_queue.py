@@ -4,9 +4,9 @@ Messages come in the order in which they were sent, and a wide execution may hav
 way. So more are read than are taken up at once, and of what is in hand every execution has its share. A batch
 that one execution would fill is kept short while others wait: these are behind it for so long.
 
-The first of a definition that was not met before come apart from the others: its plan may have to be
-compiled, which takes more than a second for the largest. One collector waits for that, with a batch of such
-messages alone; the others are served meanwhile, but for further messages of definitions that were not met.
+The first messages of a definition that this process has not compiled come apart from the others: to compile
+the largest takes more than a second. One collector waits for that, with a batch of such messages alone. The
+other collectors serve the other messages meanwhile.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 # however many others there are: one commit and one call of the store do for all of them.
 _SHORT = 4
 _TOGETHER = 8
-_MOST_MET = 10_000
+_MOST_DIGESTS = 10_000
 
 
 class FairQueue:
     def __init__(self) -> None:
-        # By execution, the one first that was served longest ago; apart: of definitions that were not met.
+        # By execution, the one first that was served longest ago; apart: of uncompiled definitions.
         self._known: dict[str, list[MessageDelivery]] = {}
         self._uncompiled: dict[str, list[MessageDelivery]] = {}
         self._count = 0
-        # Digests of definitions. One that is forgotten is met again.
+        # Digests of compiled definitions. A digest that is forgotten counts as not compiled.
         self._seen_digests: dict[str, None] = {}
-        self._was_strange = False
-        # The definitions of the strange batch that a collector has in hand.
+        self._took_uncompiled = False
+        # The definitions of the batch that a collector compiles now.
         self._in_hand: set[str] = set()
 
     def __len__(self) -> int:
@@ -59,10 +59,10 @@ class FairQueue:
     def take(self, limit: int) -> list[MessageDelivery]:
         """Take a batch out, of at most so many."""
         # In turn, so that neither kind waits for the other alone.
-        self._was_strange = bool(
-            self._uncompiled and not self._in_hand and not (self._was_strange and self._known)
+        self._took_uncompiled = bool(
+            self._uncompiled and not self._in_hand and not (self._took_uncompiled and self._known)
         )
-        waiting = self._uncompiled if self._was_strange else self._known
+        waiting = self._uncompiled if self._took_uncompiled else self._known
         is_alone = len(self._known) + len(self._uncompiled) <= 1
         short = limit if is_alone else max(1, limit // _SHORT)
         names = list(waiting)[:limit]
@@ -73,7 +73,7 @@ class FairQueue:
             if len(batch) == limit:
                 break
         self._count -= len(batch)
-        if self._was_strange:
+        if self._took_uncompiled:
             self._in_hand = {delivery.message.digest for delivery in batch}
         return batch
 
@@ -82,7 +82,7 @@ class FairQueue:
         if not self._in_hand or not any(one.message.digest in self._in_hand for one in deliveries):
             return
         self._seen_digests.update(dict.fromkeys(self._in_hand))
-        while len(self._seen_digests) > _MOST_MET:
+        while len(self._seen_digests) > _MOST_DIGESTS:
             del self._seen_digests[next(iter(self._seen_digests))]
         for name in [
             name for name, line in self._uncompiled.items() if line[0].message.digest in self._in_hand

@@ -3,7 +3,7 @@
 The hot state is dropped and rebuilt (``core.incarnation``). Two things are left that rest on the lost
 commits: decisions in hand, and results of attempts that were started before. A step of an orchestrator
 therefore writes to the incarnation that it began on, or not at all. And an old result counts only if its
-attempt was adopted as orphaned: then the journal has all that the attempt was started on.
+attempt was orphaned and then adopted: then the journal has all that the attempt was started on.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ rebuilt from the journal. What every store promises:
 A node in the store is one of::
 
     waiting ──▶ free ──▶ queued ──▶ running ──▶ (settled: an outcome)
-                 ▲  └──▶ throttled ──┐              orphaned: handed out in an earlier life of the store,
-                 └─── timer ◀────┴── (row unsettled)   perhaps; a lease without a holder
+                 ▲  └──▶ throttled ┐                orphaned: handed out by an earlier incarnation,
+                 └─── timer ◀──────┴─ (row unsettled)   perhaps; a lease without a holder
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Lease(AttemptRef, frozen=True, gc=False):
 
 
 class Expired(AttemptRef, frozen=True, gc=False):
-    """A lease that ran out. ``worker`` is None for orphaned: nobody is known to have started it."""
+    """A lease that ran out. ``worker`` is None if the attempt is orphaned: no start of it is known."""
 
     digest: str
     failures: int
@@ -250,7 +250,7 @@ class StateStore(Protocol):
         ``was_queued``: move a queued node, which found no token.
 
         Refused for a free node for which a token is reserved, or that is queued: between the decision that it
-        waits in line and this call, the line has released it. Lined again it would be in no line.
+        waits in line and this call, the line has released it. Throttled again it would be in no line.
         """
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:
@@ -263,7 +263,7 @@ class StateStore(Protocol):
         """
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Answer]:
-        """Renew the leases, and adopt as orphaned. REFUSED means: stop, the attempt is no longer yours.
+        """Renew leases, and adopt orphaned attempts. REFUSED means: stop, the attempt is no longer yours.
 
         A heartbeat makes no lease shorter: it may come behind the report of the attempt.
 
@@ -273,8 +273,8 @@ class StateStore(Protocol):
     async def report(self, results: Sequence[Result]) -> None:
         """Append the results to the result stream and lengthen their leases, in one step.
 
-        An attempt orphaned stays there, with the longer lease. A result is appended whatever the store knows:
-        the journal's fence is the judge.
+        An orphaned attempt stays orphaned, with the longer lease. The store appends every result, whatever it
+        knows of the attempt: the journal's fence is the judge.
         """
 
     async def end_leases(self, attempts: Sequence[tuple[str, str, int]]) -> None:

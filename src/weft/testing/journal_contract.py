@@ -41,7 +41,7 @@ from weft.testing.recording import ERROR, Recording, assert_consistent, node, su
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from weft.journal.contract import JournalAdapter as Journal
+    from weft.journal.contract import JournalAdapter
 
 ACCEPTED, KNOWN, STALE, REFUSED, UNKNOWN = Verdict
 
@@ -70,7 +70,7 @@ CELLS = [(state, call, verdict) for state, calls in CONTROL.items() for call, ve
 class Reopened:
     """A durable journal that is closed and opened anew before every call: nothing may live in it alone."""
 
-    def __init__(self, make: Callable[[], Journal]) -> None:
+    def __init__(self, make: Callable[[], JournalAdapter]) -> None:
         self._make = make
         self._one_at_a_time = asyncio.Lock()
 
@@ -82,7 +82,7 @@ class Reopened:
         return call
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Journal]:
+    async def opened(self) -> AsyncIterator[JournalAdapter]:
         """Open the journal for more than one call."""
         async with self._one_at_a_time:
             journal = self._make()
@@ -108,11 +108,11 @@ class JournalContract(
         return lambda: f"id-{next(numbers):08d}"
 
     @pytest.fixture
-    def journal(self) -> Journal:
+    def journal(self) -> JournalAdapter:
         raise NotImplementedError("a suite gives the journal that it is about, opened")
 
     @pytest_asyncio.fixture(autouse=True)
-    async def _rows_agree_in_the_end(self, journal: Journal) -> AsyncIterator[None]:
+    async def _rows_agree_in_the_end(self, journal: JournalAdapter) -> AsyncIterator[None]:
         yield
         async with journal.opened() if isinstance(journal, Reopened) else nullcontext(journal) as opened:
             for namespace in ("default", "other"):
@@ -122,7 +122,7 @@ class JournalContract(
     # -- submit ------------------------------------------------------------------------------------
 
     async def test_a_new_execution_is_pending_in_generation_and_epoch_1(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         new = submission("e", node("a"), node("b", "a"), input=b'{"n": 1}', labels={"team": "blue"})
         (given,) = await journal.submit([new])
@@ -137,7 +137,7 @@ class JournalContract(
         assert (created.seq, created.type, created.execution) == (1, "execution.created", "e")
 
     async def test_an_execution_that_starts_with_its_submit_runs_after_one_commit(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         new = [
             replace(submission("timed", node("a"), timeout_seconds=60), starts=True),
@@ -159,7 +159,7 @@ class JournalContract(
         ]
         assert [event.type for event in await journal.events("later")] == ["execution.created"]
 
-    async def test_a_submission_that_comes_again_changes_nothing(self, journal: Journal) -> None:
+    async def test_a_submission_that_comes_again_changes_nothing(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         await run.completed("a")
         before = await run.row()
@@ -167,13 +167,13 @@ class JournalContract(
         assert row == before == await run.row()
         assert await run.types() == ["execution.created", "execution.started", "node.completed"]
 
-    async def test_many_executions_are_submitted_at_once(self, journal: Journal) -> None:
+    async def test_many_executions_are_submitted_at_once(self, journal: JournalAdapter) -> None:
         ids = [f"e-{number:04d}" for number in range(300)]
         rows = await journal.submit([submission(execution_id) for execution_id in ids])
         assert [row.id for row in rows] == ids
         assert {row.id for row in await journal.executions(limit=1_000)} == set(ids)
 
-    async def test_a_plan_is_given_by_its_digest(self, journal: Journal) -> None:
+    async def test_a_plan_is_given_by_its_digest(self, journal: JournalAdapter) -> None:
         new = submission("e", node("a"), node("b", "a", condition="a > 1"), output="{{ b }}")
         await journal.submit([new])
         plan = await journal.plan(new.plan.digest)
@@ -183,7 +183,9 @@ class JournalContract(
 
     # -- the fence ---------------------------------------------------------------------------------
 
-    async def test_an_accepted_result_is_the_nodes_row(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_an_accepted_result_is_the_nodes_row(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"))
         now = clock.now()
         recorded_event = await run.completed(
@@ -209,7 +211,7 @@ class JournalContract(
         assert event.output_digest is not None
         assert (await run.row()).unsettled == 1
 
-    async def test_the_same_result_again_is_known_and_changes_nothing(self, journal: Journal) -> None:
+    async def test_the_same_result_again_is_known_and_changes_nothing(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         await run.completed("a", output=b"1")
         before = await run.row(), await run.node("a"), await run.events()
@@ -218,7 +220,7 @@ class JournalContract(
         assert recorded_event.rows == (before[1],)
         assert (await run.row(), await run.node("a"), await run.events()) == before
 
-    async def test_the_same_result_twice_in_one_batch_counts_once(self, journal: Journal) -> None:
+    async def test_the_same_result_twice_in_one_batch_counts_once(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         first, second = await journal.record(
             [run.completion("a", output=b"1"), run.completion("a", output=b"2")]
@@ -227,13 +229,17 @@ class JournalContract(
         assert (await run.node("a")).output == b"1"
         assert (await run.row()).unsettled == 1
 
-    async def test_a_known_result_of_a_finished_execution_is_still_known(self, journal: Journal) -> None:
+    async def test_a_known_result_of_a_finished_execution_is_still_known(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"))
         await run.completed("a")
         assert (await run.completed("a")).verdict is KNOWN
         assert (await run.row()).state is ExecutionState.COMPLETED
 
-    async def test_the_result_of_a_superseded_attempt_is_stale_and_discarded(self, journal: Journal) -> None:
+    async def test_the_result_of_a_superseded_attempt_is_stale_and_discarded(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"))
         await run.lost("a", attempt=1)
         recorded_event = await run.completed("a", attempt=1)
@@ -244,7 +250,9 @@ class JournalContract(
         assert (discarded.type, discarded.node, discarded.attempt) == ("result.discarded", "a", 1)
         assert (await run.completed("a", attempt=2)).verdict is ACCEPTED
 
-    async def test_the_result_of_an_older_generation_is_stale_and_discarded(self, journal: Journal) -> None:
+    async def test_the_result_of_an_older_generation_is_stale_and_discarded(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"))
         await run.failed("a", skips=["b"])
         await run.retry()
@@ -254,7 +262,7 @@ class JournalContract(
         assert (discarded.type, discarded.generation) == ("result.discarded", 1)
         assert (await run.node("a")).state is None
 
-    async def test_a_late_result_of_a_cancelled_execution_is_discarded(self, journal: Journal) -> None:
+    async def test_a_late_result_of_a_cancelled_execution_is_discarded(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         await run.cancel()
         row = await run.node("a")
@@ -262,11 +270,11 @@ class JournalContract(
         assert (await run.node("a")) == row
         assert (await run.types())[-1] == "result.discarded"
 
-    async def test_a_result_for_an_attempt_never_issued_is_stale(self, journal: Journal) -> None:
+    async def test_a_result_for_an_attempt_never_issued_is_stale(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         assert (await run.completed("a", attempt=2)).verdict is STALE
 
-    async def test_what_the_journal_does_not_have_is_unknown(self, journal: Journal) -> None:
+    async def test_what_the_journal_does_not_have_is_unknown(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         stranger = Recording(journal, "stranger", run.plan)
         recorded_event = await stranger.completed("a")
@@ -277,7 +285,7 @@ class JournalContract(
         assert (await run.completed("ghost")).verdict is UNKNOWN
         assert await run.row() == before
 
-    async def test_a_batch_is_judged_in_order_across_executions(self, journal: Journal) -> None:
+    async def test_a_batch_is_judged_in_order_across_executions(self, journal: JournalAdapter) -> None:
         one = await Recording.start(journal, node("a"), node("b"), execution_id="one")
         two = await Recording.start(journal, node("a"), execution_id="two")
         recorded_events = await journal.record(
@@ -299,10 +307,10 @@ class JournalContract(
         assert (await one.row()).state is ExecutionState.COMPLETED
         assert (await two.row()).state is ExecutionState.COMPLETED
 
-    async def test_no_events_are_no_commit(self, journal: Journal) -> None:
+    async def test_no_events_are_no_commit(self, journal: JournalAdapter) -> None:
         assert await journal.record([]) == []
 
-    async def test_a_wide_batch_keeps_every_row(self, journal: Journal) -> None:
+    async def test_a_wide_batch_keeps_every_row(self, journal: JournalAdapter) -> None:
         names = [f"n{number}" for number in range(2500)]
         run = await Recording.start(journal, *(node(name) for name in names))
         recorded_events = await journal.record(
@@ -315,7 +323,9 @@ class JournalContract(
         }
         assert (await run.row()).state is ExecutionState.COMPLETED
 
-    async def test_a_standing_has_all_that_recording_added_to_the_history(self, journal: Journal) -> None:
+    async def test_a_recorded_event_has_all_that_recording_added_to_the_history(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.submit(
             journal, node("a"), node("b", "a"), node("c", "b"), node("d"), execution_id="e"
         )
@@ -340,7 +350,7 @@ class JournalContract(
     # -- attempts ----------------------------------------------------------------------------------
 
     async def test_a_failure_with_another_attempt_to_come_issues_it(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"))
         due_at = clock.now() + micros(5)
@@ -356,7 +366,7 @@ class JournalContract(
         assert (done.attempt, done.failures, done.retry_at, done.error) == (2, 1, None, None)
 
     async def test_a_lost_attempt_is_followed_by_the_next_and_counts_as_a_loss(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         run = await Recording.start(journal, node("a"))
         assert (await run.lost("a", attempt=1)).verdict is ACCEPTED
@@ -365,20 +375,22 @@ class JournalContract(
         assert (row.attempt, row.ended, row.answered, row.losses, row.failures) == (3, 2, 0, 1, 0)
         assert (await run.types())[-2:] == ["node.lost", "node.lost"]
 
-    async def test_the_same_loss_again_is_known(self, journal: Journal) -> None:
+    async def test_the_same_loss_again_is_known(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         await run.lost("a", attempt=1)
         assert (await run.lost("a", attempt=1)).verdict is KNOWN
         assert (await run.node("a")).attempt == 2
 
-    async def test_a_result_ends_the_row_of_losses(self, journal: Journal) -> None:
+    async def test_a_result_ends_the_row_of_losses(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         await run.lost("a", attempt=1)
         await run.failed_once("a", attempt=2)
         row = await run.node("a")
         assert (row.losses, row.failures) == (0, 1)
 
-    async def test_a_node_from_the_cache_has_no_attempt(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_a_node_from_the_cache_has_no_attempt(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         assert (await run.cached("a", b'{"hit": true}')).verdict is ACCEPTED
         row = await run.node("a")
@@ -394,7 +406,9 @@ class JournalContract(
         assert (event.type, event.attempt) == ("node.completed", 0)
         assert (await run.cached("a", b"2")).verdict is KNOWN
 
-    async def test_an_attempt_that_was_issued_is_not_answered_from_the_cache(self, journal: Journal) -> None:
+    async def test_an_attempt_that_was_issued_is_not_answered_from_the_cache(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a", cache={"ttl_seconds": 60}))
         await run.issued("a", attempt=1)
         assert (await run.cached("a", b"1")).verdict is STALE
@@ -402,7 +416,9 @@ class JournalContract(
         await run.failed_once("a", attempt=1)
         assert (await run.cached("a", b"1", attempt=2)).verdict is ACCEPTED
 
-    async def test_an_at_most_once_attempt_is_issued_under_the_stores_epoch(self, journal: Journal) -> None:
+    async def test_an_at_most_once_attempt_is_issued_under_the_stores_epoch(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a", delivery=Delivery.AT_MOST_ONCE))
         assert (await run.issued("a", epoch=2)).verdict is STALE
         assert (await run.node("a")).issued == 0
@@ -414,7 +430,7 @@ class JournalContract(
         assert (await run.completed("a")).verdict is ACCEPTED
         assert (await run.issued("a", epoch=1)).verdict is KNOWN
 
-    async def test_an_issued_attempt_that_was_lost_fails_for_good(self, journal: Journal) -> None:
+    async def test_an_issued_attempt_that_was_lost_fails_for_good(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a", delivery=Delivery.AT_MOST_ONCE))
         await run.issued("a")
         lost = {"code": "lost", "message": "it may have run", "retryable": False}
@@ -424,7 +440,7 @@ class JournalContract(
         assert (await run.types())[-3:] == ["node.lost", "node.failed", "execution.failed"]
 
     async def test_times_of_a_clock_that_is_ahead_are_held_in_order(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b"), node("c"))
         now = clock.now()
@@ -440,7 +456,7 @@ class JournalContract(
     # -- the end -----------------------------------------------------------------------------------
 
     async def test_the_last_result_finishes_the_execution_in_its_commit(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(
             journal, node("a"), node("b", "a"), output={"sum": "{{ a.n + b.n }}", "of": "{{ input.who }}"},
@@ -459,7 +475,9 @@ class JournalContract(
         assert row.finished_at == clock.now()
         assert (await run.types())[-2:] == ["node.completed", "execution.completed"]
 
-    async def test_without_an_output_the_leaves_are_given_byte_for_byte(self, journal: Journal) -> None:
+    async def test_without_an_output_the_leaves_are_given_byte_for_byte(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"), node("c", "a"))
         await journal.record(
             [
@@ -471,7 +489,7 @@ class JournalContract(
         assert (await run.row()).output == b'{"b":[ ],"c":{ "z" : 1.0 }}'
 
     async def test_an_output_that_cannot_be_made_leaves_the_state_and_says_why(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         run = await Recording.start(journal, node("a"), output="{{ a + 1 }}")
         await run.completed("a", output=b'"text"')
@@ -480,7 +498,7 @@ class JournalContract(
         assert row.error is not None
         assert row.error["code"] == "output_error"
 
-    async def test_an_output_may_be_read_from_a_blob(self, journal: Journal) -> None:
+    async def test_an_output_may_be_read_from_a_blob(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), output="{{ a.n }}")
         name = await journal.put_blob(b'{"n": 7}')
         await run.completed("a", output=None, blob=name, output_bytes=8)
@@ -488,7 +506,7 @@ class JournalContract(
         assert (row.output, row.blob, row.output_bytes) == (None, name, 8)
         assert (await run.row()).output == b"7"
 
-    async def test_skipped_nodes_never_fail_an_execution(self, journal: Journal) -> None:
+    async def test_skipped_nodes_never_fail_an_execution(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"))
         assert (await run.skipped("a")).verdict is ACCEPTED
         assert (await run.skipped("b", "upstream_skipped", "a")).verdict is ACCEPTED
@@ -499,7 +517,7 @@ class JournalContract(
         assert (await run.skipped("b", "upstream_skipped", "a")).verdict is KNOWN
 
     async def test_under_fail_fast_a_failure_stops_everything_in_its_commit(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"), node("c"), node("d", "c"))
         recorded_event = await run.failed("a", skips=["b"], running={"c": IN_HAND})
@@ -527,7 +545,7 @@ class JournalContract(
             "execution.failed",
         ]
 
-    async def test_under_continue_independent_branches_go_on(self, journal: Journal) -> None:
+    async def test_under_continue_independent_branches_go_on(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"), node("c"), failure_policy="continue")
         await run.failed("a", skips=["b"])
         assert (await run.row()).state is ExecutionState.RUNNING
@@ -537,7 +555,7 @@ class JournalContract(
         assert row.error is not None
         assert row.error["node"] == "a"
 
-    async def test_of_several_failures_the_first_is_the_executions(self, journal: Journal) -> None:
+    async def test_of_several_failures_the_first_is_the_executions(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("b"), node("a"), failure_policy="continue")
         await run.failed("a")
         await run.failed("b")
@@ -545,7 +563,7 @@ class JournalContract(
         assert error is not None
         assert error["node"] == "a"
 
-    async def test_a_failure_whose_handler_can_still_run_ends_nothing(self, journal: Journal) -> None:
+    async def test_a_failure_whose_handler_can_still_run_ends_nothing(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("h", "a", trigger_rule="one_failed"), node("c"))
         await run.failed("a")
         assert (await run.row()).state is ExecutionState.RUNNING
@@ -555,7 +573,7 @@ class JournalContract(
         await run.completed("c")
         assert (await run.row()).state is ExecutionState.COMPLETED
 
-    async def test_a_handler_that_fails_too_makes_the_failure_fatal(self, journal: Journal) -> None:
+    async def test_a_handler_that_fails_too_makes_the_failure_fatal(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("h", "a", trigger_rule="one_failed"), node("c"))
         await run.failed("a")
         await run.failed("h")
@@ -565,7 +583,7 @@ class JournalContract(
         assert await run.letters() == {("a", 1): "open", ("h", 1): "open"}
 
     async def test_a_failure_that_was_handled_before_it_came_leaves_a_handled_letter(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         run = await Recording.start(
             journal, node("a"), node("b"), node("h", "a", "b", trigger_rule="one_failed")
@@ -576,7 +594,7 @@ class JournalContract(
         assert await run.letters() == {("a", 1): "handled", ("b", 1): "handled"}
         assert (await run.row()).state is ExecutionState.COMPLETED
 
-    async def test_a_dead_letter_says_what_failed(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_a_dead_letter_says_what_failed(self, journal: JournalAdapter, clock: VirtualClock) -> None:
         run = await Recording.start(journal, node("a", queue="slow"))
         await run.failed_once("a")
         await run.failed("a", attempt=2)
@@ -589,7 +607,7 @@ class JournalContract(
 
     @pytest.mark.parametrize(("state", "call", "verdict"), CELLS)
     async def test_control_calls_follow_the_table(
-        self, journal: Journal, state: ExecutionState, call: str, verdict: Verdict
+        self, journal: JournalAdapter, state: ExecutionState, call: str, verdict: Verdict
     ) -> None:
         run = await self._in_state(journal, state)
         before = await run.row(), await run.events()
@@ -603,7 +621,7 @@ class JournalContract(
         states = {"cancel": "CANCELLED", "pause": "PAUSED", "resume": "RUNNING", "retry": "RUNNING"}
         assert event.state == (await run.row()).state == states[call]
 
-    async def _in_state(self, journal: Journal, state: ExecutionState) -> Recording:
+    async def _in_state(self, journal: JournalAdapter, state: ExecutionState) -> Recording:
         run = await Recording.submit(journal, node("a"), node("b"))
         if state is not ExecutionState.PENDING:
             await run.started()
@@ -619,7 +637,7 @@ class JournalContract(
                 await run.cancel()
         return run
 
-    async def test_an_execution_is_started_once(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_an_execution_is_started_once(self, journal: JournalAdapter, clock: VirtualClock) -> None:
         run = await Recording.submit(journal, node("a"))
         clock.advance(3)
         assert (await run.started()).verdict is ACCEPTED
@@ -629,7 +647,9 @@ class JournalContract(
         assert (await run.started()).verdict is KNOWN
         assert await run.row() == row
 
-    async def test_cancel_settles_all_that_is_unsettled(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_cancel_settles_all_that_is_unsettled(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b"), node("c", "b"))
         await run.completed("a")
         await run.cancel({"b": IN_HAND})
@@ -645,7 +665,7 @@ class JournalContract(
         )
 
     async def test_an_execution_of_thousands_of_nodes_is_cancelled_in_one_commit(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         run = await Recording.start(journal, *(node(f"n{number}") for number in range(3_000)))
         await run.cancel()
@@ -653,7 +673,7 @@ class JournalContract(
         assert (await run.row()).seq == 3_003
 
     async def test_running_attempts_of_a_paused_execution_count_and_may_finish_it(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         run = await Recording.start(journal, node("a"))
         await run.pause()
@@ -661,7 +681,7 @@ class JournalContract(
         assert (await run.row()).state is ExecutionState.COMPLETED
 
     async def test_what_is_in_hand_of_a_paused_execution_is_kept_for_a_rebuild(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         await run.pause()
@@ -688,7 +708,7 @@ class JournalContract(
         assert snapshot.may_be_in_hand("b", 1)
 
     async def test_what_was_in_hand_at_a_stop_is_known_to_the_first_store_after_it(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         assert (await run.observe_halt({"a": 1})).verdict is ACCEPTED
@@ -696,14 +716,18 @@ class JournalContract(
         assert [one is not None and one.may_be_in_hand("a", 1) for one in snapshots] == [True, True]
         assert [one is not None and one.may_be_in_hand("b", 1) for one in snapshots] == [False, True]
 
-    async def test_what_was_paused_before_it_was_taken_up_is_pending_again(self, journal: Journal) -> None:
+    async def test_what_was_paused_before_it_was_taken_up_is_pending_again(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.submit(journal, node("a"))
         await run.pause()
         await run.resume()
         assert (await run.row()).state is ExecutionState.PENDING
         assert (await run.started()).verdict is ACCEPTED
 
-    async def test_the_deadline_counts_from_the_start(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_the_deadline_counts_from_the_start(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.submit(journal, node("a"), node("b"), timeout_seconds=60)
         clock.advance(100)
         await run.started()
@@ -724,7 +748,9 @@ class JournalContract(
 
     # -- generations -------------------------------------------------------------------------------
 
-    async def test_a_retry_opens_the_next_generation(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_a_retry_opens_the_next_generation(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"), node("c", "b"), timeout_seconds=60)
         await run.completed("a", output=b'"kept"')
         await run.failed_once("b")
@@ -747,14 +773,16 @@ class JournalContract(
         await run.completed("c", attempt=1)
         assert (await run.row()).state is ExecutionState.COMPLETED
 
-    async def test_an_attempt_that_may_have_started_is_not_reused(self, journal: Journal) -> None:
+    async def test_an_attempt_that_may_have_started_is_not_reused(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"))
         await run.cancel()
         await run.retry()
         assert (await run.node("a")).attempt == 2, "it was ready, and perhaps handed out"
         assert (await run.node("b")).attempt == 1, "it waited for a, and nobody saw its attempt"
 
-    async def test_a_retry_runs_named_nodes_again_with_everything_behind(self, journal: Journal) -> None:
+    async def test_a_retry_runs_named_nodes_again_with_everything_behind(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"), node("c"), node("d"))
         for name in "abc":
             await run.completed(name)
@@ -763,21 +791,23 @@ class JournalContract(
         assert await run.states() == {"a": None, "b": None, "c": COMPLETED, "d": None}
         assert (await run.node("b")).attempt == 2
 
-    async def test_a_retry_that_names_an_unknown_node_is_unknown(self, journal: Journal) -> None:
+    async def test_a_retry_that_names_an_unknown_node_is_unknown(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         await run.failed("a")
         before = await run.row()
         assert (await run.retry("ghost")).verdict is UNKNOWN
         assert await run.row() == before
 
-    async def test_a_second_failure_leaves_a_letter_of_its_own(self, journal: Journal) -> None:
+    async def test_a_second_failure_leaves_a_letter_of_its_own(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         await run.failed("a")
         await run.retry()
         await run.failed("a", attempt=2)
         assert await run.letters() == {("a", 1): "retried", ("a", 2): "open"}
 
-    async def test_a_failure_in_the_batch_of_its_retry_leaves_an_open_letter(self, journal: Journal) -> None:
+    async def test_a_failure_in_the_batch_of_its_retry_leaves_an_open_letter(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"))
         await run.failed("a")
         retry = RetryRequested(execution_id=run.id, generation=0)
@@ -789,7 +819,7 @@ class JournalContract(
     # -- rebuild -----------------------------------------------------------------------------------
 
     async def test_a_rebuild_raises_the_epoch_and_gives_the_rows(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b"), node("c"))
         await run.completed("a")
@@ -803,14 +833,16 @@ class JournalContract(
         assert {row.node_id: row for row in snapshot.rows} == await journal.nodes(run.id)
         assert {row.node_id for row in snapshot.rows} == {"a", "b"}
 
-    async def test_of_two_rebuilds_the_quicker_wins(self, journal: Journal) -> None:
+    async def test_of_two_rebuilds_the_quicker_wins(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         assert await journal.rebuild(run.id, seen_epoch=1) is not None
         assert await journal.rebuild(run.id, seen_epoch=1) is None
         assert (await run.row()).epoch == 2
         assert (await run.completed("a")).execution is not None
 
-    async def test_the_snapshot_of_a_terminal_execution_keeps_its_epoch(self, journal: Journal) -> None:
+    async def test_the_snapshot_of_a_terminal_execution_keeps_its_epoch(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         await run.completed("a")
         await run.cancel()
@@ -820,11 +852,11 @@ class JournalContract(
         assert snapshot.execution == before == await run.row()
         assert {row.node_id for row in snapshot.rows} == {"a", "b"}
 
-    async def test_nothing_is_rebuilt_from_nothing(self, journal: Journal) -> None:
+    async def test_nothing_is_rebuilt_from_nothing(self, journal: JournalAdapter) -> None:
         assert await journal.rebuild("stranger", seen_epoch=1) is None
 
     async def test_active_lists_what_is_not_terminal_and_has_not_changed_since(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         states = [ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED]
         runs = []
@@ -846,7 +878,9 @@ class JournalContract(
         await journal.rebuild("running", seen_epoch=1)
         assert {active.id for active in await journal.active(not_updated_since=old)} == {"pending", "paused"}
 
-    async def test_a_retried_execution_is_active_again(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_a_retried_execution_is_active_again(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.start(journal, node("a"))
         await run.cancel()
         assert await journal.active(not_updated_since=clock.now()) == []
@@ -857,7 +891,7 @@ class JournalContract(
     # -- cache and blobs ---------------------------------------------------------------------------
 
     async def test_a_cached_output_is_given_until_its_time_is_over(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a", cache={"ttl_seconds": 60}), node("b"))
         assert await journal.cached(["key"]) == {}
@@ -868,7 +902,7 @@ class JournalContract(
         clock.advance(1)
         assert await journal.cached(["key"]) == {}
 
-    async def test_the_cache_gives_what_came_last(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_the_cache_gives_what_came_last(self, journal: JournalAdapter, clock: VirtualClock) -> None:
         cache = {"ttl_seconds": 60}
         run = await Recording.start(journal, node("a", cache=cache), node("b", cache=cache))
         await run.completed("a", output=b"1", cache_key="key")
@@ -877,19 +911,19 @@ class JournalContract(
         clock.advance(59)
         assert await journal.cached(["key"]) == {"key": b"2"}
 
-    async def test_the_cache_gives_outputs_that_lie_in_blobs(self, journal: Journal) -> None:
+    async def test_the_cache_gives_outputs_that_lie_in_blobs(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a", cache={"ttl_seconds": 60}))
         name = await journal.put_blob(b'"large"')
         await run.completed("a", output=None, blob=name, output_bytes=7, cache_key="key")
         assert await journal.cached(["key"]) == {"key": b'"large"'}
 
-    async def test_a_result_that_does_not_count_is_not_cached(self, journal: Journal) -> None:
+    async def test_a_result_that_does_not_count_is_not_cached(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a", cache={"ttl_seconds": 60}))
         await run.cancel()
         await run.completed("a", cache_key="key")
         assert await journal.cached(["key"]) == {}
 
-    async def test_blobs_come_back_byte_for_byte(self, journal: Journal) -> None:
+    async def test_blobs_come_back_byte_for_byte(self, journal: JournalAdapter) -> None:
         payload = bytes(range(256)) * 4_096
         large, empty = await journal.put_blob(payload), await journal.put_blob(b"")
         assert large != empty
@@ -897,7 +931,7 @@ class JournalContract(
 
     # -- reading -----------------------------------------------------------------------------------
 
-    async def test_payloads_come_back_byte_for_byte(self, journal: Journal) -> None:
+    async def test_payloads_come_back_byte_for_byte(self, journal: JournalAdapter) -> None:
         payload = (
             '{ "ü\\u0000\\/" : [1.0, 1e2, -0.0, 123456789012345678901234567890], "a":1,"a":2 }\n'.encode()
         )
@@ -906,7 +940,7 @@ class JournalContract(
         assert (await run.row()).input == payload
         assert (await run.node("a")).output == payload
 
-    async def test_errors_come_back_as_they_were(self, journal: Journal) -> None:
+    async def test_errors_come_back_as_they_were(self, journal: JournalAdapter) -> None:
         error = {**ERROR, "details": {"list": [1, 2.5, None, True], "text": "ü\x00\U0001f600"}}
         run = await Recording.start(journal, node("a"))
         await run.failed("a", error=error)
@@ -915,7 +949,7 @@ class JournalContract(
         (failed,) = [event for event in await run.events() if event.type == "node.failed"]
         assert failed.error == error
 
-    async def test_the_history_is_read_in_pages(self, journal: Journal) -> None:
+    async def test_the_history_is_read_in_pages(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, *(node(f"n{number}") for number in range(10)))
         await journal.record([run.completion(f"n{number}") for number in range(10)])
         seqs: list[int] = []
@@ -925,7 +959,7 @@ class JournalContract(
         assert seqs == list(range(1, 14))
         assert await journal.events("stranger") == []
 
-    async def test_the_history_of_some_nodes_is_read_in_pages(self, journal: Journal) -> None:
+    async def test_the_history_of_some_nodes_is_read_in_pages(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, *(node(f"n{number}") for number in range(10)))
         await journal.record([run.completion(f"n{number}") for number in range(9)])
         await run.lost("n9")
@@ -945,7 +979,7 @@ class JournalContract(
         ]
         assert await journal.events(run.id, nodes=()) == []
 
-    async def test_rows_of_some_nodes_are_read_alone(self, journal: Journal) -> None:
+    async def test_rows_of_some_nodes_are_read_alone(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b-1"), node("c"), node("d"))
         await journal.record([run.completion(name) for name in ("a", "b-1", "c")])
         everything = await journal.nodes(run.id)
@@ -955,7 +989,7 @@ class JournalContract(
         assert await journal.nodes("stranger", names=["a"]) == {}
 
     @pytest.mark.parametrize("size", [0, 4000, 4096, 4097, 300_000])
-    async def test_an_output_comes_back_byte_for_byte(self, journal: Journal, size: int) -> None:
+    async def test_an_output_comes_back_byte_for_byte(self, journal: JournalAdapter, size: int) -> None:
         text = '{ "a\\"\\\\\\u00e9\\n":\t[1.0, "é漢\U0001f600\u2028\x7f", null],"filled":"%s"}\n'
         output = (text % ("x" * max(0, size - len(text.encode()) + 2))).encode()
         run = await Recording.start(journal, node("a"), node("b"))
@@ -963,7 +997,9 @@ class JournalContract(
         assert (await journal.nodes(run.id))["a"].output == output
         assert (await journal.nodes(run.id, names=["a"]))["a"].output == output
 
-    async def test_executions_are_listed_newest_first(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_executions_are_listed_newest_first(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         for execution_id in ("b", "a", "c"):
             await journal.submit([submission(execution_id)])
             clock.advance(1)
@@ -971,7 +1007,9 @@ class JournalContract(
         assert [row.id for row in await journal.executions()] == ["e", "d", "c", "a", "b"]
         assert [row.id for row in await journal.executions(limit=2)] == ["e", "d"]
 
-    async def test_dead_letters_are_listed_newest_first(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_dead_letters_are_listed_newest_first(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.start(journal, *(node(name) for name in "abc"), failure_policy="continue")
         for name in "bca":
             await run.failed(name)
@@ -980,7 +1018,7 @@ class JournalContract(
         assert [letter.node_id for letter in await journal.dead_letters(limit=1)] == ["a"]
         assert await journal.dead_letters(LetterQuery(execution_id="stranger")) == []
 
-    async def test_a_namespace_sees_nothing_of_another(self, journal: Journal) -> None:
+    async def test_a_namespace_sees_nothing_of_another(self, journal: JournalAdapter) -> None:
         ours = await Recording.start(journal, node("a"), execution_id="ours")
         theirs = await Recording.start(journal, node("a"), execution_id="theirs", namespace="other")
         await ours.failed("a")
@@ -993,7 +1031,7 @@ class JournalContract(
         assert await journal.dead_letters(LetterQuery(execution_id="theirs")) == []
         assert len(await journal.dead_letters(LetterQuery(execution_id="theirs"), namespace="other")) == 1
 
-    async def test_what_was_given_out_does_not_change_afterwards(self, journal: Journal) -> None:
+    async def test_what_was_given_out_does_not_change_afterwards(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         recorded_event = await run.completed("a")
         assert recorded_event.execution is not None
@@ -1001,7 +1039,7 @@ class JournalContract(
         await run.completed("b")
         assert (recorded_event.execution.seq, recorded_event.execution.state) == (seq, ExecutionState.RUNNING)
 
-    async def test_calls_made_at_once_are_each_judged_alone(self, journal: Journal) -> None:
+    async def test_calls_made_at_once_are_each_judged_alone(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, *(node(f"n{number}") for number in range(50)))
         events: list[NodeCompleted] = [run.completion(f"n{number}") for number in range(50)]
         answers = await asyncio.gather(*(journal.record([event]) for event in events * 2))

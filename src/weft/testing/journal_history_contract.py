@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from weft.clock import VirtualClock
     from weft.core.event import Event
     from weft.core.ledger import RecordedEvent
-    from weft.journal.contract import JournalAdapter as Journal
+    from weft.journal.contract import JournalAdapter
 
 
-async def pages(journal: Journal, execution_id: str, *, limit: int) -> list[History]:
+async def pages(journal: JournalAdapter, execution_id: str, *, limit: int) -> list[History]:
     """Read the whole history page by page, each resumed behind the last event of the page before."""
     history: list[History] = []
     while page := await journal.events(execution_id, after=history[-1].seq if history else 0, limit=limit):
@@ -34,7 +34,7 @@ def told_by(*recorded_events: RecordedEvent) -> list[History]:
 
 class HistoryContract:
     async def test_a_completion_is_shown_with_all_that_it_is(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         clock.advance(1)
@@ -68,7 +68,7 @@ class HistoryContract:
         assert await journal.events(run.id, nodes=["a"]) == [expected]
 
     async def test_a_completion_from_the_cache_is_of_no_attempt(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         await run.failed_once("a")
@@ -91,7 +91,7 @@ class HistoryContract:
             output_digest=hashlib.sha256(b'{"hit": true}').hexdigest(),
         )
 
-    async def test_an_output_in_a_blob_has_no_digest(self, journal: Journal) -> None:
+    async def test_an_output_in_a_blob_has_no_digest(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         blob = await journal.put_blob(b'"large"')
         recorded_event = await run.completed("a", output=None, blob=blob, output_bytes=7)
@@ -100,21 +100,23 @@ class HistoryContract:
         assert (await run.events())[-1] == event
 
     @pytest.mark.parametrize("size", [2, 4096, 4097, 200_000])
-    async def test_the_digest_of_an_output_of_any_size_is_exact(self, journal: Journal, size: int) -> None:
+    async def test_the_digest_of_an_output_of_any_size_is_exact(
+        self, journal: JournalAdapter, size: int
+    ) -> None:
         output = b'"' + b"x" * (size - 2) + b'"'
         run = await Recording.start(journal, node("a"), node("b"))
         await run.completed("a", output=output)
         assert (await run.events())[-1].output_digest == hashlib.sha256(output).hexdigest()
 
     @pytest.mark.parametrize("worker", [None, "w", "wörker 1", "one\nline\x1f\x1etwo", "\u2028 \xa0"])
-    async def test_a_worker_may_have_any_name(self, journal: Journal, worker: str | None) -> None:
+    async def test_a_worker_may_have_any_name(self, journal: JournalAdapter, worker: str | None) -> None:
         run = await Recording.start(journal, node("a"), node("b"))
         (event,) = (await run.completed("a", worker=worker)).history
         assert event.worker == worker
         assert (await run.events())[-1] == event
 
     async def test_a_node_that_runs_again_keeps_its_completion_in_the_history(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         names = ("small", "large", "blob", "cached", "failed", "stays")
         run = await Recording.start(journal, *(node(name) for name in names), failure_policy="continue")
@@ -153,7 +155,9 @@ class HistoryContract:
                 event for event in history if event.node == name
             ]
 
-    async def test_every_generation_stays_in_the_history(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_every_generation_stays_in_the_history(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b", "a"), node("c", "b"))
         told: list[History] = []
         for attempt in range(1, 5):
@@ -168,7 +172,9 @@ class HistoryContract:
         assert len({event.output_digest for event in history if event.node == "a"}) == 4
         assert await pages(journal, run.id, limit=4) == history
 
-    async def test_a_result_and_the_retry_behind_it_are_recorded_in_one_batch(self, journal: Journal) -> None:
+    async def test_a_result_and_the_retry_behind_it_are_recorded_in_one_batch(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"), node("b"), node("c"), failure_policy="continue")
         await run.completed("a", output=b'"first"')
         events: list[Event] = [
@@ -186,7 +192,7 @@ class HistoryContract:
 
     @pytest.mark.parametrize("count", [127, 128, 129, 700])
     async def test_the_history_of_many_nodes_is_read_from_any_event_on(
-        self, journal: Journal, count: int
+        self, journal: JournalAdapter, count: int
     ) -> None:
         names = [f"n{number}" for number in range(count)]
         run = await Recording.start(journal, *(node(name) for name in names), failure_policy="continue")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weft.clock import VirtualClock
     from weft.core.rows import DeadLetter, ExecutionRow
-    from weft.journal.contract import JournalAdapter as Journal
+    from weft.journal.contract import JournalAdapter
 
 STATES = tuple(ExecutionState)
 
@@ -95,7 +95,7 @@ def batch_of(name: str = "batch", **fields: Any) -> NewBatch:
 
 
 async def all_executions(
-    journal: Journal, query: ExecutionQuery, *, limit: int = 2, **fields: Any
+    journal: JournalAdapter, query: ExecutionQuery, *, limit: int = 2, **fields: Any
 ) -> list[str]:
     """Turn the pages of a list to its end; give the ids on them."""
     seen: list[ExecutionRow] = []
@@ -105,7 +105,7 @@ async def all_executions(
     return [row.id for row in seen]
 
 
-async def all_letters(journal: Journal, query: LetterQuery, *, limit: int = 2) -> list[str]:
+async def all_letters(journal: JournalAdapter, query: LetterQuery, *, limit: int = 2) -> list[str]:
     """The same of dead letters, whose nodes are given."""
     seen: list[DeadLetter] = []
     while page := await journal.dead_letters(query, before=_behind(seen), limit=limit):
@@ -119,13 +119,13 @@ def _behind(seen: Sequence[ExecutionRow] | Sequence[DeadLetter]) -> tuple[int, s
 
 
 class ClaimsContract:
-    async def test_a_claim_is_taken_with_what_it_stands_for(self, journal: Journal) -> None:
+    async def test_a_claim_is_taken_with_what_it_stands_for(self, journal: JournalAdapter) -> None:
         claim = claim_on("execution/e")
         assert await journal.claim("key") is None
         await journal.submit([submission("e")], claim=claim)
         assert await journal.claim("key") == claim
 
-    async def test_a_key_that_is_taken_stores_nothing(self, journal: Journal) -> None:
+    async def test_a_key_that_is_taken_stores_nothing(self, journal: JournalAdapter) -> None:
         await journal.submit([submission("e")], claim=claim_on("execution/e"))
         with pytest.raises(ClaimedError) as raised:
             await journal.submit(
@@ -141,7 +141,7 @@ class ClaimsContract:
         assert await journal.claim("key") == claim_on("execution/e")
 
     async def test_of_calls_with_one_key_at_once_one_is_done_and_the_others_fail_alone(
-        self, journal: Journal
+        self, journal: JournalAdapter
     ) -> None:
         async def with_the_key(number: int) -> str | None:
             try:
@@ -160,7 +160,7 @@ class ClaimsContract:
         assert {answer for answer in answers if answer is not None} == {f"execution/{winner}"}
         assert await journal.claim("key") == claim_on(f"execution/{winner}")
 
-    async def test_a_retry_takes_its_claim_when_it_is_accepted(self, journal: Journal) -> None:
+    async def test_a_retry_takes_its_claim_when_it_is_accepted(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         retry = RetryRequested(execution_id=run.id, generation=0)
         claim = claim_on(f"execution/{run.id}")
@@ -170,7 +170,9 @@ class ClaimsContract:
         (accepted,) = await journal.record([retry], claim=claim)
         assert (accepted.verdict, await journal.claim("key")) == (Verdict.ACCEPTED, claim)
 
-    async def test_a_control_call_with_a_key_that_is_taken_is_not_recorded(self, journal: Journal) -> None:
+    async def test_a_control_call_with_a_key_that_is_taken_is_not_recorded(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(journal, node("a"))
         await run.failed("a")
         claim = claim_on(f"execution/{run.id}")
@@ -181,12 +183,12 @@ class ClaimsContract:
                 await journal.record([again(execution_id=run.id, generation=0)], claim=claim)
         assert await run.row() == before
 
-    async def test_a_call_that_is_unknown_takes_no_claim(self, journal: Journal) -> None:
+    async def test_a_call_that_is_unknown_takes_no_claim(self, journal: JournalAdapter) -> None:
         retry = RetryRequested(execution_id="stranger", generation=0)
         (recorded_event,) = await journal.record([retry], claim=claim_on("execution/stranger"))
         assert (recorded_event.verdict, await journal.claim("key")) == (Verdict.UNKNOWN, None)
 
-    async def test_keys_of_a_namespace_are_its_own(self, journal: Journal) -> None:
+    async def test_keys_of_a_namespace_are_its_own(self, journal: JournalAdapter) -> None:
         await journal.submit([submission("e")], claim=claim_on("execution/e"))
         theirs = claim_on("execution/f", namespace="other")
         await journal.submit([submission("f", namespace="other")], claim=theirs)
@@ -197,7 +199,7 @@ class ClaimsContract:
 
 class BatchesContract:
     async def test_a_batch_counts_its_executions_by_state(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         created_at = clock.now()
         rows = await journal.submit([submission(name) for name in "cab"], batch=batch_of())
@@ -234,7 +236,7 @@ class BatchesContract:
         assert batch is not None
         assert batch.finished_at is None
 
-    async def test_results_come_in_the_order_of_the_inputs(self, journal: Journal) -> None:
+    async def test_results_come_in_the_order_of_the_inputs(self, journal: JournalAdapter) -> None:
         ids = [f"e{number * 7 % 10}" for number in range(10)]
         await journal.submit([submission(id_, input=b'{"n": 1}') for id_ in ids], batch=batch_of())
         run = Recording(journal, ids[1], submission(ids[1]).plan)
@@ -255,7 +257,9 @@ class BatchesContract:
         assert results[2].output == b'{"a":"%s"}' % (b"\\u00e9" * 1000)
         assert await journal.batch_results("stranger") == []
 
-    async def test_a_batch_counts_the_attempts_that_followed_a_first_one(self, journal: Journal) -> None:
+    async def test_a_batch_counts_the_attempts_that_followed_a_first_one(
+        self, journal: JournalAdapter
+    ) -> None:
         await journal.submit([submission(name) for name in "ab"], batch=batch_of())
         await journal.submit([submission("c")])
         runs = [Recording(journal, name, submission(name).plan) for name in "abc"]
@@ -273,7 +277,7 @@ class BatchesContract:
         assert batch is not None
         assert batch.retried == 2
 
-    async def test_a_batch_that_comes_again_changes_nothing(self, journal: Journal) -> None:
+    async def test_a_batch_that_comes_again_changes_nothing(self, journal: JournalAdapter) -> None:
         new = [submission(name) for name in "ab"]
         await journal.submit(new, batch=batch_of())
         before = await journal.batch("batch")
@@ -281,20 +285,24 @@ class BatchesContract:
         assert await journal.batch("batch") == before
         assert [index for index, _ in await journal.batch_results("batch")] == [0, 1]
 
-    async def test_a_batch_without_inputs_is_finished(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_a_batch_without_inputs_is_finished(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         assert await journal.submit([], batch=batch_of()) == []
         batch = await journal.batch("batch")
         assert batch is not None
         assert (batch.total, batch.finished_at) == (0, clock.now())
 
-    async def test_batches_of_a_namespace_are_its_own(self, journal: Journal) -> None:
+    async def test_batches_of_a_namespace_are_its_own(self, journal: JournalAdapter) -> None:
         await journal.submit([submission("e", namespace="other")], batch=batch_of(namespace="other"))
         assert await journal.batch("batch") is None
         assert await journal.batch("batch", namespace="other") is not None
 
 
 class ListsContract:
-    async def test_a_list_has_everything_of_an_execution_but_input_and_output(self, journal: Journal) -> None:
+    async def test_a_list_has_everything_of_an_execution_but_input_and_output(
+        self, journal: JournalAdapter
+    ) -> None:
         run = await Recording.start(
             journal,
             node("a"),
@@ -318,7 +326,7 @@ class ListsContract:
         assert (listed.id, listed.error, listed.total) == ("f", (await failed.row()).error, 1)
 
     async def test_pages_stay_as_they_are_while_new_executions_come_in(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         for number in range(3):
             # Several have one time: the id decides between them.
@@ -333,7 +341,9 @@ class ListsContract:
             await journal.submit([submission(f"new{len(seen)}")])
         assert seen == expected
 
-    async def test_a_list_has_what_meets_every_condition(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_a_list_has_what_meets_every_condition(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         start = clock.now()
         blue, test = {"team": "blue"}, {"env": "test"}
         #            workflow, version, labels
@@ -374,7 +384,9 @@ class ListsContract:
             assert "".join(await all_executions(journal, query)) == expected, condition
             assert "".join(row.id for row in await journal.executions(query)) == expected, condition
 
-    async def test_a_state_filter_follows_an_execution_from_state_to_state(self, journal: Journal) -> None:
+    async def test_a_state_filter_follows_an_execution_from_state_to_state(
+        self, journal: JournalAdapter
+    ) -> None:
         async def states() -> list[ExecutionState]:
             found = []
             for state in STATES:
@@ -397,7 +409,7 @@ class ListsContract:
         assert await states() == [ExecutionState.CANCELLED]
 
     async def test_dead_letters_are_listed_by_condition_in_pages(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         async def fail_all(run: Recording, names: str) -> None:
             for name in names:
@@ -422,7 +434,7 @@ class ListsContract:
         for condition, expected in LETTER_CONDITIONS:
             assert "".join(await all_letters(journal, LetterQuery(**condition))) == expected, condition
 
-    async def test_a_dead_letter_is_found_by_its_id(self, journal: Journal) -> None:
+    async def test_a_dead_letter_is_found_by_its_id(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"))
         await run.failed("a")
         (letter,) = await journal.dead_letters()
@@ -430,7 +442,7 @@ class ListsContract:
         assert await journal.dead_letter("stranger") is None
         assert await journal.dead_letter(letter.id, namespace="other") is None
 
-    async def test_a_dropped_letter_stays_dropped(self, journal: Journal) -> None:
+    async def test_a_dropped_letter_stays_dropped(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"), failure_policy="continue")
         await run.failed("a")
         await run.failed("b")
@@ -446,7 +458,7 @@ class ListsContract:
         assert await journal.drop_letter(letters["b"].id)
         assert await run.letters() == {("a", 1): "dropped", ("b", 1): "dropped"}
 
-    async def test_a_census_counts_what_is_not_done_in_all_namespaces(self, journal: Journal) -> None:
+    async def test_a_census_counts_what_is_not_done_in_all_namespaces(self, journal: JournalAdapter) -> None:
         empty = await journal.stats()
         assert (empty.executions, empty.open_letters) == (
             dict.fromkeys((ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED), 0),
@@ -466,8 +478,8 @@ class ListsContract:
         await failed.retry()
         assert (await journal.stats()).open_letters == 0
 
-    async def test_a_journal_that_works_passes_its_check(self, journal: Journal) -> None:
+    async def test_a_journal_that_works_passes_its_check(self, journal: JournalAdapter) -> None:
         await journal.check()
 
-    async def test_the_key_for_messages_has_32_bytes(self, journal: Journal) -> None:
+    async def test_the_key_for_messages_has_32_bytes(self, journal: JournalAdapter) -> None:
         assert len(await journal.signing_key()) == 32

@@ -10,23 +10,23 @@ from weft.testing.recording import Recording, node, submission
 
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
-    from weft.journal.contract import JournalAdapter as Journal
+    from weft.journal.contract import JournalAdapter
 
 
-async def finish(journal: Journal, execution_id: str) -> Recording:
+async def finish(journal: JournalAdapter, execution_id: str) -> Recording:
     """Leave an execution that completed behind."""
     run = await Recording.start(journal, node("a"), execution_id=execution_id)
     await run.completed("a")
     return run
 
 
-async def ids(journal: Journal) -> set[str]:
+async def ids(journal: JournalAdapter) -> set[str]:
     return {row.id for row in await journal.executions(limit=1_000)}
 
 
 class PurgeContract:
     async def test_a_purge_removes_what_became_terminal_before_then(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         await finish(journal, "old")
         # Older, and not done: it may take as long as it likes.
@@ -43,7 +43,7 @@ class PurgeContract:
         assert (await active.row()).state is ExecutionState.COMPLETED
 
     async def test_a_purge_removes_the_oldest_first_and_no_more_than_it_may(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         for name in "cabed":
             await finish(journal, name)
@@ -54,7 +54,7 @@ class PurgeContract:
         assert await ids(journal) == set()
 
     async def test_an_execution_that_was_opened_again_is_kept(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a"))
         await run.failed("a")
@@ -65,7 +65,7 @@ class PurgeContract:
         assert await run.letters() == {("a", 1): "retried"}
 
     async def test_nothing_of_a_purged_execution_is_found(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         claim = Claim(key="key", request_digest="digest", resource="execution/e")
         new = submission("e", node("a"), node("b"), labels={"team": "blue"}, failure_policy="continue")
@@ -94,7 +94,7 @@ class PurgeContract:
         assert (row.state, row.seq) == (ExecutionState.PENDING, 1)
         assert (await journal.nodes("e"), len(await journal.events("e"))) == ({}, 1)
 
-    async def test_what_others_name_is_kept(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_what_others_name_is_kept(self, journal: JournalAdapter, clock: VirtualClock) -> None:
         old = await Recording.start(
             journal, node("a", cache={"ttl_seconds": 60}), node("b"), execution_id="old"
         )
@@ -118,7 +118,7 @@ class PurgeContract:
         assert len(await journal.events("keeper")) == 3
 
     async def test_a_definition_is_kept_as_long_as_a_version_names_it(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await finish(journal, "e")
         document = await journal.document(run.plan.digest)
@@ -132,7 +132,7 @@ class PurgeContract:
         assert await journal.document(run.plan.digest) is None
 
     async def test_a_batch_is_kept_as_long_as_it_has_an_execution(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         claim = Claim(key="key", request_digest="digest", resource="batch/batch")
         new = [submission(name) for name in "ab"]
@@ -152,7 +152,9 @@ class PurgeContract:
         assert (await journal.batch("batch"), await journal.claim("key")) == (None, None)
         assert await journal.batch_results("batch") == []
 
-    async def test_a_wide_execution_is_removed_whole(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_a_wide_execution_is_removed_whole(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         names = [f"n{number}" for number in range(1_200)]
         run = await Recording.start(journal, *(node(name) for name in names), failure_policy="continue")
         blobs = [await journal.put_blob(b"1") for _ in range(3)]
@@ -176,7 +178,7 @@ class PurgeContract:
         assert len(await young.events()) == 4
 
     async def test_a_purge_takes_definitions_also_when_it_leaves_executions_for_the_next(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, node("a", config={"n": 1}), execution_id="own")
         await run.completed("a")
@@ -188,7 +190,7 @@ class PurgeContract:
         assert await journal.document(other.plan.digest) is not None
 
     async def test_only_old_blobs_that_nothing_names_are_swept(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(
             journal, node("a"), node("b", cache={"ttl_seconds": 60}), node("c"), failure_policy="continue"

@@ -15,8 +15,7 @@ from weft.testing.recording import Recording, node, submission
 
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
-    from weft.journal.contract import JournalAdapter as Journal
-    from weft.journal.contract import Submission
+    from weft.journal.contract import JournalAdapter, Submission
 
 
 def content(number: int) -> Submission:
@@ -24,7 +23,7 @@ def content(number: int) -> Submission:
     return submission("unused", node("a", config={"n": number}))
 
 
-async def put(journal: Journal, name: str, number: int = 1, *, namespace: str = "default") -> int:
+async def put(journal: JournalAdapter, name: str, number: int = 1, *, namespace: str = "default") -> int:
     """Post content, and give the version it is."""
     new = content(number)
     version, _ = await journal.put_version(name, new.plan, new.document, namespace=namespace)
@@ -33,7 +32,7 @@ async def put(journal: Journal, name: str, number: int = 1, *, namespace: str = 
 
 class WorkflowsContract:
     async def test_versions_are_numbered_from_1_and_the_last_is_the_latest(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         one, two = content(1), content(2)
         first = await journal.put_version("w", one.plan, one.document)
@@ -48,7 +47,7 @@ class WorkflowsContract:
         assert await journal.version("stranger") is None
 
     async def test_content_that_is_stored_already_is_its_version_and_the_latest_again(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         one = content(1)
         first, _ = await journal.put_version("w", one.plan, one.document)
@@ -59,15 +58,15 @@ class WorkflowsContract:
         assert [version.version for version in await journal.versions("w")] == [2, 1]
         assert await put(journal, "w", 3) == 3
 
-    async def test_the_same_content_is_a_version_of_each_workflow(self, journal: Journal) -> None:
+    async def test_the_same_content_is_a_version_of_each_workflow(self, journal: JournalAdapter) -> None:
         assert [await put(journal, name) for name in ("v", "w")] == [1, 1]
         assert await put(journal, "w", namespace="other") == 1
 
-    async def test_versions_posted_at_once_have_numbers_of_their_own(self, journal: Journal) -> None:
+    async def test_versions_posted_at_once_have_numbers_of_their_own(self, journal: JournalAdapter) -> None:
         numbers = await asyncio.gather(*(put(journal, "w", number % 20) for number in range(40)))
         assert sorted(numbers) == sorted([*range(1, 21), *range(1, 21)])
 
-    async def test_a_version_is_stored_with_its_definition(self, journal: Journal) -> None:
+    async def test_a_version_is_stored_with_its_definition(self, journal: JournalAdapter) -> None:
         new = content(1)
         await journal.put_version("w", new.plan, new.document)
         assert await journal.document(new.plan.digest) == new.document
@@ -76,7 +75,9 @@ class WorkflowsContract:
         assert plan.definition == new.plan.definition
         assert await journal.document("0" * 64) is None
 
-    async def test_an_execution_of_a_version_may_leave_the_document_out(self, journal: Journal) -> None:
+    async def test_an_execution_of_a_version_may_leave_the_document_out(
+        self, journal: JournalAdapter
+    ) -> None:
         new = replace(content(1), document=b"")
         with pytest.raises(JournalError, match=new.plan.digest):
             await journal.submit([new])
@@ -86,7 +87,9 @@ class WorkflowsContract:
         assert await journal.execution(new.id) is not None
         assert await journal.document(new.plan.digest) == content(1).document
 
-    async def test_an_alias_means_a_version_until_it_is_moved_or_removed(self, journal: Journal) -> None:
+    async def test_an_alias_means_a_version_until_it_is_moved_or_removed(
+        self, journal: JournalAdapter
+    ) -> None:
         for number in (1, 2, 3):
             await put(journal, "w", number)
         assert await journal.put_alias("w", "live", 1)
@@ -102,13 +105,15 @@ class WorkflowsContract:
         assert not await journal.delete_alias("w", "live")
         assert await journal.version("w", "live") is None
 
-    async def test_an_alias_of_nothing_is_refused(self, journal: Journal) -> None:
+    async def test_an_alias_of_nothing_is_refused(self, journal: JournalAdapter) -> None:
         await put(journal, "w")
         assert not await journal.put_alias("w", "live", 2)
         assert not await journal.put_alias("stranger", "live", 1)
         assert await journal.version("w", "live") is None
 
-    async def test_workflows_are_listed_by_name_in_pages(self, journal: Journal, clock: VirtualClock) -> None:
+    async def test_workflows_are_listed_by_name_in_pages(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
         created = {}
         for name in ("c", "a", "e", "b", "d"):
             await put(journal, name)
@@ -126,7 +131,9 @@ class WorkflowsContract:
         assert first == await journal.workflow("a")
         assert first.latest.version == 2
 
-    async def test_a_page_is_so_many_workflows_however_many_aliases_they_have(self, journal: Journal) -> None:
+    async def test_a_page_is_so_many_workflows_however_many_aliases_they_have(
+        self, journal: JournalAdapter
+    ) -> None:
         for name in ("a", "b", "c"):
             await put(journal, name)
         for alias in ("next", "live", "last"):
@@ -138,7 +145,7 @@ class WorkflowsContract:
             ("b", {}),
         ]
 
-    async def test_versions_are_listed_newest_first_in_pages(self, journal: Journal) -> None:
+    async def test_versions_are_listed_newest_first_in_pages(self, journal: JournalAdapter) -> None:
         for number in range(5):
             await put(journal, "w", number)
         assert [version.version for version in await journal.versions("w", limit=2)] == [5, 4]
@@ -146,7 +153,7 @@ class WorkflowsContract:
         assert [version.version for version in await journal.versions("w", before=2)] == [1]
         assert await journal.versions("stranger") == []
 
-    async def test_of_a_deleted_workflow_nothing_is_found(self, journal: Journal) -> None:
+    async def test_of_a_deleted_workflow_nothing_is_found(self, journal: JournalAdapter) -> None:
         await put(journal, "w")
         await journal.put_alias("w", "live", 1)
         assert await journal.delete_workflow("w")
@@ -159,7 +166,7 @@ class WorkflowsContract:
         assert not await journal.delete_workflow("stranger")
 
     async def test_a_deleted_workflow_that_is_posted_again_goes_on_with_the_next_number(
-        self, journal: Journal, clock: VirtualClock
+        self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         await put(journal, "w", 1)
         await put(journal, "w", 2)
@@ -175,7 +182,7 @@ class WorkflowsContract:
         assert await put(journal, "w", 2) == 4
         assert [version.version for version in await journal.versions("w")] == [4, 3]
 
-    async def test_executions_outlive_the_workflow_they_are_of(self, journal: Journal) -> None:
+    async def test_executions_outlive_the_workflow_they_are_of(self, journal: JournalAdapter) -> None:
         await put(journal, "w")
         run = await Recording.start(journal, node("a"), workflow="w", version=1)
         await journal.delete_workflow("w")
@@ -183,7 +190,7 @@ class WorkflowsContract:
         row = await run.row()
         assert (row.state, row.workflow, row.version) == (ExecutionState.COMPLETED, "w", 1)
 
-    async def test_workflows_of_a_namespace_are_its_own(self, journal: Journal) -> None:
+    async def test_workflows_of_a_namespace_are_its_own(self, journal: JournalAdapter) -> None:
         await put(journal, "w", 1)
         await put(journal, "w", 2, namespace="other")
         await put(journal, "w", 3, namespace="other")

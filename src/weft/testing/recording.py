@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weft.core.ledger import RecordedEvent, Verdict
-    from weft.journal.contract import JournalAdapter as Journal
+    from weft.journal.contract import JournalAdapter
 
 ERROR = {"code": "handler_error", "message": "it broke", "retryable": True}
 
@@ -73,7 +73,7 @@ def submission(
 class Recording:
     """An execution under way. Each method records one event, under the generation that is current."""
 
-    def __init__(self, journal: Journal, execution_id: str, plan: Plan) -> None:
+    def __init__(self, journal: JournalAdapter, execution_id: str, plan: Plan) -> None:
         self.journal = journal
         self.id = execution_id
         self.plan = plan
@@ -81,7 +81,11 @@ class Recording:
 
     @classmethod
     async def start(
-        cls, journal: Journal, *nodes: Mapping[str, Any], execution_id: str = "execution-1", **fields: Any
+        cls,
+        journal: JournalAdapter,
+        *nodes: Mapping[str, Any],
+        execution_id: str = "execution-1",
+        **fields: Any,
     ) -> Recording:
         """Submit an execution and take it up."""
         recording = await cls.submit(journal, *nodes, execution_id=execution_id, **fields)
@@ -90,7 +94,11 @@ class Recording:
 
     @classmethod
     async def submit(
-        cls, journal: Journal, *nodes: Mapping[str, Any], execution_id: str = "execution-1", **fields: Any
+        cls,
+        journal: JournalAdapter,
+        *nodes: Mapping[str, Any],
+        execution_id: str = "execution-1",
+        **fields: Any,
     ) -> Recording:
         """Submit an execution."""
         new = submission(execution_id, *nodes, **fields)
@@ -237,7 +245,7 @@ class Recording:
         return {(letter.node_id, letter.generation): letter.state for letter in found}
 
 
-async def assert_consistent(journal: Journal, execution_id: str) -> None:
+async def assert_consistent(journal: JournalAdapter, execution_id: str) -> None:
     """Hold an execution's rows against each other: what is true of them after every commit."""
     execution = await journal.execution(execution_id)
     assert execution is not None

@@ -78,7 +78,7 @@ async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[
 
     redis = Redis(url, partitions=settings.partitions)
     try:
-        sight = await look_at_server(redis)
+        status = await look_at_server(redis)
 
         async def now() -> int:
             return (await look_at_server(redis)).now
@@ -89,16 +89,16 @@ async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[
         return [Finding("redis", Health.FAIL, str(error), "start it, or correct WEFT_REDIS_URL")]
     finally:
         await redis.close()
-    found = [Finding("redis", Health.OK, f"Redis {sight.version} answers")]
-    if sight.is_too_old:
+    found = [Finding("redis", Health.OK, f"Redis {status.version} answers")]
+    if status.is_too_old:
         advice = f"use Redis {'.'.join(map(str, OLDEST_VERSION))} or newer, or Valkey"
-        found = [Finding("redis", Health.FAIL, f"Redis {sight.version} is too old", advice)]
-    if sight.policy != SAFE_POLICY:
-        message = f"it evicts keys when its memory is full: maxmemory-policy is {sight.policy}"
+        found = [Finding("redis", Health.FAIL, f"Redis {status.version} is too old", advice)]
+    if status.policy != SAFE_POLICY:
+        message = f"it evicts keys when its memory is full: maxmemory-policy is {status.policy}"
         advice = f"CONFIG SET maxmemory-policy {SAFE_POLICY}, and the same in its configuration"
         found.append(Finding("redis", Health.FAIL, message, advice))
     found += [Finding("redis", Health.FAIL, one.fault, one.advice) for one in wrong]
-    if not sight.appendonly:
+    if not status.appendonly:
         message = "it keeps nothing on disk (appendonly is off): a restart loses what was on its way"
         advice = "set appendonly yes; without it all of that is made again from PostgreSQL, and runs again"
         found.append(Finding("redis", Health.WARN, message, advice))

@@ -140,7 +140,7 @@ def waiting_fields(node_id: str, positions: Sequence[int], total: int) -> tuple[
 
 
 class Merge:
-    """Settlements of one execution that are of the same generation and epoch, as one."""
+    """Row updates of one execution that are of the same generation and epoch, as one."""
 
     __slots__ = ("indexes", "plan", "row", "rows", "tasks")
 

@@ -27,14 +27,14 @@ A node's field is one of:
   more than ``PIECE_BITS`` parents counts the complete pieces of its bits here;
 - ``<phase><attempt>:<kept>:<rest>``, where ``kept`` is empty or ``failures,losses,issued`` and flags, and
 
-  ============  =====================================================
-  ``f`` free    the piece of the list that it is in
-  ``n`` throttled   nothing
-  ``t`` timer   when it is due
-  ``q`` queued  when it was queued; where the store has sent its task: the id of its entry, a space, its lane
-  ``r`` running  queued at, started at, worker, nonce and its length
+  ===============  ==================================================
+  ``f`` free       the piece of the list that it is in
+  ``n`` throttled  nothing
+  ``t`` timer      when it is due
+  ``q`` queued     when it was queued; where the store sent its task: the id of its entry, a space, its lane
+  ``r`` running    queued at, started at, worker, nonce and its length
   ``l`` orphaned   nothing
-  ============  =====================================================
+  ===============  ==================================================
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def install_calls(
 ) -> tuple[ScriptCalls, list[list[ScriptCall]]]:
     """Make the calls for snapshots: those that fit, together; and of each large one its calls, in order.
 
-    ``ahead``: by execution, the tasks that are queued once it is there; ``tokens``: of the partitions. An
-    item of a reply is about the index of a snapshot.
+    ``ahead``: by execution, the tasks that are queued behind it; ``incarnation_ids``: of the partitions.
+    An item of a reply is about the index of a snapshot.
     """
     calls = ScriptCalls()
     large: list[list[ScriptCall]] = []

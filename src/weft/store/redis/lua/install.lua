@@ -1,12 +1,12 @@
 -- Put executions into the store: several in one call, or a large one in several calls; until the last of these it is
 -- there for nobody. Queue tasks of nodes that are free then. (guard, execution, queueing, counting)
--- ARGV: as in queueing; whether this is the first call, whether it is the last; for how long to hold ready nodes orphaned,
+-- ARGV: as in queueing; whether this is the first call, whether it is the last; for how long ready nodes are orphaned,
 --   in microseconds (0: they are free); for how many microseconds the first epoch may be installed; for how many seconds a
 --   hash is kept; token. For each execution:
 --     generation:epoch:state unsettled values ready tasks window deadline     (deadline 0: none)
 --     when it was updated
 --     its values: each a field and a text
---     its ready nodes: each `name attempt kept not-before in-hand`; only where somebody may have it in hand it is held orphaned
+--     its ready nodes: each `name attempt kept not-before in-hand`; it is orphaned only where a worker may have it in hand
 --     its tasks
 -- Reply: an answer for each.
 local is_first, is_last = number() == 1, number() == 1

@@ -1,4 +1,4 @@
--- Renew leases, and adopt attempts as orphaned. (guard, attempts)
+-- Renew leases, and adopt orphaned attempts. (guard, attempts)
 -- ARGV: length of a lease in microseconds; for how many seconds a hash is kept; as in attempts.
 -- Reply: an answer for each attempt.
 local lease_until = string.format(WHOLE, now + number())

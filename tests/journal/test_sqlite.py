@@ -170,6 +170,37 @@ async def test_a_new_folder_is_readable_by_its_owner_alone(journal: SqliteJourna
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+async def test_files_are_private_in_a_folder_that_others_may_read(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o755)
+    before = os.umask(0)
+    try:
+        journal = make(folder)
+        await journal.open()
+        await Recording.start(journal, node("a"))
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+        await journal.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("weft.db", "weft.db-shm", "weft.db-wal", "weft.lock"), 0o600)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+async def test_files_that_others_could_read_are_private_after_a_start(folder: Path) -> None:
+    await write_journal(folder)
+    foreign = folder / "notes.txt"
+    for name in ("weft.db", "weft.db-wal", "weft.db-shm", "weft.db.backup", "weft.lock", "notes.txt"):
+        (folder / name).touch()
+        (folder / name).chmod(0o666)
+    journal = make(folder)
+    await journal.open()
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+    await journal.close()
+    assert modes.pop(foreign.name) == 0o666
+    assert set(modes.values()) == {0o600}
+    assert "weft.db.backup" in modes
+
+
 async def test_a_folder_that_may_not_be_written_is_refused(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o500)

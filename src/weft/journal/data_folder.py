@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft.errors import DataFolderError
@@ -18,12 +20,16 @@ LOCK_NAME = "weft.lock"
 class DataFolder:
     """A data folder, made where it is missing, and this process's hold on it.
 
+    Its files belong to their owner alone (0600), also in a folder that others may read.
+
     The hold is a lock of the operating system on a file in the folder: it ends with the process, however that
     dies. The file stays, because removing it would let two processes hold two files of the same name.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, file_name: str) -> None:
+        """``file_name``: the journal in the folder; files beside it begin with the same name."""
         self.path = path
+        self._file_name = file_name
         self._lock: int | None = None
 
     def acquire(self) -> None:
@@ -38,6 +44,7 @@ class DataFolder:
             raise DataFolderError(f"the data folder {self.path} cannot be used: {error.strerror}") from error
         try:
             self._claim(lock)
+            _make_private(self.path, self._file_name)
         except BaseException:
             os.close(lock)
             raise
@@ -63,6 +70,26 @@ class DataFolder:
                 f"the data folder {self.path} is in use by process {_holder(lock)}; "
                 "stop that process, or choose another folder"
             ) from error
+
+
+def _make_private(path: Path, file_name: str) -> None:
+    """Take the rights of group and others from the folder's files, and make a missing journal without them.
+
+    Only weft's own files are changed: a folder may hold files of others (``--data .``). Bits are only
+    removed, so that a journal made read-only on purpose stays read-only.
+    """
+    # SQLite would make the file by the umask, mostly for everybody to read, and its log and index with the
+    # mode of the file.
+    with suppress(FileExistsError, PermissionError):
+        os.close(os.open(path / file_name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    with os.scandir(path) as entries:
+        own = [entry.path for entry in entries if entry.name.startswith((file_name, LOCK_NAME))]
+    for name in own:
+        # A file of another owner cannot be changed, and one may vanish: SQLite removes its log itself.
+        with suppress(PermissionError, FileNotFoundError):
+            mode = stat.S_IMODE(os.stat(name).st_mode)
+            if mode & 0o077:
+                os.chmod(name, mode & 0o700)
 
 
 def holder(path: Path) -> str | None:

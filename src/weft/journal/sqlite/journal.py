@@ -74,7 +74,7 @@ class SqliteJournal(SqlJournal):
         self._now = now
         self._new_id = new_id
         self._bounds = bounds
-        self._folder = DataFolder(path)
+        self._folder = DataFolder(path, file_name=FILE_NAME)
         self._plans = PlanCache()
         # By id: executions that are not terminal, with all their rows. Only the writer's thread looks at it.
         self._live = live_executions(_MAX_BYTES)

@@ -212,8 +212,19 @@ def test_the_context_is_passed_where_it_is_asked_for() -> None:
     registry.add_function("m:asks", lambda context: context)
     registry.add_function("m:any", lambda **everything: everything)
     assert registry.resolve("m:asks").bind({}, CONTEXT).call() is CONTEXT
-    assert registry.resolve("m:asks").bind({"context": 1}, CONTEXT).call() == 1
     assert registry.resolve("m:any").bind({"a": 1}, CONTEXT).call() == {"a": 1}
+    # Where a function does not ask for the context, the name is an argument like any other.
+    assert registry.resolve("m:any").bind({"context": 1}, CONTEXT).call() == {"context": 1}
+
+
+@pytest.mark.parametrize("forged", [None, 1, {"idempotency_key": "another", "cancelled": False}])
+def test_arguments_cannot_replace_the_context(forged: Any) -> None:
+    registry = Registry()
+    registry.add_function("m:asks", lambda context=None: context)
+    registry.add_function("m:any", lambda context, **rest: (context, rest))
+    for name in ("m:asks", "m:any"):
+        with pytest.raises(BadConfig, match=f"{name}: its parameter 'context' is filled in by weft"):
+            registry.bind("python", {"function": name, "args": {"context": forged}}, CONTEXT)
 
 
 def test_arguments_that_do_not_fit_are_a_bad_config() -> None:

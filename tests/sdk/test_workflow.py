@@ -148,16 +148,6 @@ def test_an_id_may_differ_from_the_functions_name() -> None:
     }
 
 
-def test_a_parent_named_context_is_the_parent() -> None:
-    flow = Workflow("flow")
-    flow.node(id="context", handler="echo", config=1)
-
-    @flow.node(dependencies=["context"])
-    def reader(context: Any) -> None: ...
-
-    assert "context" in declared(flow, "reader")["config"]["args"]
-
-
 def test_closures_of_one_function_are_told_apart() -> None:
     flow = Workflow("flow")
 
@@ -210,6 +200,16 @@ def test_a_parameter_that_nothing_fills_is_refused_with_its_function_and_place()
     assert "parameter 'ftech' is not a parent of this node; did you mean 'fetch'?" in text
     assert "parameter 'missing' is not a parent of this node; known here: fetch, input, context" in text
     assert [node["id"] for node in flow.definition()["nodes"]] == ["fetch"]
+
+
+def test_a_parent_cannot_take_the_place_of_the_context() -> None:
+    flow = Workflow("flow")
+    flow.node(id="context", handler="echo", config=1)
+
+    def reads(context: Any) -> None: ...
+
+    with pytest.raises(DefinitionError, match="parameter 'context' receives weft's context"):
+        flow.node(dependencies=["context"])(reads)
 
 
 def test_an_ancestor_that_is_no_parent_fills_no_parameter() -> None:

@@ -50,7 +50,14 @@ class PythonFunction:
 
     def bind(self, args: dict[str, Json], context: HandlerContext) -> Invocation:
         arguments: dict[str, Any] = dict(args)
-        if self.takes_context and "context" not in arguments:
+        if self.takes_context:
+            if "context" in arguments:
+                # The function would take what a definition, or an input, says for what the worker says: its
+                # idempotency key, whether it was cancelled.
+                raise BadConfig(
+                    f"args do not fit {self.reference}: its parameter 'context' is filled in by weft; "
+                    "rename the parameter if args should fill it"
+                )
             arguments["context"] = context
         if self.signature is not None:
             # Arguments that do not fit are an error of the definition: another attempt would not mend it,

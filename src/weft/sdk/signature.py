@@ -51,6 +51,10 @@ def arguments(function: Callable[..., Any], parents: Sequence[str]) -> tuple[dic
         elif kind is parameter.POSITIONAL_ONLY:
             if parameter.default is parameter.empty:
                 faults.append(f"parameter {name!r} is positional-only, and nodes are called by keyword")
+        elif name == _CONTEXT and name in parents:
+            faults.append(
+                "parameter 'context' receives weft's context: give the parent of that name another id"
+            )
         elif name in parents:
             filled[name] = _output_of(name)
         elif name == _INPUT:

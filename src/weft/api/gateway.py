@@ -83,6 +83,7 @@ class Gateway:
         place: Place | None = None
         try:
             scope["weft.caller"], open_route = await self._let_in(scope)
+            _refuse_unstorable(scope)
             if not open_route:
                 place = scope["weft.place"] = Place(self._service.load)
             await self._app(scope, receive, answers.send)
@@ -156,6 +157,17 @@ class Gateway:
                 f"more than {rate.requests:,} requests in {rate.per_seconds:g} s",
                 headers={"Retry-After": str(ceil(wait))},
             )
+
+
+def _refuse_unstorable(scope: Scope) -> None:
+    """Raise if the path holds a NUL character, which PostgreSQL takes in no text.
+
+    No name and no id has one, so such a path leads nowhere. The gateway decides it for every route and every
+    journal alike; a journal would answer by its own rules. Bytes that are not UTF-8 need no such check,
+    because the server has replaced them.
+    """
+    if "\0" in scope["path"]:
+        raise ProblemError(404, "not_found", "no name and no id holds a NUL character, and this path does")
 
 
 class _AnsweredError(Exception):

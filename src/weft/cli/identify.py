@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.definition.suggestion import Suggester
 from weft.errors import ApiError, NotFoundError, WeftError
@@ -30,6 +30,10 @@ _LAST_MILLISECOND = int((datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) / timedelt
 _SLACK = timedelta(seconds=5)
 
 
+# The executions or dead letters that were made between two times, newest first.
+MadeIn: TypeAlias = "Callable[[datetime, datetime], AsyncIterator[dict[str, Any]]]"
+
+
 async def execution_id(text: str, server: RemoteServer) -> str:
     """Return the id of the one execution whose id begins with ``text``."""
 
@@ -38,7 +42,7 @@ async def execution_id(text: str, server: RemoteServer) -> str:
         async for item in server.items(call):
             yield item
 
-    return await _unique(text, "execution", made_in)
+    return await unique_id(text, "execution", made_in)
 
 
 async def letter_id(text: str, server: RemoteServer) -> str:
@@ -51,12 +55,11 @@ async def letter_id(text: str, server: RemoteServer) -> str:
                 return
             yield item
 
-    return await _unique(text, "dead letter", made_in)
+    return await unique_id(text, "dead letter", made_in)
 
 
-async def _unique(
-    text: str, kind: str, made_in: Callable[[datetime, datetime], AsyncIterator[dict[str, Any]]]
-) -> str:
+async def unique_id(text: str, kind: str, made_in: MadeIn) -> str:
+    """Return the one id that begins with ``text``, among those of a stretch of time."""
     prefix = text.strip().lower()
     if _WHOLE.fullmatch(prefix):
         return prefix

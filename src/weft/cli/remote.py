@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path  # noqa: TC003 - the parser reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -185,9 +186,31 @@ def explain(
     return on_server(work)
 
 
-def cancel(execution: Id, /, *, as_json: AsJson = False) -> int:
+def cancel(
+    execution: Id,
+    /,
+    *,
+    offline: Annotated[
+        bool, Parameter(help="without a server: in the data folder of one that is stopped")
+    ] = False,
+    data: Annotated[
+        Path | None, Parameter(metavar="DIR", help="with --offline: the data folder (.weft)")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
     """Cancel an execution: nothing of it starts any more."""
-    return _control(execution, calls.cancel, as_json=as_json)
+    if not offline:
+        if data is not None:
+            raise WeftError("--data names the folder of a stopped server: give --offline too")
+        return _control(execution, calls.cancel, as_json=as_json)
+    import asyncio
+
+    from weft.cli.offline import cancel_in_folder
+    from weft.settings import read_settings
+
+    settings, _ = read_settings(flags={"data": data})
+    _print_controlled(asyncio.run(cancel_in_folder(settings.data, execution)), as_json=as_json)
+    return 0
 
 
 def pause(execution: Id, /, *, as_json: AsJson = False) -> int:
@@ -276,14 +299,17 @@ async def ask_workflow(name: str, call: ApiCall[Any], server: RemoteServer) -> A
 
 def _control(execution: str, call: Callable[[str], ApiCall[Any]], *, as_json: bool) -> int:
     async def work(server: RemoteServer) -> int:
-        answer = await server.ask(call(await execution_id(execution, server)))
-        if as_json:
-            print_json(answer)
-        else:
-            _print_state(answer)
+        _print_controlled(await server.ask(call(await execution_id(execution, server))), as_json=as_json)
         return 0
 
     return on_server(work)
+
+
+def _print_controlled(execution: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(execution)
+    else:
+        _print_state(execution)
 
 
 def _print_state(execution: Mapping[str, Any]) -> None:

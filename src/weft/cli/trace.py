@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.cli.offline import open_folder
 from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import encode
 from weft.core.rows import History
 from weft.core.state import SETTLED, NodeState
 from weft.core.time import parse_rfc3339
 from weft.definition.plan import compile_plan
-from weft.errors import ApiError, DataFolderError, DocumentError, NotFoundError
+from weft.errors import ApiError, DocumentError, NotFoundError
 from weft.views.history_check import check
 from weft.views.history_state import Letter, Stored, StoredNode, Violation, stored_rows
 
@@ -51,21 +52,8 @@ class Trace(msgspec.Struct, frozen=True):
 
 async def read_folder(path: Path, execution_id: str) -> Trace:
     """Read an execution from the data folder of a server that is stopped."""
-    from weft.clock import RealClock
-    from weft.engine import new_id
-    from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
-    from weft.journal.sqlite.schema import pending
-
-    if not (path / FILE_NAME).exists():
-        raise DataFolderError(f"{path} is no data folder of weft: it has no {FILE_NAME}")
-    if pending(path / FILE_NAME):
-        raise DataFolderError(f"{path} was written by an older weft: bring it up to date with `weft migrate`")
-    journal = SqliteJournal(path, now=RealClock().now, new_id=new_id)
-    await journal.open()
-    try:
+    async with open_folder(path) as journal:
         return await read_journal(journal, execution_id)
-    finally:
-        await journal.close()
 
 
 async def read_journal(catalog: Catalog, execution_id: str) -> Trace:

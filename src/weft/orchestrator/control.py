@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.definition.plan import Plan
-    from weft.journal.contract import Claim
+    from weft.journal.contract import Claim, Journal
     from weft.ports import Ports
 
 
@@ -39,6 +39,14 @@ async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -
     execution = _allowed(await _record(request, ports), "cancelled")
     await ports.store.close(execution_id, generation=execution.generation, epoch=execution.epoch)
     return execution
+
+
+async def cancel_offline(execution_id: str, journal: Journal, *, actor: str | None = None) -> ExecutionRow:
+    """Settle everything as cancelled in a journal that no engine has open: there is no store to tell."""
+    (recorded_event,) = await journal.record(
+        [CancelRequested(execution_id=execution_id, generation=0, running={}, actor=actor)]
+    )
+    return _allowed(recorded_event, "cancelled")
 
 
 async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str | None = None) -> None:

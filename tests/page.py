@@ -21,8 +21,8 @@ A fence says how it is meant by the words behind its language:
 - ``title="name"``: the block is also a file of that name, for the commands of the same page; a second block
   of that name takes its place from there on.
 
-Times, ids and ports differ from run to run and are not compared. Blocks of other languages are not run, nor
-are commands of other programs.
+Times, ids, ports and the folders of files in a traceback differ from run to run and are not compared. Blocks
+of other languages are not run, nor are commands of other programs.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ FENCE = re.compile(
 DIFFERS = re.compile(
     r"(?P<id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})|\d+(\.\d+)? m?s\b"
     r"|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|(?<=127\.0\.0\.1:)\d+"
+    r"|(?<=File \")[^\"]*/"
 )
 # Columns are as wide as what is in them, and that differs, too.
 GAP = re.compile(r"(?<=\S) {2,}")

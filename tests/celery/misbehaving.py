@@ -23,3 +23,7 @@ def deaf() -> None:
     """Take no notice of being asked to stop."""
     while True:
         time.sleep(1)
+
+
+def fails(order: dict[str, int]) -> int:
+    return order["prize"]

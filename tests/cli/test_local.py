@@ -153,6 +153,26 @@ def test_a_failure_is_exit_code_1_an_empty_stdout_and_a_report(
     assert [node["state"] for node in execution["nodes"]] == ["FAILED", "SKIPPED"]
 
 
+def test_a_failing_function_is_shown_with_its_own_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders_of_a_test.py").write_text(
+        "import weft\n"
+        "flow = weft.Workflow('orders')\n"
+        "@flow.node(max_retries=0)\n"
+        "async def total():\n"
+        "    order = {'price': 3}\n"
+        "    return order['prize'] * 2\n"
+    )
+    assert main(["run", f"{tmp_path}/orders_of_a_test.py:flow", "--json"]) == 1
+    shown = capsys.readouterr()
+    place = f'File "{tmp_path}/orders_of_a_test.py", line 6, in total'
+    assert f"    {place}\n        return order['prize'] * 2\n" in shown.err
+    (failed,) = json.loads(shown.out)["nodes"]
+    assert place in failed["error"]["details"]["traceback"]
+    assert failed["error"]["details"]["traceback"].endswith("\nKeyError: 'prize'")
+
+
 def test_a_node_is_printed_before_what_is_skipped_because_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

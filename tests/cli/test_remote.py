@@ -88,6 +88,7 @@ def test_an_execution_that_fails_is_exit_code_1_and_says_why(shell: Shell, fresh
     assert (ended.code, ended.out) == (1, "")
     assert f"failed: crack: handler_error: it cracked at {fresh}" in ended.err
     assert "skipped (upstream_failed, crack): last" in ended.err
+    assert '    raise NonRetryable(f"it cracked at {config}")\n' in ended.err
 
 
 def test_the_same_key_starts_nothing_anew(shell: Shell, fresh: str) -> None:
@@ -146,6 +147,8 @@ def test_show_tells_what_happened_in_few_lines_and_as_the_api_says_it(shell: She
     assert "nodes      1 completed, 1 failed, 1 skipped\n" in shown.out
     assert f"it cracked at {fresh}" in shown.out
     assert "upstream_failed, crack" in shown.out
+    assert "\ncrack, attempt 1:\n  Traceback (most recent call last):\n" in shown.out
+    assert '    raise NonRetryable(f"it cracked at {config}")\n' in shown.out
     answer = shell.weft("show", execution_id, "--json").json
     assert (answer["state"], len(answer["nodes"])) == ("FAILED", 3)
 
@@ -156,7 +159,7 @@ def test_of_many_nodes_the_failed_ones_are_shown_first(shell: Shell) -> None:
     wide = {"nodes": nodes, "failure_policy": "continue"}
     ended = shell.client.wait(shell.client.start_definition(wide).id)
     shown = shell.weft("show", ended.id)
-    table_of_nodes = shown.out.partition("\n\n")[2].splitlines()
+    table_of_nodes = shown.out.split("\n\n")[1].splitlines()
     assert table_of_nodes[1].split()[0] == "broken"
     assert len(table_of_nodes) == 51
     assert "50 of 101 nodes are shown" in shown.err
@@ -239,6 +242,7 @@ def test_a_dead_letter_is_listed_shown_retried_and_dropped(shell: Shell, fresh: 
     shown = shell.weft("dlq", "show", first[:23])
     assert f"dead letter  {first}\n" in shown.out
     assert "1        failed" in shown.out
+    assert '    raise NonRetryable(f"it cracked at {config}")\n' in shown.out
     assert shell.weft("dlq", "show", first, "--json").json["node"] == "crack"
     assert shell.weft("dlq", "drop", second).out == f"{second} is dropped\n"
     assert second not in shell.weft("dlq", "list").out

@@ -51,3 +51,14 @@ def test_of_a_thousand_failures_the_first_twenty_are_listed() -> None:
     )
     assert len(text.splitlines()) == 22
     assert text.endswith("… and 980 more failed")
+
+
+def test_the_first_failures_are_told_with_their_tracebacks() -> None:
+    trace = 'Traceback (most recent call last):\n  File "flows.py", line 3, in charge\nKeyError: \x1b[2J'
+    error = {"code": "handler_error", "message": "KeyError", "details": {"traceback": trace}}
+    text = report(
+        execution("FAILED", *(node(f"n{index}", "FAILED", error=error) for index in range(5))),
+        elapsed_seconds=1,
+    )
+    assert text.count('      File "flows.py", line 3, in charge\n') == 3
+    assert "\x1b" not in text

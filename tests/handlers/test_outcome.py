@@ -37,6 +37,7 @@ def test_an_exception_retries_and_names_its_type_and_place() -> None:
     except KeyError as error:
         failed = classify(error)
     place = failed.error["details"].pop("at")
+    assert 'raise KeyError("order")' in failed.error["details"].pop("traceback")
     assert failed == Failed(
         {
             "code": "handler_error",

@@ -54,6 +54,31 @@ def failing(times: int, error: BaseException, then: Any = "done") -> tuple[Calla
 # --- The walk of the interface's own example.
 
 
+def test_a_failed_result_is_printed_with_the_line_that_raised() -> None:
+    flow = Workflow("orders", defaults={"max_retries": 0}, failure_policy="continue")
+
+    @flow.node()
+    def plain() -> int:
+        return {"price": 3}["prize"]
+
+    @flow.node()
+    async def coroutine() -> None:
+        raise HandlerError("no more")
+
+    result = run(flow)
+    text = str(result)
+    assert "  failed: plain: handler_error: KeyError: 'prize'\n" in text
+    assert 'return {"price": 3}["prize"]\n' in text
+    assert 'raise HandlerError("no more")\n' in text
+    for node in ("plain", "coroutine"):
+        error = result.nodes[node].error
+        assert error is not None
+        trace = error["details"]["traceback"]
+        assert f"in {node}\n" in trace
+        # None of weft's own frames.
+        assert trace.count("  File ") == 1
+
+
 def test_a_workflow_runs_in_this_process_and_gives_its_result() -> None:
     flow = Workflow("order-report")
 
@@ -718,6 +743,7 @@ def test_the_details_of_an_error_are_always_an_object(error: Exception | None) -
     assert result.error["details"] == {"code": failure["code"]}
     details = failure["details"]
     assert result.nodes["seen"].output == details
+    details.pop("traceback", None)
     match error:
         case None:
             assert details == {}

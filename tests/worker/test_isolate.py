@@ -14,6 +14,7 @@ import uvloop
 
 from weft.core.payload import Json, canonical, decode
 from weft.handlers.outcome import MAX_MESSAGE_BYTES, Completed, Failed, Outcome
+from weft.handlers.user_traceback import MAX_TRACEBACK_BYTES
 from weft.handlers.usercode import UserCode, beside
 from weft.worker.call import AttemptLostError, HandlerCall
 from weft.worker.isolate import ChildPool
@@ -319,6 +320,8 @@ async def test_a_coroutine_is_cancelled_at_its_timeout_and_neighbours_go_on(
     await beacon.heard("lingering")
     outcome = await pool.call(python("linger", beacon=beacon.path, timeout_seconds=0.05))
     assert error(outcome)["code"] == "timeout"
+    # Where it waited when its time was over.
+    assert "in linger" in error(outcome)["details"]["traceback"]
     await beacon.heard("lingering", "stopped")
     assert not neighbour.done()
     neighbour.cancel()
@@ -485,6 +488,10 @@ async def test_every_exception_becomes_a_bounded_text(pool: ChildPool) -> None:
         assert (what, failure["code"], failure["retryable"]) == (what, "handler_error", True)
         assert failure["details"]["type"] == kind
         assert 0 < len(failure["message"].encode()) <= MAX_MESSAGE_BYTES
+        trace = failure["details"]["traceback"]
+        assert len(trace.encode()) <= MAX_TRACEBACK_BYTES
+        assert f'File "{HERE / "lethal.py"}"' in trace
+        assert "in raised" in trace
 
 
 async def test_a_coroutine_may_raise_anything_without_hurting_its_loop(

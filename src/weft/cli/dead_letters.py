@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from weft.cli.identify import letter_id
 from weft.cli.printing import print_json, print_text, say
+from weft.cli.report import traceback_lines
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, facts, moment, table, took, why
 from weft.errors import WeftError
@@ -78,6 +79,8 @@ def show(letter: Id, /, *, as_json: AsJson = False) -> int:
             for attempt in found["attempts"]
         ]
         print_text("\n" + table(["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "WHY"], rows))
+        if lines := list(traceback_lines(found["error"])):
+            print_text("\n" + "\n".join(lines) + "\n")
         return 0
 
     return on_server(work)

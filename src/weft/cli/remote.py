@@ -372,7 +372,20 @@ def _described(execution: Mapping[str, Any]) -> str:
     nodes = execution["nodes"]
     rows = [[node["id"], node["state"], node["attempt"], took(node), why(node)] for node in _first(nodes)]
     text += "\n" + table(["NODE", "STATE", "ATTEMPT", "TOOK", "WHY"], rows)
+    text += _tracebacks(nodes)
     _say_left_out(len(nodes), f"weft show {execution['id']} --json")
+    return text
+
+
+def _tracebacks(nodes: list[dict[str, Any]]) -> str:
+    """Return the tracebacks of the first nodes that failed, each under the name of its node."""
+    from weft.cli.report import MAX_TRACEBACKS, traceback_lines
+
+    text = ""
+    failed = [node for node in nodes if node["state"] == NodeState.FAILED]
+    for node in failed[:MAX_TRACEBACKS]:
+        if lines := list(traceback_lines(node["error"], indent="  ")):
+            text += "\n" + "\n".join([f"{node['id']}, attempt {node['attempt']}:", *lines]) + "\n"
     return text
 
 

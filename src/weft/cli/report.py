@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MAX_FAILURES = 20
+# The first failures are the ones to read; ten pages of tracebacks would hide them.
+MAX_TRACEBACKS = 3
 MAX_NAMES = 6
 
 
@@ -32,12 +34,23 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _failures(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for node in nodes[:MAX_FAILURES]:
+    for position, node in enumerate(nodes[:MAX_FAILURES]):
         error = node["error"] or {"code": "failed", "message": ""}
         attempts = f" (attempt {node['attempt']})" if node["attempt"] > 1 else ""
         yield f"  failed: {node['id']}{attempts}: {error['code']}: {shorten(error['message'])}"
+        if position < MAX_TRACEBACKS:
+            yield from traceback_lines(error, indent="    ")
     if len(nodes) > MAX_FAILURES:
         yield f"  … and {len(nodes) - MAX_FAILURES:,} more failed"
+
+
+def traceback_lines(error: Mapping[str, Any] | None, *, indent: str = "") -> Iterator[str]:
+    """Yield the lines of an error's traceback, free of what would move the cursor of a terminal."""
+    details = (error or {}).get("details")
+    text = details.get("traceback") if isinstance(details, dict) else None
+    if isinstance(text, str):
+        for line in text.splitlines():
+            yield indent + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
 def _not_run(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

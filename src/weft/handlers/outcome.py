@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from weft.core.payload import Json, decode, encode
 from weft.errors import HandlerError, PayloadError
+from weft.handlers.user_traceback import own_frame, user_traceback
 
 # Enough for what a person reads; an error is copied into events, dead letters and answers.
 MAX_MESSAGE_BYTES = 4096
@@ -54,15 +55,25 @@ def completed(value: Any, *, max_bytes: int) -> Outcome:
         return _failed("output_not_json", f"the value cannot be read: {described(error)}", retryable=False)
 
 
-def timed_out(timeout_seconds: float) -> Failed:
-    return _failed("timeout", f"no result within {timeout_seconds:g} s", retryable=True)
+def timed_out(timeout_seconds: float, stopped: Outcome | None = None) -> Failed:
+    """Return the failure of a call that took too long; ``stopped``: its end, if it ended when asked to."""
+    details = stopped.error.get("details") if isinstance(stopped, Failed) else None
+    trace = details.get("traceback") if isinstance(details, dict) else None
+    message = f"no result within {timeout_seconds:g} s"
+    return _failed("timeout", message, retryable=True, details=_with_traceback(None, trace))
 
 
-def classify(error: BaseException) -> Failed:
-    """Return the failure for any exception: code, message, details, and whether another attempt may help."""
+def classify(error: BaseException, *, user_code: bool = True) -> Failed:
+    """Return the failure for any exception: code, message, details, and whether another attempt may help.
+
+    ``user_code``: the exception may come from a user's function, so its traceback belongs to the details.
+    """
+    trace = user_traceback(error) if user_code else None
     if not isinstance(error, HandlerError):
         details = {"type": type_name(error), **_place(error)}
-        return _failed("handler_error", described(error), retryable=True, details=details)
+        return _failed(
+            "handler_error", described(error), retryable=True, details=_with_traceback(details, trace)
+        )
     code = _attribute(error, "code")
     if not isinstance(code, str) or not _CODE.match(code):
         code = "handler_error"
@@ -73,7 +84,7 @@ def classify(error: BaseException) -> Failed:
         code,
         bounded_text(error) or type_name(error),
         retryable=_attribute(error, "retryable") is not False,
-        details=details,
+        details=_with_traceback(details, trace),
         retry_after_seconds=_floor(_attribute(error, "retry_after_seconds")),
     )
 
@@ -124,14 +135,21 @@ def _failed(
 
 
 def _place(error: BaseException) -> dict[str, str]:
-    """Return where an exception was raised: file name, line and function, without the path of the file."""
-    trace = error.__traceback__
-    if trace is None:
+    """Return the user's innermost line: file name, line and function, without the path of the file."""
+    frame = own_frame(error)
+    if frame is None:
         return {}
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return {"at": cut(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")}
+    file, line, function = frame
+    return {"at": cut(f"{os.path.basename(file)}:{line} in {function}")}
+
+
+def _with_traceback(details: Json, trace: str | None) -> Json:
+    if trace is None:
+        return details
+    if isinstance(details, dict):
+        return {**details, "traceback": trace}
+    # As ``shown_error`` shows details that are no object.
+    return {"traceback": trace} if details is None else {"value": details, "traceback": trace}
 
 
 def _attribute(error: HandlerError, name: str) -> Any:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.ports import Ports
 
+# Of the failures that ``str`` shows with their tracebacks.
+_MAX_FAILURES = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResult:
@@ -49,6 +52,22 @@ class ExecutionResult:
     duration: float
     nodes: Mapping[str, NodeResult] = field(repr=False)
     _plan: Plan = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return how the execution ended; where nodes failed, each with its error and traceback."""
+        title = self._plan.definition.name or "execution"
+        lines = [f"{title}: {self.state} in {self.duration:.3g} s"]
+        failed = [(name, node) for name, node in self.nodes.items() if node.state is NodeState.FAILED]
+        for name, node in failed[:_MAX_FAILURES]:
+            error = node.error or {"code": "failed", "message": ""}
+            lines.append(f"  failed: {name}: {error['code']}: {error['message']}")
+            trace = error.get("details", {}).get("traceback", "")
+            lines += [f"    {line}" for line in trace.splitlines()]
+        if len(failed) > _MAX_FAILURES:
+            lines.append(f"  … and {len(failed) - _MAX_FAILURES:,} more failed")
+        if self.error is not None and self.error["code"] != "node_failed":
+            lines.append(f"  {self.error['code']}: {self.error['message']}")
+        return "\n".join(lines)
 
     def _repr_svg_(self) -> str | None:
         from weft.sdk.picture import draw_plan

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 # The parent checks what it sends; this only has to be a number at all.
 _MAX_FRAME_BYTES = 2**32 - 1
-_MAX_ERROR_BYTES = 64 * 1024
+# A message, details and a traceback, each within its own bound, with every character escaped.
+_MAX_ERROR_BYTES = 256 * 1024
 # What may take place after the parent has gone: exit handlers, and threads that do not end by themselves.
 _EXIT_SECONDS = 1.0
 

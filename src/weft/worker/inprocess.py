@@ -59,7 +59,9 @@ class InProcess:
         if task.done():
             return task.result()
         await self._stop(task, stop)
-        return timed_out(call.timeout_seconds)
+        return timed_out(
+            call.timeout_seconds, task.result() if task.done() and not task.cancelled() else None
+        )
 
     async def close(self) -> None:
         self._threads.close()

@@ -382,10 +382,13 @@ def _target(call: HandlerCall) -> str:
 
 
 def _outcome(running: _Running, message: wire.Ended) -> Outcome:
-    if running.stop is _Stop.TIMEOUT:
-        # It had its time; what it returned after that does not count.
-        return timed_out(running.call.timeout_seconds)
+    outcome: Outcome
     if message.output is not None:
-        return Completed(message.output)
-    assert message.error is not None, "a call ends with an output or an error"
-    return Failed(decode(message.error), message.retry_after_seconds)
+        outcome = Completed(message.output)
+    else:
+        assert message.error is not None, "a call ends with an output or an error"
+        outcome = Failed(decode(message.error), message.retry_after_seconds)
+    if running.stop is _Stop.TIMEOUT:
+        # It had its time; what it returned after that does not count. Where it stood is worth knowing.
+        return timed_out(running.call.timeout_seconds, outcome)
+    return outcome

@@ -71,7 +71,7 @@ class Runner:
                 _secrets(task)
             except HandlerError as error:
                 # It would not be seen, but nobody should take it for granted.
-                return self._result(task, started_at, classify(error))
+                return self._result(task, started_at, classify(error, user_code=False))
         return Result(
             execution_id=task.execution_id,
             generation=task.generation,
@@ -104,7 +104,7 @@ class Runner:
         except AttemptLostError as loss:
             return self._result(task, started_at, None, charged=loss.charged)
         except Exception as error:
-            outcome = classify(error)
+            outcome = classify(error, user_code=False)
         if task.secrets:
             outcome = self._without_secrets(outcome, task)
         return self._result(task, started_at, outcome)
@@ -159,7 +159,7 @@ class Runner:
             async with asyncio.timeout(task.timeout_seconds) as limit:
                 return completed(await invocation.call(), max_bytes=max_bytes)
         except TimeoutError as error:
-            return timed_out(task.timeout_seconds) if limit.expired() else classify(error)
+            return timed_out(task.timeout_seconds) if limit.expired() else classify(error, user_code=False)
 
     def _config(self, task: Task) -> object:
         config = decode(task.config)

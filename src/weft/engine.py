@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.clock import Clock
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.payload import Json
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.plan import Plan

@@ -34,7 +34,7 @@ from weft.worker.service import Worker, worker_name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.handlers.registry import Registry
     from weft.settings import Settings
     from weft.telemetry import Metrics

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.clock import Clock
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.signature import Signer
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound

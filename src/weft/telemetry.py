@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import History, NodeRow
     from weft.definition.model import Node
 

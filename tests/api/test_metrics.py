@@ -14,7 +14,7 @@ from tests.api.sse import watch
 from tests.walks.stage import Stage, echo, fails, node
 
 from weft.core.event import NodeCompleted
-from weft.core.ledger import RecordedEvent, Verdict
+from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.rows import NodeRow
 from weft.core.state import NodeState
 from weft.definition.validation import check

@@ -19,7 +19,7 @@ from weft.core.event import (
     RetryRequested,
     Running,
 )
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.state import ExecutionState
 from weft.testing.walk import WORKER, Walk, node, workflow
 

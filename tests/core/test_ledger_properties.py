@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.workflows import verdict, workflows
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.readiness import READY, readiness
 from weft.core.retry_plan import plan_retry
 from weft.core.rows import History, NodeRow
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from weft.core.event import Event
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.payload import Json
     from weft.journal.memory import MemoryJournal
     from weft.store.contract import ExecutionStatus

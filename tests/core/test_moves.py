@@ -26,7 +26,7 @@ from weft.core.event import (
     ResumeRequested,
     RetryRequested,
 )
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict, move_execution
 from weft.core.rows import NodeRow
 from weft.core.state import (
     EXECUTION_MOVES,
@@ -193,7 +193,7 @@ async def test_the_ledger_settles_no_node_a_second_time(old: NodeState, new: Nod
     change = ledger._change_of(execution.id)
     assert change is not None
     with pytest.raises(IllegalMoveError, match=f"node a: {old} → {new}"):
-        ledger._put(change, settled, replace(settled, state=new))
+        ledger.changes.put(change, settled, replace(settled, state=new))
 
 
 async def test_the_ledger_opens_no_completed_execution_again() -> None:
@@ -201,4 +201,4 @@ async def test_the_ledger_opens_no_completed_execution_again() -> None:
     execution = (await walk.submit()).execution
     execution.state = ExecutionState.COMPLETED
     with pytest.raises(IllegalMoveError, match="execution x1: COMPLETED → FAILED"):
-        walk.journal._ledger()._close(execution, ExecutionState.FAILED, None)
+        move_execution(execution, ExecutionState.FAILED)

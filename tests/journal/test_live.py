@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.ledger import Change, LiveExecution, live_executions
+from weft.core.ledger.changes import Change, LiveExecution, live_executions
 from weft.core.rows import NodeRow
 from weft.definition.plan import compile_plan
 from weft.journal.memory import MemoryJournal, admit

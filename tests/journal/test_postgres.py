@@ -14,7 +14,7 @@ import pytest
 from tests.support.fault_proxy import FaultProxy
 
 from weft.core.event import CancelRequested, NodeCompleted
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.state import ExecutionState, NodeState
 from weft.errors import (
     ClaimedError,

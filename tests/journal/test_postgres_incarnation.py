@@ -11,7 +11,7 @@ import pytest
 from tests.support.servers.postgres import PostgresServer
 
 from weft.core.incarnation import Incarnation
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.errors import JournalError, StoreError
 from weft.journal.postgres.incarnation import Watch
 from weft.journal.postgres.journal import PostgresJournal

@@ -12,7 +12,7 @@ from tests.core.test_ledger_properties import Story
 from tests.core.workflows import workflows
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
-from weft.core.ledger import LiveExecution, NodeEvent
+from weft.core.ledger.fence import NodeEvent
 from weft.core.output import output_nodes
 from weft.core.rows import digest_of
 from weft.core.state import ExecutionState
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from weft.clock import VirtualClock
     from weft.core.event import Event
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import LiveExecution, RecordedEvent
     from weft.core.payload import Json
     from weft.core.rows import NodeRow
     from weft.journal.contract import Claim, Journal

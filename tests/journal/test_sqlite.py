@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.clock import VirtualClock
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.state import ExecutionState
 from weft.errors import DataFolderError, JournalError
 from weft.journal.sqlite.journal import SqliteJournal

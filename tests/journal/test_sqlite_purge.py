@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.clock import VirtualClock
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.journal import purge
 from weft.journal.contract import Claim, NewBatch
 from weft.journal.sqlite.journal import SqliteJournal

@@ -13,7 +13,7 @@ from weft.core.event import (
     ResumeRequested,
     RetryRequested,
 )
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.task import Wake
 from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission

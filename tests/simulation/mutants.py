@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from weft.core.event import Event
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.orchestrator.context import Context
 
 
@@ -98,7 +98,7 @@ async def applied_before_recorded(events: Sequence[Event], context: Context) -> 
     return await record(events, context)
 
 
-_LEDGER = "weft.core.ledger:Ledger"
+_LEDGER = "weft.core.ledger"
 _STORE = "weft.store.memory:MemoryStore"
 _ORCHESTRATOR = "weft.orchestrator"
 
@@ -135,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         "finish_apart",
-        f"{_LEDGER}._node_event",
+        f"{_LEDGER}.fence:Ledger._node_event",
         "if execution.unsettled == 0 and execution.state not in TERMINAL:",
         "if False:",
         "calm",
@@ -185,7 +185,7 @@ MUTANTS = (
     # -- the fence ---------------------------------------------------------------------------------
     Mutant(
         "no_attempt_fence",
-        f"{_LEDGER}._fence",
+        f"{_LEDGER}.fence:fence",
         "if event.attempt != row.attempt:",
         "if False:",
         "worker_crash",
@@ -194,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         "fence_lets_older_attempts_pass",
-        f"{_LEDGER}._fence",
+        f"{_LEDGER}.fence:fence",
         "if event.attempt != row.attempt:",
         "if event.attempt > row.attempt:",
         "frozen_worker",
@@ -203,7 +203,7 @@ MUTANTS = (
     ),
     Mutant(
         "settled_nodes_are_overwritten",
-        f"{_LEDGER}._fence",
+        f"{_LEDGER}.fence:fence",
         "if row.state is not None:",
         "if False:",
         "doubled",
@@ -212,7 +212,7 @@ MUTANTS = (
     ),
     Mutant(
         "loss_without_fence",
-        f"{_LEDGER}._fence",
+        f"{_LEDGER}.fence:fence",
         "if event.attempt != row.attempt:",
         "if event.attempt != row.attempt and not isinstance(event, AttemptLost):",
         "worker_crash",
@@ -221,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         "skip_counts_twice",
-        f"{_LEDGER}._skip",
+        f"{_LEDGER}.settle:skip_nodes",
         "if row.state is None:",
         "if row.state is None or row.state is NodeState.SKIPPED:",
         "sweeper_crash",
@@ -231,7 +231,7 @@ MUTANTS = (
     # -- attempts and generations ------------------------------------------------------------------
     Mutant(
         "retry_resets_attempts",
-        f"{_LEDGER}._retry",
+        f"{_LEDGER}.control:retry",
         "attempt = old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt",
         "attempt = 1",
         "calm_control",
@@ -240,7 +240,7 @@ MUTANTS = (
     ),
     Mutant(
         "retry_reuses_the_attempt",
-        f"{_LEDGER}._retry",
+        f"{_LEDGER}.control:retry",
         "old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt",
         "old.attempt",
         "calm_control",
@@ -258,8 +258,8 @@ MUTANTS = (
     ),
     Mutant(
         "overwritten_completion_is_forgotten",
-        f"{_LEDGER}._put",
-        "self.changes.overwritten.append(completion_event(change.row.id, old, digest))",
+        f"{_LEDGER}.changes:Changes.put",
+        "self.overwritten.append(completion_event(change.row.id, old, digest))",
         "pass",
         "calm_control",
         60,
@@ -267,7 +267,7 @@ MUTANTS = (
     ),
     Mutant(
         "failures_are_not_counted",
-        f"{_LEDGER}._failed_once",
+        f"{_LEDGER}.node_events:attempt_failed",
         "failures=row.failures + 1",
         "failures=row.failures",
         "calm",
@@ -276,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         "retry_time_is_not_recorded",
-        f"{_LEDGER}._failed_once",
+        f"{_LEDGER}.node_events:attempt_failed",
         "retry_at=due_at",
         "retry_at=None",
         "calm",
@@ -285,9 +285,9 @@ MUTANTS = (
     ),
     Mutant(
         "retry_time_in_memory_only",
-        f"{_LEDGER}._failed_once",
-        "self._put(change, row, again)",
-        "self._put(change, row, replace(again, retry_at=None))",
+        f"{_LEDGER}.node_events:attempt_failed",
+        "changes.put(change, row, again)",
+        "changes.put(change, row, replace(again, retry_at=None))",
         "flush_timers",
         1500,
         "the store waits for a retry, and forgets the time when it is rebuilt",
@@ -312,7 +312,7 @@ MUTANTS = (
     ),
     Mutant(
         "cache_answers_what_runs",
-        f"{_LEDGER}._fence",
+        f"{_LEDGER}.fence:fence",
         "if isinstance(event, NodeCached) and row.issued == row.attempt:",
         "if False:",
         "caches",
@@ -322,8 +322,8 @@ MUTANTS = (
     # -- rules and verdicts ------------------------------------------------------------------------
     Mutant(
         "handled_failures_are_fatal",
-        f"{_LEDGER}._stop_if_fatal",
-        "and not _has_handler_in(change, suspect, None, NodeState.COMPLETED)",
+        f"{_LEDGER}.settle:stop_if_fatal",
+        "and not has_handler_in(change, suspect, None, NodeState.COMPLETED)",
         "and True",
         "early",
         150,
@@ -331,7 +331,7 @@ MUTANTS = (
     ),
     Mutant(
         "fail_fast_goes_on",
-        f"{_LEDGER}._stop_if_fatal",
+        f"{_LEDGER}.settle:stop_if_fatal",
         "if fatal:",
         "if False:",
         "calm",
@@ -340,7 +340,7 @@ MUTANTS = (
     ),
     Mutant(
         "verdict_ignores_failures",
-        f"{_LEDGER}._finish",
+        f"{_LEDGER}.settle:finish",
         "if failures:",
         "if False:",
         "calm",
@@ -349,7 +349,7 @@ MUTANTS = (
     ),
     Mutant(
         "letters_stay_open",
-        f"{_LEDGER}._complete",
+        f"{_LEDGER}.node_events:_complete",
         "if change.row_of(parent).state is NodeState.FAILED:",
         "if False:",
         "calm",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.simulation.__main__ import main
 from tests.support.simulation.profiles import PROFILES
@@ -9,17 +11,17 @@ from tests.support.simulation.shrink import shrink
 from tests.support.simulation.table import table
 from tests.support.simulation.world import Cut, World
 
-from weft.core.ledger import Change, Ledger
+from weft.core.ledger import fence
 
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant a bug: an execution whose last node completed is left open."""
 
-    def forget(self: Ledger, change: Change) -> None:
+    def forget(*_: Any) -> None:
         pass
 
-    monkeypatch.setattr(Ledger, "_finish", forget)
+    monkeypatch.setattr(fence, "finish", forget)
 
 
 @pytest.mark.usefixtures("broken")

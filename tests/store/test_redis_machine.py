@@ -50,7 +50,7 @@ from weft.core.event import (
     RetryRequested,
 )
 from weft.core.judge import judge
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.rows import NodeRow
 from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState

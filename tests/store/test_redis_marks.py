@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from weft.core.event import CancelRequested, RetryRequested
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.limits.memory import MemoryLimits
 from weft.orchestrator.advance import apply
 from weft.orchestrator.context import Context

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.event import Event
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.core.state import ExecutionState

@@ -15,7 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.ledger import Changes, Ledger, LiveExecution, RecordedEvent, Verdict, moved_letter
+from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, Verdict, moved_letter
+from weft.core.ledger.fence import Ledger
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.ledger import is_first_completion
+from weft.core.ledger.changes import is_first_completion
 from weft.core.rows import DeadLetter, ExecutionRow, Halt, NodeRow
 from weft.core.state import ExecutionState, NodeState
 from weft.errors import UnstorableError
@@ -20,7 +20,7 @@ from weft.errors import UnstorableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from weft.core.ledger import Change
+    from weft.core.ledger.changes import Change
 
 Values: TypeAlias = tuple[Any, ...]
 

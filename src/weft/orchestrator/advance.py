@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.event import AttemptFailed, AttemptLost, Event, ExecutionStarted, NodeCompleted, NodeFailed
 from weft.core.judge import unstorable
-from weft.core.ledger import RecordedEvent, Verdict
+from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.snapshot import RowUpdate
 from weft.errors import UnstorableError
 from weft.orchestrator.dispatch import dispatch, send

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.core.event import NodeFailed, NodeSkipped
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.lru import Lru
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
 
 _MOST_EXECUTIONS = 256
 _SKIPPING = (NodeFailed, NodeSkipped)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft.core.event import CancelRequested, PauseRequested, ResumeRequested, RetryRequested
-from weft.core.ledger import RecordedEvent, Verdict
+from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.retry_plan import RetryPlan, plan_retry
 from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.snapshot import RowUpdate, Snapshot

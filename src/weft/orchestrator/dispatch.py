@@ -11,7 +11,7 @@ from weft.core.attempt import AttemptRef
 from weft.core.decide import decide
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, NodeFailed, NodeSkipped
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.snapshot import RowUpdate
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import FreeNode

@@ -19,7 +19,7 @@ from weft.orchestrator.dispatch import plain_task
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.task import Task
     from weft.definition.plan import Plan

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.event import ExecutionStarted
-from weft.core.ledger import RecordedEvent, Verdict
+from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.payload import decode, encode, find_fault, pointer
 from weft.core.rows import History, partition_of
 from weft.core.snapshot import Snapshot

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.definition.graph import Graph
     from weft.definition.plan import Plan
     from weft.definition.validation import Checked

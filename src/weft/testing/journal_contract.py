@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from weft.clock import VirtualClock
 from weft.core.event import NodeCompleted, RetryRequested, Running
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.rows import Halt
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS, micros

@@ -15,7 +15,7 @@ from weft.testing.recording import ERROR, Recording, node
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
     from weft.core.event import Event
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.journal.contract import JournalAdapter
 
 

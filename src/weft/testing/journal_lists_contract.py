@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.core.event import CancelRequested, RetryRequested
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.state import ExecutionState
 from weft.core.time import MICROSECONDS
 from weft.errors import ClaimedError

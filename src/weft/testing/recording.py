@@ -35,7 +35,7 @@ from weft.journal.contract import DEFAULT_NAMESPACE, LetterQuery, Submission
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.ledger import RecordedEvent, Verdict
+    from weft.core.ledger.changes import RecordedEvent, Verdict
     from weft.journal.contract import JournalAdapter
 
 ERROR = {"code": "handler_error", "message": "it broke", "retryable": True}

@@ -23,7 +23,7 @@ from weft.core.event import (
     RetryRequested,
 )
 from weft.core.judge import judge
-from weft.core.ledger import RecordedEvent, Verdict
+from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.output import node_value
 from weft.core.payload import Json, decode, encode
 from weft.core.rows import ExecutionRow, NodeRow

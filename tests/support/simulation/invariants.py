@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.support.simulation.pace import SLOTS
 
 from weft.core.event import AttemptFailed, AttemptIssued, NodeCompleted, NodeFailed
-from weft.core.ledger import Verdict
+from weft.core.ledger.changes import Verdict
 from weft.core.payload import decode
 from weft.core.readiness import EARLY, READY, readiness
 from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.scheduler import Actor
     from tests.support.simulation.world import World
 
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan

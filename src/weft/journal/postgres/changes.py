@@ -18,7 +18,7 @@ from weft.journal.rows import FIRST_COMPLETION, STORING, ExecutionChanges, encod
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from weft.core.ledger import Changes
+    from weft.core.ledger.changes import Changes
     from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim
     from weft.journal.postgres.connection import Connection

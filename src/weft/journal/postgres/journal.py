@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.core.event import Event
-    from weft.core.ledger import RecordedEvent
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import ExecutionRow
     from weft.core.snapshot import Snapshot
     from weft.definition.plan import Plan

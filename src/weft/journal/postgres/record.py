@@ -17,7 +17,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
-from weft.core.ledger import Ledger, LiveExecution, NodeEvent, RecordedEvent, live_executions
+from weft.core.ledger.changes import LiveExecution, RecordedEvent, live_executions
+from weft.core.ledger.fence import Ledger, NodeEvent
 from weft.core.output import output_nodes
 from weft.core.payload import decode
 from weft.core.snapshot import Snapshot
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from weft.core.bounds import Bounds
     from weft.core.event import Event
-    from weft.core.ledger import Changes
+    from weft.core.ledger.changes import Changes
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.journal.postgres.connection import Connection, DatabaseClock
     from weft.journal.postgres.group_commit import Transaction

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.ledger import LiveExecution
+from weft.core.ledger.changes import LiveExecution
 from weft.errors import ClaimedError, JournalError, OutcomeUnknownError
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres import changes, queries

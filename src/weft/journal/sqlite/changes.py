@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from sqlite3 import Connection
 
-    from weft.core.ledger import Change, Changes
+    from weft.core.ledger.changes import Change, Changes
     from weft.journal.contract import Claim
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.event import RetryRequested
-from weft.core.ledger import Changes, Ledger, LiveExecution, NodeEvent, RecordedEvent, live_executions
+from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, live_executions
+from weft.core.ledger.fence import Ledger, NodeEvent
 from weft.core.payload import decode
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL

@@ -1,0 +1,274 @@
+"""What one batch of events changes: rows of executions and nodes, events of their history, dead letters.
+
+Every change of a state goes through ``Changes.put`` (nodes) or ``move_execution`` (executions), which hold it
+against the tables of ``core.state``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.core.event import NodeCached, NodeCompleted
+from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
+from weft.core.state import EXECUTION_MOVES, ROW_MOVES, ExecutionState, IllegalMoveError
+from weft.lru import Lru
+
+if TYPE_CHECKING:
+    from weft.core.attempt import EndedAttempt
+    from weft.core.event import AttemptFailed, AttemptLost, Event, NodeFailed
+    from weft.definition.plan import Plan
+
+
+class Verdict(StrEnum):
+    """How an event stands against the journal."""
+
+    ACCEPTED = "accepted"
+    # Recorded before: a redelivery, or a commit whose answer was lost. It goes on to apply all the same.
+    KNOWN = "known"
+    # Of a superseded attempt, an older generation or a terminal execution: it changes nothing.
+    STALE = "stale"
+    # A control call that the execution's state forbids.
+    REFUSED = "refused"
+    # The journal has no such execution or node.
+    UNKNOWN = "unknown"
+
+
+_COMPLETIONS = (NodeCompleted, NodeCached)
+# By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_ACCEPTED = Verdict.ACCEPTED
+
+
+class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event's verdict, with the journal's own rows: these are applied to the store, never the message."""
+
+    event: Event
+    verdict: Verdict
+    execution: ExecutionRow | None = None
+    plan: Plan | None = None
+    rows: tuple[NodeRow, ...] = ()
+    # What recording it added to the execution's history, but for a completion that its row stands for.
+    events: tuple[History, ...] = ()
+    # Rows of the execution that the journal keeps in memory; empty where it keeps none, or only parts.
+    kept: Mapping[str, NodeRow] = {}
+
+    @property
+    def completed_row(self) -> NodeRow | None:
+        """The row of the node that the event completed."""
+        if self.verdict is _ACCEPTED and isinstance(self.event, _COMPLETIONS):
+            return self.rows[0]
+        return None
+
+    @property
+    def history(self) -> tuple[History, ...]:
+        """All that recording the event added to the execution's history, in order.
+
+        A completion is derived here, for those who listen: most completions have no listener.
+        """
+        row = self.completed_row
+        if row is None or row.recorded_at is None:
+            return self.events
+        assert self.execution is not None
+        completion = completion_event(self.execution.id, row, digest_of(row.output))
+        return tuple(sorted((completion, *self.events), key=lambda event: event.seq))
+
+
+# The objects of an execution and of a row, beside their payloads.
+_EXECUTION_BYTES, _ROW_BYTES = 1_000, 500
+
+
+def live_executions(max_bytes: int) -> Lru[str, LiveExecution]:
+    """Return a memory of the executions used last, by id."""
+    return Lru(max_bytes, LiveExecution.weigh)
+
+
+class LiveExecution:
+    """One execution as its last commit left it: its row, its plan, and rows of its nodes.
+
+    ``number``: by which the journal's tables know it. ``is_whole``: ``rows`` has every row that the journal
+    has, so a node without one has none in the journal either.
+    """
+
+    __slots__ = ("is_whole", "number", "output_bytes", "plan", "row", "rows")
+
+    def __init__(
+        self, number: int, row: ExecutionRow, plan: Plan, rows: dict[str, NodeRow], *, is_whole: bool = False
+    ) -> None:
+        self.number = number
+        self.row = row
+        self.plan = plan
+        self.rows = rows
+        self.is_whole = is_whole
+        # The size of all outputs in ``rows``; None until somebody asks for the weight: that takes a look at
+        # every row, and a journal in memory makes this object anew for every batch.
+        self.output_bytes: int | None = None
+
+    def weigh(self) -> int:
+        """Return about how many bytes it takes in memory."""
+        if self.output_bytes is None:
+            self.output_bytes = sum([len(one.output) for one in self.rows.values() if one.output is not None])
+        return _EXECUTION_BYTES + len(self.row.input) + _ROW_BYTES * len(self.rows) + self.output_bytes
+
+
+class Change:
+    """What a batch makes of an execution, which stays as it is until the batch has committed."""
+
+    __slots__ = ("is_new", "live", "plan", "row", "rows")
+
+    def __init__(self, live: LiveExecution, row: ExecutionRow, *, is_new: bool = False) -> None:
+        self.live = live
+        self.plan = live.plan
+        self.row = row
+        self.rows: dict[str, NodeRow] = {}
+        self.is_new = is_new
+
+    def row_of(self, node_id: str) -> NodeRow:
+        """Return the row of a node as it is now; a node without one has the row of its first attempt."""
+        return self.rows.get(node_id) or self.live.rows.get(node_id) or NodeRow(node_id=node_id)
+
+    def every_row(self) -> dict[str, NodeRow]:
+        return {node_id: self.row_of(node_id) for node_id in self.plan.graph.ids}
+
+    def commit(self) -> None:
+        """Make the execution what the batch has made of it: the batch has committed."""
+        live = self.live
+        live.row = self.row
+        if live.output_bytes is not None:
+            for node_id, row in self.rows.items():
+                if row.output is not None and node_id not in live.rows:
+                    live.output_bytes += len(row.output)
+        live.rows.update(self.rows)
+
+
+# Returns the digest of the output of an execution's node.
+LoadDigest: TypeAlias = Callable[[str, str], str]
+
+
+class Changes:
+    """What one transaction is to write, at the time ``now``.
+
+    An adapter that loads rows without their outputs gives ``load_digest``, for the event that is kept of an
+    overwritten row.
+    """
+
+    __slots__ = (
+        "_load_digest",
+        "cache",
+        "events",
+        "executions",
+        "letter_states",
+        "letters",
+        "now",
+        "overwritten",
+    )
+
+    def __init__(self, now: int, load_digest: LoadDigest | None = None) -> None:
+        self.now = now
+        self._load_digest = load_digest
+        self.executions: dict[str, Change] = {}
+        # Events that get a row of their own; for a plain completion the node's row stands.
+        self.events: list[History] = []
+        # Events of earlier completions that get a row of their own now: the rows that stood for them change.
+        self.overwritten: list[History] = []
+        self.letters: list[DeadLetter] = []
+        # (execution, node or all, new state) for letters that were open before these
+        self.letter_states: list[tuple[str, str | None, str]] = []
+        # (key, output, blob, ttl in seconds)
+        self.cache: list[tuple[str, bytes | None, str | None, float]] = []
+
+    def put(self, change: Change, old: NodeRow, row: NodeRow) -> None:
+        # In line: the call would cost more than the check.
+        if row.state not in ROW_MOVES[old.state]:
+            raise IllegalMoveError(
+                f"node {row.node_id}: {old.state or 'unsettled'} → {row.state or 'unsettled'}"
+            )
+        if old.recorded_at is not None:
+            # The event that the old row stands for is stored in the commit that overwrites the row.
+            digest = digest_of(old.output)
+            if old.output is None and old.blob is None:
+                assert self._load_digest is not None
+                digest = self._load_digest(change.row.id, old.node_id)
+            self.overwritten.append(completion_event(change.row.id, old, digest))
+        change.rows[row.node_id] = row
+
+    def note(
+        self, execution: ExecutionRow, type_: str, *, generation: int | None = None, **facts: Any
+    ) -> int:
+        execution.seq += 1
+        execution.updated_at = self.now
+        event = History(
+            seq=execution.seq,
+            at=self.now,
+            type=type_,
+            execution=execution.id,
+            generation=execution.generation if generation is None else generation,
+            **facts,
+        )
+        self.events.append(event)
+        return execution.seq
+
+    def note_lost(self, event: AttemptLost | NodeFailed, execution: ExecutionRow) -> int:
+        times = self.attempt_times(event)
+        return self.note(execution, "node.lost", node=event.node_id, attempt=event.attempt, **times)
+
+    def attempt_times(
+        self, event: NodeCompleted | AttemptFailed | AttemptLost | NodeFailed
+    ) -> dict[str, Any]:
+        """Return the fields that the history and the node's row have of an attempt that ended."""
+        queued_at, started_at, finished_at = self.times(event)
+        return {
+            "worker": event.worker,
+            "queued_at": queued_at,
+            "started_at": started_at,
+            "finished_at": finished_at,
+        }
+
+    def times(self, event: EndedAttempt) -> tuple[int | None, int | None, int | None]:
+        """Hold queued ≤ started ≤ finished ≤ now, whatever a worker's clock said."""
+        queued_at, started_at, finished_at = event.queued_at, event.started_at, event.finished_at
+        if started_at is None:
+            return None if queued_at is None else min(queued_at, self.now), None, None
+        if finished_at is None or finished_at > self.now:
+            finished_at = self.now
+        # Compared in line, for every completion comes here.
+        if started_at > finished_at:
+            started_at = finished_at
+        if queued_at is not None and queued_at > started_at:
+            queued_at = started_at
+        return queued_at, started_at, finished_at
+
+    def move_letters(self, execution: ExecutionRow, node_id: str | None, state: str) -> None:
+        """Set the state of the open dead letters of a node (None: of all nodes)."""
+        for index, letter in enumerate(self.letters):
+            if letter.execution_id == execution.id:
+                self.letters[index] = moved_letter(letter, node_id, state)
+        self.letter_states.append((execution.id, node_id, state))
+
+
+def move_execution(execution: ExecutionRow, state: ExecutionState) -> None:
+    """Change the state of an execution, if the table allows the move; raises IllegalMoveError."""
+    if state not in EXECUTION_MOVES[execution.state]:
+        raise IllegalMoveError(f"execution {execution.id}: {execution.state} → {state}")
+    execution.state = state
+
+
+def is_first_completion(row: NodeRow) -> bool:
+    """True if the row says no more than that the first attempt of the execution's node completed."""
+    return (
+        row.attempt == row.answered == row.generation == 1
+        and row.recorded_at is not None
+        # Not in a blob, and its attempt was issued by no commit.
+        and row.output is not None
+        and not row.issued
+    )
+
+
+def moved_letter(letter: DeadLetter, node_id: str | None, state: str) -> DeadLetter:
+    """Return the dead letter, in the new state if the letter is open and of this node (None: of any)."""
+    if letter.state != "open" or node_id not in (None, letter.node_id):
+        return letter
+    return replace(letter, state=state)

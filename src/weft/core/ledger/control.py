@@ -1,0 +1,149 @@
+"""What starts, stops and reopens an execution: start, deadline, cancel, pause, resume, retry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.core.ledger.changes import Verdict, move_execution
+from weft.core.ledger.settle import stop
+from weft.core.retry_plan import may_have_started, plan_retry
+from weft.core.rows import Halt, NodeRow
+from weft.core.state import ExecutionState, NodeState, Reason
+from weft.core.time import micros
+
+if TYPE_CHECKING:
+    from weft.core.event import (
+        CancelRequested,
+        DeadlinePassed,
+        ExecutionStarted,
+        HaltObserved,
+        PauseRequested,
+        ResumeRequested,
+        RetryRequested,
+    )
+    from weft.core.ledger.changes import Change, Changes
+    from weft.core.rows import ExecutionRow
+
+
+def execution_started(changes: Changes, event: ExecutionStarted, change: Change) -> Verdict:
+    if change.row.state is not ExecutionState.PENDING or event.generation != change.row.generation:
+        return Verdict.KNOWN
+    begin(changes, change)
+    return Verdict.ACCEPTED
+
+
+def begin(changes: Changes, change: Change) -> None:
+    move_execution(change.row, ExecutionState.RUNNING)
+    _start_clock(changes, change)
+    changes.note(change.row, "execution.started", state=ExecutionState.RUNNING)
+
+
+def _start_clock(changes: Changes, change: Change) -> None:
+    execution = change.row
+    execution.started_at = changes.now
+    execution.finished_at = None
+    limit = change.plan.definition.timeout_seconds
+    execution.deadline_at = None if limit is None else changes.now + micros(limit)
+
+
+def deadline_passed(changes: Changes, event: DeadlinePassed, change: Change) -> Verdict:
+    execution = change.row
+    if execution.is_terminal or event.generation != execution.generation:
+        return Verdict.KNOWN
+    if execution.deadline_at is None or changes.now < execution.deadline_at:
+        return Verdict.STALE
+    limit = change.plan.definition.timeout_seconds
+    error = {
+        "code": "deadline_exceeded",
+        "message": f"the execution did not finish within {limit:g} s",
+        "retryable": False,
+    }
+    stop(changes, change, ExecutionState.FAILED, Reason.DEADLINE, None, error, event.running)
+    return Verdict.ACCEPTED
+
+
+def cancel(changes: Changes, event: CancelRequested, change: Change) -> Verdict:
+    if change.row.state is ExecutionState.CANCELLED:
+        return Verdict.KNOWN
+    if change.row.is_terminal:
+        return Verdict.REFUSED
+    cancelled = ExecutionState.CANCELLED
+    stop(changes, change, cancelled, Reason.CANCELLED, None, None, event.running, actor=event.actor)
+    return Verdict.ACCEPTED
+
+
+def pause(changes: Changes, event: PauseRequested, execution: ExecutionRow) -> Verdict:
+    if execution.is_terminal:
+        return Verdict.REFUSED
+    if execution.state is ExecutionState.PAUSED:
+        return Verdict.KNOWN
+    move_execution(execution, ExecutionState.PAUSED)
+    seq = changes.note(execution, "execution.paused", state=ExecutionState.PAUSED, actor=event.actor)
+    execution.halt = Halt(execution.epoch, seq)
+    return Verdict.ACCEPTED
+
+
+def halt_observed(event: HaltObserved, execution: ExecutionRow) -> Verdict:
+    """Keep what the store said of the attempts in hand; it adds nothing to the history."""
+    halt = execution.halt
+    if execution.is_terminal or event.epoch != execution.epoch:
+        return Verdict.STALE
+    # Another pause since then: between the two, attempts may have started.
+    if event.paused_seq and (halt is None or halt.paused_seq != event.paused_seq):
+        return Verdict.STALE
+    if execution.started_at is None:
+        return Verdict.KNOWN
+    paused_seq = 0 if halt is None else halt.paused_seq
+    execution.halt = Halt(event.epoch, paused_seq, event.in_hand)
+    return Verdict.ACCEPTED
+
+
+def resume(changes: Changes, event: ResumeRequested, execution: ExecutionRow) -> Verdict:
+    if execution.is_terminal:
+        return Verdict.REFUSED
+    if execution.state is not ExecutionState.PAUSED:
+        return Verdict.KNOWN
+    # Paused before it was taken up: an orchestrator still has to start it.
+    never_started = execution.started_at is None
+    move_execution(execution, ExecutionState.PENDING if never_started else ExecutionState.RUNNING)
+    execution.halt = None
+    changes.note(execution, "execution.resumed", state=execution.state, actor=event.actor)
+    return Verdict.ACCEPTED
+
+
+def retry(changes: Changes, event: RetryRequested, change: Change) -> Verdict:
+    execution, plan = change.row, change.plan
+    if 0 < event.generation < execution.generation:
+        return Verdict.KNOWN
+    if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
+        return Verdict.REFUSED
+    if any(node_id not in plan.nodes for node_id in event.nodes):
+        return Verdict.UNKNOWN
+    rows = change.every_row()
+    again = plan_retry(plan, rows, event.nodes).run
+    execution.generation += 1
+    execution.epoch += 1
+    execution.halt = None
+    move_execution(execution, ExecutionState.RUNNING)
+    execution.unsettled = len(again)
+    execution.output = execution.error = None
+    _start_clock(changes, change)
+    seq = changes.note(execution, "execution.retried", state=ExecutionState.RUNNING, actor=event.actor)
+    for node_id in again:
+        old = rows[node_id]
+        attempt = old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt
+        fresh = NodeRow(
+            node_id=node_id,
+            attempt=attempt,
+            ended=old.ended,
+            # A failure that was decided without an attempt is no answer to the one that takes its number.
+            answered=min(old.answered, attempt - 1),
+            generation=execution.generation,
+            seq=seq,
+        )
+        changes.put(change, old, fresh)
+    # Every failed or cancelled node runs again; of the skipped, those that are decided anew.
+    execution.failed = execution.cancelled = 0
+    execution.skipped -= sum(rows[node_id].state is NodeState.SKIPPED for node_id in again)
+    changes.move_letters(execution, None, "retried")
+    return Verdict.ACCEPTED

@@ -1,0 +1,235 @@
+"""The fence: the one place where a recorded event changes an execution.
+
+A journal is a place to keep rows; what may change in them is decided here, purely, so that every
+journal gives the same verdicts. For each batch an adapter locks the executions concerned, loads their
+rows, lets a ``Ledger`` record the events, and writes the changes in the same transaction. A batch that
+does not commit leaves nothing: the ledger never touches the rows it was given, only its own changes.
+
+An event counts only if its generation is the execution's, the execution is not terminal, and (node,
+attempt) is the current, unsettled attempt. What leaves nothing unsettled also writes verdict, output
+and terminal state: there is no later step that a crash could lose or double.
+
+A completion is one row, the node's: its event is derived from the row when the history is read. Only a retry
+of the execution overwrites such a row, and its commit stores the event that the row stood for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from msgspec.structs import replace
+
+from weft.core.event import (
+    AttemptFailed,
+    AttemptIssued,
+    AttemptLost,
+    CancelRequested,
+    DeadlinePassed,
+    Event,
+    ExecutionStarted,
+    HaltObserved,
+    NodeCached,
+    NodeCompleted,
+    NodeFailed,
+    NodeSkipped,
+    PauseRequested,
+    ResumeRequested,
+    RetryRequested,
+)
+from weft.core.ledger import control, node_events
+from weft.core.ledger.changes import Change, Changes, LiveExecution, RecordedEvent, Verdict
+from weft.core.ledger.settle import finish
+from weft.core.state import TERMINAL, ExecutionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weft.core.ledger.changes import LoadDigest
+    from weft.core.output import LoadBlob
+    from weft.core.rows import ExecutionRow, History, NodeRow
+    from weft.definition.plan import Plan
+
+
+# By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_ACCEPTED, _STALE, _KNOWN = Verdict.ACCEPTED, Verdict.STALE, Verdict.KNOWN
+_PENDING = ExecutionState.PENDING
+
+NodeEvent: TypeAlias = (
+    NodeCompleted | NodeCached | AttemptFailed | AttemptLost | NodeFailed | NodeSkipped | AttemptIssued
+)
+
+_NO_ROWS: Mapping[str, NodeRow] = {}
+
+
+class Ledger:
+    """Records the events of one batch against executions and gathers the changes.
+
+    ``find`` returns an execution with every row that the events are judged by; None: the journal has no such
+    execution. An adapter that loads rows without their outputs gives ``load_digest``, for the event that is
+    kept of an overwritten row.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], LiveExecution | None],
+        *,
+        load_blob: LoadBlob,
+        new_id: Callable[[], str],
+        max_payload_bytes: int,
+        now: int,
+        load_digest: LoadDigest | None = None,
+    ) -> None:
+        self.changes = Changes(now, load_digest)
+        self._find = find
+        self._load_blob = load_blob
+        self._new_id = new_id
+        self._max_payload_bytes = max_payload_bytes
+
+    # -- admission ---------------------------------------------------------------------------------
+
+    def admit(self, execution: ExecutionRow, plan: Plan, *, starts: bool = False) -> ExecutionRow:
+        """Take in a new execution: one row, whatever the size of its graph.
+
+        ``starts``: it starts in the same commit. An execution that the journal has already stays as it is:
+        the answer to its submit was lost, and the submit came again.
+        """
+        known = self._change_of(execution.id)
+        if known is not None:
+            return known.row
+        execution.created_at = execution.updated_at = self.changes.now
+        change = Change(LiveExecution(0, execution, plan, {}, is_whole=True), execution, is_new=True)
+        self.changes.executions[execution.id] = change
+        self.changes.note(execution, "execution.created")
+        if starts:
+            control.begin(self.changes, change)
+        return execution
+
+    def rebuild(self, execution_id: str, *, seen_epoch: int) -> Change | None:
+        """Raise the epoch for a new hot state, if nobody else has since ``seen_epoch`` was read."""
+        change = self._change_of(execution_id)
+        if change is None or change.row.epoch != seen_epoch:
+            return None
+        if not change.row.is_terminal:
+            change.row.epoch += 1
+            change.row.updated_at = self.changes.now
+        return change
+
+    # -- recording ---------------------------------------------------------------------------------
+
+    def record(self, event: Event) -> RecordedEvent:
+        """Judge one event by the fence and, where it is accepted, gather what it changes."""
+        change = self._change_of(event.execution_id)
+        if change is None:
+            return RecordedEvent(event, Verdict.UNKNOWN)
+        start = len(self.changes.events)
+        match event:
+            case (
+                NodeCompleted()
+                | NodeCached()
+                | AttemptFailed()
+                | AttemptLost()
+                | NodeFailed()
+                | NodeSkipped()
+                | AttemptIssued()
+            ):
+                return self._node_event(event, change, start)
+            case ExecutionStarted():
+                verdict = control.execution_started(self.changes, event, change)
+            case DeadlinePassed():
+                verdict = control.deadline_passed(self.changes, event, change)
+            case RetryRequested():
+                verdict = control.retry(self.changes, event, change)
+            case CancelRequested() | PauseRequested() | ResumeRequested() if event.generation not in (
+                0,
+                change.row.generation,
+            ):
+                verdict = Verdict.STALE
+            case CancelRequested():
+                verdict = control.cancel(self.changes, event, change)
+            case PauseRequested():
+                verdict = control.pause(self.changes, event, change.row)
+            case ResumeRequested():
+                verdict = control.resume(self.changes, event, change.row)
+            case HaltObserved():
+                verdict = control.halt_observed(event, change.row)
+            case _:
+                assert_never(event)
+        return RecordedEvent(event, verdict, change.row, change.plan, (), self._noted(start))
+
+    def _node_event(self, event: NodeEvent, change: Change, start: int) -> RecordedEvent:
+        changes, execution, plan = self.changes, change.row, change.plan
+        if event.node_id not in plan.nodes:
+            return RecordedEvent(event, Verdict.UNKNOWN, execution, plan)
+        row = change.row_of(event.node_id)
+        verdict = fence(event, execution, row)
+        if verdict is not _ACCEPTED:
+            if verdict is _STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
+                node_events.discard_result(changes, event, execution)
+            return RecordedEvent(event, verdict, execution, plan, (row,), self._noted(start))
+        if execution.state is _PENDING:
+            # Something of it has run or was decided, so it was taken up: that record is lost, or on its way.
+            control.begin(changes, change)
+
+        rows: tuple[NodeRow, ...]
+        match event:
+            case NodeCompleted():
+                rows = (node_events.node_completed(changes, event, change, row),)
+            case NodeCached():
+                rows = (node_events.node_cached(changes, event, change, row),)
+            case AttemptFailed():
+                rows = (node_events.attempt_failed(changes, event, change, row),)
+            case AttemptLost():
+                rows = (node_events.attempt_lost(changes, event, change, row),)
+            case NodeFailed():
+                rows = node_events.node_failed(changes, event, change, row, self._new_id)
+            case NodeSkipped():
+                rows = node_events.node_skipped(changes, event, change)
+            case AttemptIssued():
+                rows = (node_events.attempt_issued(changes, change, row),)
+            case _:
+                assert_never(event)
+        if execution.unsettled == 0 and execution.state not in TERMINAL:
+            finish(changes, change, self._load_blob, self._max_payload_bytes)
+        kept = change.live.rows if change.live.is_whole else _NO_ROWS
+        noted = self._noted(start) if len(changes.events) > start else ()
+        return RecordedEvent(event, _ACCEPTED, execution, plan, rows, noted, kept)
+
+    def _noted(self, start: int) -> tuple[History, ...]:
+        """Return the events that were stored since there were ``start``, but for completions."""
+        return tuple(self.changes.events[start:])
+
+    def _change_of(self, execution_id: str) -> Change | None:
+        change = self.changes.executions.get(execution_id)
+        if change is None:
+            live = self._find(execution_id)
+            if live is None:
+                return None
+            change = self.changes.executions[execution_id] = Change(live, replace(live.row))
+        return change
+
+
+def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow) -> Verdict:
+    """Judge the event of a node by its generation, its attempt and the states of node and execution."""
+    if event.generation != execution.generation:
+        return _STALE
+    if event.attempt != row.attempt:
+        return _KNOWN if _is_recorded(event, row) else _STALE
+    if row.state is not None:
+        # Settled by this very attempt, or without one (skipped, cancelled) while it was under way.
+        if isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
+            return _KNOWN if _is_recorded(event, row) else _STALE
+        return _KNOWN
+    if execution.state in TERMINAL:
+        return _STALE
+    if isinstance(event, AttemptIssued) and event.epoch != execution.epoch:
+        return _STALE
+    if isinstance(event, NodeCached) and row.issued == row.attempt:
+        # A task of this attempt may be under way.
+        return _STALE
+    return _ACCEPTED
+
+
+def _is_recorded(event: NodeEvent, row: NodeRow) -> bool:
+    """True if the journal has the event: the attempt's result, or for a lost attempt, only that it ended."""
+    is_loss = isinstance(event, AttemptLost) or (isinstance(event, NodeFailed) and event.lost)
+    return event.attempt == (row.ended if is_loss else row.answered)

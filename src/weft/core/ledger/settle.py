@@ -1,0 +1,191 @@
+"""Settles nodes without a result, and ends executions: skip, fail fast, cancel, finish.
+
+The commit that leaves no node unsettled also writes the verdict, the output and the terminal state of the
+execution: there is no later step that a crash could lose or double.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.core.ledger.changes import move_execution
+from weft.core.output import execution_output
+from weft.core.rows import NodeRow
+from weft.core.state import ExecutionState, NodeState, Reason
+from weft.definition.model import FailurePolicy, TriggerRule
+from weft.errors import EvaluationError, PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from weft.core.event import Running, Skip
+    from weft.core.ledger.changes import Change, Changes
+    from weft.core.output import LoadBlob
+    from weft.core.rows import ExecutionRow
+
+
+def skip_nodes(changes: Changes, skips: Sequence[Skip], change: Change) -> tuple[NodeRow, ...]:
+    """Skip nodes that are unsettled; return the rows of all that were named."""
+    rows = []
+    for skip in skips:
+        row = change.row_of(skip.node_id)
+        if row.state is None:
+            row = _settle_unrun(changes, change, row, NodeState.SKIPPED, skip.reason, skip.cause)
+        rows.append(row)
+    return tuple(rows)
+
+
+def _settle_unrun(
+    changes: Changes,
+    change: Change,
+    row: NodeRow,
+    state: NodeState,
+    reason: str,
+    cause: str | None,
+    running: Running | None = None,
+) -> NodeRow:
+    """Settle a node without a result; ``running`` is the attempt that was in hand, if one was."""
+    execution = change.row
+    in_hand = running is not None and running.attempt == row.attempt and running.started_at is not None
+    times: dict[str, Any] = {}
+    if in_hand:
+        assert running is not None
+        assert running.started_at is not None
+        started_at = min(running.started_at, changes.now)
+        queued_at = None if running.queued_at is None else min(running.queued_at, started_at)
+        times = {
+            "worker": running.worker,
+            "queued_at": queued_at,
+            "started_at": started_at,
+            "finished_at": changes.now,
+        }
+    ended = row.attempt if in_hand else row.ended
+    seq = changes.note(
+        execution,
+        "node.skipped" if state is NodeState.SKIPPED else "node.cancelled",
+        node=row.node_id,
+        attempt=ended,
+        state=state,
+        reason=reason,
+        cause=cause,
+        **times,
+    )
+    settled = NodeRow(
+        node_id=row.node_id,
+        attempt=row.attempt,
+        ended=ended,
+        answered=row.answered,
+        state=state,
+        generation=execution.generation,
+        reason=reason,
+        cause=cause,
+        failures=row.failures,
+        losses=row.losses,
+        issued=row.issued,
+        seq=seq,
+        **times,
+    )
+    changes.put(change, row, settled)
+    execution.unsettled -= 1
+    if state is NodeState.SKIPPED:
+        execution.skipped += 1
+    else:
+        execution.cancelled += 1
+    return settled
+
+
+def stop_if_fatal(changes: Changes, node_id: str, change: Change, running: Mapping[str, Running]) -> None:
+    """Under ``fail_fast``, stop at a failure that nothing handles and nothing still can."""
+    plan = change.plan
+    if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST or not change.row.failed:
+        return
+    suspects = [node_id]
+    if plan.nodes[node_id].trigger_rule is TriggerRule.ONE_FAILED:
+        # It was to handle these, and did not complete.
+        suspects = [*plan.graph.parents[node_id], node_id]
+    fatal = [
+        row
+        for suspect in suspects
+        if (row := change.row_of(suspect)).state is NodeState.FAILED
+        and not has_handler_in(change, suspect, None, NodeState.COMPLETED)
+    ]
+    if fatal:
+        first = min(fatal, key=lambda row: row.seq)
+        error = _node_error(first)
+        stop(changes, change, ExecutionState.FAILED, Reason.FAIL_FAST, first.node_id, error, running)
+
+
+def stop(
+    changes: Changes,
+    change: Change,
+    state: ExecutionState,
+    reason: Reason,
+    cause: str | None,
+    error: dict[str, Any] | None,
+    running: Mapping[str, Running],
+    actor: str | None = None,
+) -> None:
+    """Settle all that is unsettled, and the execution with it, in this one commit."""
+    for node_id in change.plan.graph.ids:
+        row = change.row_of(node_id)
+        if row.state is None:
+            _settle_unrun(changes, change, row, NodeState.CANCELLED, reason, cause, running.get(node_id))
+    assert change.row.unsettled == 0
+    _close(changes, change.row, state, error, actor)
+
+
+def finish(changes: Changes, change: Change, load_blob: LoadBlob, max_payload_bytes: int) -> None:
+    """End an execution of which every node is settled."""
+    execution = change.row
+    if execution.failed:
+        failures = [
+            row
+            for row in change.every_row().values()
+            if row.state is NodeState.FAILED and not has_handler_in(change, row.node_id, NodeState.COMPLETED)
+        ]
+        if failures:
+            first = min(failures, key=lambda row: row.seq)
+            _close(changes, execution, ExecutionState.FAILED, _node_error(first))
+            return
+    error = None
+    try:
+        execution.output = execution_output(
+            change.plan,
+            execution,
+            change.row_of,
+            load_blob,
+            max_bytes=max_payload_bytes,
+        )
+    except (EvaluationError, PayloadError) as problem:
+        error = {"code": "output_error", "message": str(problem), "retryable": False}
+    _close(changes, execution, ExecutionState.COMPLETED, error)
+
+
+def _close(
+    changes: Changes,
+    execution: ExecutionRow,
+    state: ExecutionState,
+    error: dict[str, Any] | None,
+    actor: str | None = None,
+) -> None:
+    move_execution(execution, state)
+    execution.error = error
+    execution.finished_at = changes.now
+    changes.note(execution, f"execution.{state.lower()}", state=state, error=error, actor=actor)
+
+
+def has_handler_in(change: Change, node_id: str, *states: NodeState | None) -> bool:
+    """True if a node that handles the failure of this one is in one of the states."""
+    handlers = change.plan.failure_handlers.get(node_id, ())
+    return any(change.row_of(handler).state in states for handler in handlers)
+
+
+def _node_error(row: NodeRow) -> dict[str, Any]:
+    cause = row.error or {}
+    return {
+        "code": "node_failed",
+        "message": f"node {row.node_id} failed: {cause.get('message', '')}",
+        "retryable": False,
+        "node": row.node_id,
+        "details": {"code": cause.get("code")},
+    }

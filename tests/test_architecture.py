@@ -25,6 +25,7 @@ FLOORS = {
     "clock": 2,
     "drawing": 2,
     "logs": 2,
+    "open_files": 2,
     "redis": 2,
     "settings": 2,
     "telemetry": 2,

@@ -15,6 +15,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from weft.core.time import micros
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -29,6 +31,8 @@ _PLAIN = re.compile(r"[^\s\"'=]+\Z")
 _MAX_TEXT = 8192
 _MAX_NESTING = 6
 _HIDDEN = "***"
+# Lines that callers can cause must not fill the disk.
+_LOG_INTERVAL = micros(10.0)
 # A value shorter than this stands in half of all lines by chance, and hiding it there would say so.
 _SHORTEST_SECRET = 4
 
@@ -70,6 +74,31 @@ def set_up_logs(
 def are_set_up() -> bool:
     """True if ``set_up_logs`` configured this process: then its child processes should log so, too."""
     return any(isinstance(handler.formatter, _Formatter) for handler in logging.getLogger().handlers)
+
+
+class RateLimitedLog:
+    """Writes warnings that a caller can cause: one line of a kind in ten seconds, with the number left out.
+
+    A kind is an event with its ``reason``; its first line is written at once. ``now``: microseconds.
+    """
+
+    def __init__(self, log: logging.Logger, *, now: Callable[[], int]) -> None:
+        self._log = log
+        self._now = now
+        # By kind: when a line of it may be written again, and how many were left out since the last.
+        self._next_at: dict[tuple[str, object], int] = {}
+        self._left_out: dict[tuple[str, object], int] = {}
+
+    def warning(self, event: str, **fields: object) -> None:
+        kind = (event, fields.get("reason"))
+        now = self._now()
+        if now < self._next_at.get(kind, now):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        self._next_at[kind] = now + _LOG_INTERVAL
+        if left_out := self._left_out.pop(kind, 0):
+            fields["repeated"] = left_out
+        self._log.warning(event, extra=fields)
 
 
 class MaskedStream:

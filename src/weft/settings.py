@@ -317,6 +317,12 @@ class Settings:
         None, _whole(1, 65535), "health and metrics of orchestrators and workers"
     )
     max_body_bytes: int = _setting(32 * 2**20, _count, "a request's body, or a definition file")
+    max_connections: int = _setting(
+        10_000,
+        _whole(16),
+        "connections to the API at once; fewer where the limit on open files, less a reserve for the "
+        "engine's own files, is lower ([what happens at the limit](operation.md#connections))",
+    )
     max_nodes: int = _setting(100_000, _count, "nodes of a definition")
     max_edges: int = _setting(500_000, _count, "dependencies of a definition in all")
     max_depth: int = _setting(100, _count, "nesting of a definition, an input, a config, an output")

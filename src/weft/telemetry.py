@@ -183,6 +183,33 @@ HTTP_DURATION = Metric(
     _ANSWER_SECONDS,
 )
 STREAMS_OPEN = Metric("weft_event_streams_open", GAUGE, (), "streams of server-sent events that are open")
+CONNECTIONS_OPEN = Metric(
+    "weft_connections_open",
+    GAUGE,
+    ("kind",),
+    "connections to this server: `known` since a request with a valid API key came on it, else `anonymous`",
+)
+CONNECTIONS_REFUSED = Metric(
+    "weft_connections_refused_total",
+    COUNTER,
+    ("reason",),
+    "connections that were closed as they came: all are in use (`full`), or the share of those without a key "
+    "(`anonymous`), or of one address without a key (`address`)",
+)
+CONNECTIONS_CLOSED = Metric(
+    "weft_connections_closed_total",
+    COUNTER,
+    ("reason",),
+    "connections that the server closed: for a request's head that did not end (`head`), the rest of a body "
+    "that nobody wants (`leftover`), an answer that was not read (`unread`), or to make room (`evicted`); "
+    "`idle` ones had no request for long",
+)
+OUT_OF_FILES = Metric(
+    "weft_out_of_files_total",
+    COUNTER,
+    ("where",),
+    "how often no file could be opened, for connections and the engine itself (`server`)",
+)
 LOOP_STALLS = Metric(
     "weft_loop_stalls_total",
     COUNTER,
@@ -223,6 +250,10 @@ METRICS: tuple[Metric, ...] = (
     HTTP_REQUESTS,
     HTTP_DURATION,
     STREAMS_OPEN,
+    CONNECTIONS_OPEN,
+    CONNECTIONS_REFUSED,
+    CONNECTIONS_CLOSED,
+    OUT_OF_FILES,
     LOOP_STALLS,
     LOOP_STALLED,
     BUILD,
@@ -342,7 +373,7 @@ class Metrics(Collector):
         lane = self._lanes.get((node.handler, node.queue)) or self._lane(node)
         self._settled[lane.settled] += 1
         if row.cached:
-            self._count(CACHE_HITS, lane.handler)
+            self.count(CACHE_HITS, lane.handler)
             return
         self._attempts[lane.completed] += 1
         started_at = row.started_at
@@ -357,32 +388,32 @@ class Metrics(Collector):
             case "node.failed":
                 lane = self._lane_of(event, recorded_event)
                 code = str((event.error or {}).get("code"))
-                self._count(NODES_SETTLED, lane.handler, "FAILED")
-                self._count(DEAD_LETTERS, self._names["code"].of(code))
+                self.count(NODES_SETTLED, lane.handler, "FAILED")
+                self.count(DEAD_LETTERS, self._names["code"].of(code))
                 if event.started_at is not None and code not in _LOST_CODES:
                     self._ended(lane, "failed", event)
             case "node.retrying":
                 lane = self._lane_of(event, recorded_event)
                 self._ended(lane, "failed", event)
-                self._count(RETRIES, lane.handler)
+                self.count(RETRIES, lane.handler)
             case "node.lost":
-                self._count(ATTEMPTS, self._lane_of(event, recorded_event).handler, "lost")
+                self.count(ATTEMPTS, self._lane_of(event, recorded_event).handler, "lost")
             case "node.skipped":
-                self._count(NODES_SETTLED, self._lane_of(event, recorded_event).handler, "SKIPPED")
+                self.count(NODES_SETTLED, self._lane_of(event, recorded_event).handler, "SKIPPED")
             case "node.cancelled":
                 lane = self._lane_of(event, recorded_event)
-                self._count(NODES_SETTLED, lane.handler, "CANCELLED")
+                self.count(NODES_SETTLED, lane.handler, "CANCELLED")
                 if event.started_at is not None:
                     self._ended(lane, "cancelled", event)
             case "result.discarded":
-                self._count(RESULTS_DISCARDED)
+                self.count(RESULTS_DISCARDED)
             case "execution.started":
-                self._count(EXECUTIONS_STARTED, self._workflow(recorded_event))
+                self.count(EXECUTIONS_STARTED, self._workflow(recorded_event))
             case "execution.retried":
-                self._count(EXECUTIONS_RETRIED, self._workflow(recorded_event))
+                self.count(EXECUTIONS_RETRIED, self._workflow(recorded_event))
             case type_ if type_ in _ENDS:
                 workflow = self._workflow(recorded_event)
-                self._count(EXECUTIONS_FINISHED, workflow, _ENDS[type_])
+                self.count(EXECUTIONS_FINISHED, workflow, _ENDS[type_])
                 execution = recorded_event.execution
                 if execution is not None and execution.started_at is not None:
                     seconds = (event.at - execution.started_at) / MICROSECONDS
@@ -424,8 +455,8 @@ class Metrics(Collector):
             return  # another handler of this name
         if reply.usage is not None:
             model = self._names["model"].of(reply.model or "")
-            self._count(LLM_TOKENS, model, "input", by=reply.usage.input_tokens or 0)
-            self._count(LLM_TOKENS, model, "output", by=reply.usage.output_tokens or 0)
+            self.count(LLM_TOKENS, model, "input", by=reply.usage.input_tokens or 0)
+            self.count(LLM_TOKENS, model, "output", by=reply.usage.output_tokens or 0)
 
     def committed(self, events: int, microseconds: int) -> None:
         """Count one commit of the journal."""
@@ -434,13 +465,13 @@ class Metrics(Collector):
 
     def answered(self, *, route: str, method: str, status: int, microseconds: int) -> None:
         """Count a request to the API, when its answer begins."""
-        self._count(HTTP_REQUESTS, route, method, str(status))
+        self.count(HTTP_REQUESTS, route, method, str(status))
         self._spread(HTTP_DURATION, route, method).add(microseconds / MICROSECONDS)
 
     def stalled(self, seconds: float) -> None:
         """Count a time in which the event loop stood still."""
-        self._count(LOOP_STALLS)
-        self._count(LOOP_STALLED, by=seconds)
+        self.count(LOOP_STALLS)
+        self.count(LOOP_STALLED, by=seconds)
 
     # -- what is -----------------------------------------------------------------------------------
 
@@ -478,7 +509,8 @@ class Metrics(Collector):
                     histogram.add_metric(labels, list(zip(names, below, strict=True)), spread.sum)
                 yield histogram
 
-    def _count(self, metric: Metric, *labels: str, by: float = 1) -> None:
+    def count(self, metric: Metric, *labels: str, by: float = 1) -> None:
+        """Add to a counter."""
         self._counts[metric.name][labels] += by
 
     def _spread(self, metric: Metric, *labels: str) -> Spread:

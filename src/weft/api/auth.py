@@ -179,14 +179,16 @@ def peer_of(scope: Scope) -> str | None:
     if client is None:  # a socket in the file system
         return None
     address = _address(client[0])
-    if address is None:
-        return str(client[0])
-    if address.is_loopback:
-        return None
+    return None if address is not None and address.is_loopback else address_group(client[0])
+
+
+def address_group(host: str) -> str:
+    """Return the address that counts as one caller: of IPv6 the network that a household has."""
+    address = _address(host)
     if isinstance(address, IPv6Address):
-        # A household has 2**64 addresses of its own to choose from.
+        # There are 2**64 addresses in it to choose from.
         return str(ip_network((address, 64), strict=False))
-    return str(address)
+    return host if address is None else str(address)
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:

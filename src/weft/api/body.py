@@ -36,8 +36,11 @@ JSON_OR_YAML = Media({"application/json": read_json, "application/yaml": read_ya
 # JSON takes about 20 µs a kilobyte at worst, YAML fifty times that.
 _AT_ONCE = {read_json: 64 * 1024, read_yaml: 2 * 1024}
 
-# A body that takes longer to arrive holds a place that others could have.
-_MAX_SECONDS = 120
+# A body that takes longer to arrive holds a place that others could have: so many seconds, one more for each
+# so many bytes that have come, and no more than so many in all.
+FIRST_SECONDS = 20.0
+BYTES_PER_SECOND = 64 * 1024
+MAX_SECONDS = 120.0
 
 
 async def read_value(request: Request, *, media: Media = JSON_OR_YAML) -> Json:
@@ -98,16 +101,19 @@ async def _read_bytes(request: Request) -> bytes:
         raise _too_large(limit)
     place = place_of(request)
     body = bytearray()
+    began = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(_MAX_SECONDS):
+        async with asyncio.timeout_at(began + FIRST_SECONDS) as time_limit:
             async for chunk in request.stream():
                 # A body without a declared length is refused at the piece that passes the limit.
                 if len(body) + len(chunk) > limit:
                     raise _too_large(limit)
                 place.hold(len(chunk))
                 body += chunk
+                seconds = min(MAX_SECONDS, FIRST_SECONDS + len(body) / BYTES_PER_SECOND)
+                time_limit.reschedule(began + seconds)
     except TimeoutError:
-        detail = f"the body did not arrive within {_MAX_SECONDS} s"
+        detail = f"the body did not arrive in time: {len(body):,} bytes of it came"
         raise ProblemError(400, "bad_syntax", detail, headers={"Connection": "close"}) from None
     return bytes(body)
 

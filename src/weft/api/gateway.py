@@ -22,6 +22,7 @@ from weft.api.auth import (
     refuse_foreign_pages,
     unauthenticated,
 )
+from weft.api.connection import connection_of
 from weft.api.load import Place
 from weft.api.problem import ProblemError, internal_response, problem_response
 from weft.errors import StoreError
@@ -83,6 +84,8 @@ class Gateway:
         place: Place | None = None
         try:
             scope["weft.caller"], open_route = await self._let_in(scope)
+            if scope["weft.caller"] is not ANYBODY and (connection := connection_of(scope)) is not None:
+                connection.identify()
             _refuse_unstorable(scope)
             if not open_route:
                 place = scope["weft.place"] = Place(self._service.load)

@@ -150,9 +150,18 @@ async def _store_fault(service: Service) -> str | None:
 async def read_metrics(request: Request) -> Response:
     """Return the metrics of this process, for Prometheus."""
     service = service_of(request)
+    _show_connections(service)
     if service.shows_fleet:
         await _look_around(service)
     return Response(service.metrics.render(), media_type=telemetry.CONTENT_TYPE)
+
+
+def _show_connections(service: Service) -> None:
+    table = service.connections
+    anonymous = table.anonymous
+    service.metrics.show(
+        telemetry.CONNECTIONS_OPEN, {("anonymous",): anonymous, ("known",): len(table) - anonymous}
+    )
 
 
 async def _look_around(service: Service) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import errno
 import socket
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
-from weft.api.connection import ClientConnection
+from weft.api.connection import IDLE_SECONDS, ClientConnection
 from weft.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-# Clients keep idle connections for less: it is they who let go, and never in the moment of a request.
-_KEEP_ALIVE_SECONDS = 75
 # What is under way when the process is asked to stop may take so long to answer.
 _LAST_ANSWERS_SECONDS = 5
 _LAST_PORT = 65535
@@ -59,9 +58,11 @@ def url_of(bound: socket.socket) -> str:
 @asynccontextmanager
 async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
     """Answer requests while the block runs; at its end, those under way are answered first."""
+    table = app.state.service.connections
     config = uvicorn.Config(
         app,
-        http=ClientConnection,
+        # uvicorn only calls it, as it would the class.
+        http=cast("type[asyncio.Protocol]", partial(ClientConnection, table=table)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -69,7 +70,8 @@ async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
         # Whoever calls is the peer of the socket, whatever a header says.
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        # The sweep of the connections is there first; uvicorn's own timer does not outlive a stray byte.
+        timeout_keep_alive=2 * round(IDLE_SECONDS),
         timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
     )
     config.load()
@@ -82,12 +84,14 @@ async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
         host, port = bound.getsockname()[:2]
         raise _refused(host, port, error) from error
     ticking = asyncio.create_task(server.main_loop())
+    sweeping = asyncio.create_task(table.sweep(), name="sweep_connections")
     try:
         yield
     finally:
         server.should_exit = True
         await ticking
         await server.shutdown([bound])
+        sweeping.cancel()
 
 
 def _refused(host: str, port: int, error: OSError, chosen_by: str = "--port") -> SettingsError:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
+from weft.api.connection_table import ConnectionTable, connection_limit
 from weft.api.load import Load
 from weft.telemetry import Metrics
 
@@ -80,6 +81,8 @@ class Service:
     # How much the requests have in hand now.
     load: Load = field(default_factory=Load)
     metrics: Metrics = field(default_factory=Metrics)
+    # The connections that requests come on.
+    connections: ConnectionTable = field(init=False)
     # What keeps the parts of this process from their work, by name; None: nothing does.
     faults: Callable[[], Mapping[str, str | None]] = _no_faults
     # Whether others have a share in the work: then not all that happens is heard here.
@@ -89,6 +92,14 @@ class Service:
     # Handlers of living workers, when the store was last asked.
     announced: frozenset[str] = frozenset()
     _threads: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
+
+    def __post_init__(self) -> None:
+        self.connections = ConnectionTable(
+            limit=connection_limit(self.settings),
+            has_keys=bool(self.settings.api_keys),
+            metrics=self.metrics,
+            now=self.ports.clock.monotonic,
+        )
 
     async def run_in_thread(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call a function that may take long in a thread of a small pool, while the event loop goes on."""

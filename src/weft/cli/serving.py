@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from weft.api.connection_table import make_room
 from weft.api.service import serve_engine
 from weft.cli.local import loop_factory
 from weft.cli.main import FAILED
@@ -82,6 +83,7 @@ async def serve(
     what else is done while it serves; an error of it ends the process in the same good order.
     """
     stop = Stop()
+    make_room(process.settings)
     if front.role in ("api", "orchestrator"):
         sys.setswitchinterval(_SWITCH_SECONDS)
     async with process, AsyncExitStack() as doors:

@@ -1,0 +1,222 @@
+"""All connections to one API: how many there may be, and which one is closed when there are too many.
+
+A connection is *anonymous* until a request with a valid API key has come on it; without keys, to its end. It
+is *idle* while the server works on no request of it: it waits for a request, or drops the rest of a body.
+
+The server refuses nobody while there is an idle connection that it may close. So a full table closes one for
+each connection that comes: the oldest idle anonymous one, else the oldest idle one of a known caller.
+Anonymous connections have half of the table, and those of an address half of that; beyond its share an
+address makes room by its own connections. A caller that sends a request with its key at once is anonymous for
+a few milliseconds, and by then not among the oldest.
+
+One timer for all connections checks their times every second. A timer for each phase of each request would be
+set and cancelled several times a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+from weft.logs import RateLimitedLog
+from weft.open_files import file_limit, has_free_file, raise_file_limit
+from weft.telemetry import CONNECTIONS_CLOSED, CONNECTIONS_REFUSED, OUT_OF_FILES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.settings import Settings
+    from weft.telemetry import Metrics
+
+# The soft limit on open files is raised to this, where the hard limit allows it. With a limit of a billion,
+# as some container runtimes set it, programs that close every possible file at their start take minutes.
+_ENOUGH_FILES = 65_536
+# The journal, Redis, the log, the event loop, listening sockets, lookups of names in threads.
+_OWN_FILES = 128
+# A worker slot has a connection in use and one kept for the next call, in each of the two HTTP sessions.
+_FILES_PER_SLOT = 4
+# A channel and a pipe, and twice that while the child process is started.
+_FILES_PER_CHILD = 4
+# Where the limit is smaller than the reserve, callers still get this part of it.
+_LEAST_PART = 4
+
+SWEEP_SECONDS = 1.0
+# Idle connections that are closed at once when the process has no free file: enough for the engine's work of
+# the next second, and few enough that most callers do not notice.
+_SHED = 64
+
+log = logging.getLogger("weft.api")
+
+
+class TrackedConnection(Protocol):
+    """A connection, as the table needs it."""
+
+    # The address of the caller, and whether no valid key has come from it yet.
+    address: str
+    is_anonymous: bool
+
+    def check(self, now: float) -> None:
+        """Close the connection if its time is over."""
+
+    def abort(self) -> None:
+        """Close the connection now."""
+
+
+def reserved_files(settings: Settings) -> int:
+    """Return how many open files the engine's own work may need."""
+    # Plain functions and coroutines may have WORKER_PROCESSES children each.
+    children = 2 * settings.worker_processes
+    return _OWN_FILES + _FILES_PER_SLOT * settings.worker_concurrency + _FILES_PER_CHILD * children
+
+
+def make_room(settings: Settings) -> None:
+    """Raise this process's limit on open files, for the connections of callers and the engine's own work."""
+    raise_file_limit(max(_ENOUGH_FILES, settings.max_connections + reserved_files(settings)))
+
+
+def connection_limit(settings: Settings) -> int:
+    """Return how many connections callers may have at once: MAX_CONNECTIONS, or fewer if files are few."""
+    files = file_limit()
+    if files is None:
+        return settings.max_connections
+    return min(settings.max_connections, max(files - reserved_files(settings), files // _LEAST_PART))
+
+
+class ConnectionTable:
+    """The connections of one server. ``has_keys``: whether callers have to show an API key."""
+
+    def __init__(self, *, limit: int, has_keys: bool, metrics: Metrics, now: Callable[[], int]) -> None:
+        self.limit = limit
+        self.has_keys = has_keys
+        # Without keys every caller is anonymous, and on this machine.
+        self.anonymous_limit = max(1, limit // 2) if has_keys else limit
+        self.address_limit = max(1, limit // 4) if has_keys else limit
+        self._metrics = metrics
+        self._log = RateLimitedLog(log, now=now)
+        self._open: set[TrackedConnection] = set()
+        self.anonymous = 0
+        # By address: its anonymous connections, and those of them that are idle, the oldest first.
+        self._anonymous_of: Counter[str] = Counter()
+        self._idle_of: dict[str, OrderedDict[TrackedConnection, None]] = {}
+        # Idle connections of all addresses, the oldest first.
+        self._idle_anonymous: OrderedDict[TrackedConnection, None] = OrderedDict()
+        self._idle_known: OrderedDict[TrackedConnection, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: TrackedConnection) -> bool:
+        """Add a connection that was just accepted, idle and anonymous; False: the caller is refused."""
+        address = connection.address
+        if self._anonymous_of[address] >= self.address_limit:
+            return self._add(connection) if self._evict_of(address) else self._refuse(address, "address")
+        if self.anonymous >= self.anonymous_limit and not self._evict(self._idle_anonymous):
+            return self._refuse(address, "anonymous")
+        if (
+            len(self._open) >= self.limit
+            and not self._evict(self._idle_anonymous)
+            and not self._evict(self._idle_known)
+        ):
+            return self._refuse(address, "full")
+        return self._add(connection)
+
+    def remove(self, connection: TrackedConnection) -> None:
+        """Forget a connection that is closed, or about to be."""
+        if connection not in self._open:
+            return
+        self._open.discard(connection)
+        self.busy(connection)
+        if connection.is_anonymous:
+            self._forget_anonymous(connection.address)
+
+    def identify(self, connection: TrackedConnection) -> None:
+        """Count a connection as that of a known caller: a request with a valid key has come on it."""
+        if connection.is_anonymous and connection in self._open:
+            connection.is_anonymous = False
+            self._forget_anonymous(connection.address)
+
+    def busy(self, connection: TrackedConnection) -> None:
+        """Take a connection out of the idle ones: a request of it is worked on."""
+        if connection in self._idle_anonymous:
+            del self._idle_anonymous[connection]
+            idle = self._idle_of[connection.address]
+            del idle[connection]
+            if not idle:
+                del self._idle_of[connection.address]
+        else:
+            self._idle_known.pop(connection, None)
+
+    def idle(self, connection: TrackedConnection) -> None:
+        """Put a connection behind all other idle ones: its request has been answered."""
+        if connection not in self._open:
+            return
+        if connection.is_anonymous:
+            self._idle_anonymous[connection] = None
+            self._idle_of.setdefault(connection.address, OrderedDict())[connection] = None
+        else:
+            self._idle_known[connection] = None
+
+    def closed(self, reason: str) -> None:
+        """Count a connection that the server closes by itself."""
+        self._metrics.count(CONNECTIONS_CLOSED, reason)
+        if reason != "idle":  # as every client's ends
+            self._log.warning("connection.closed", reason=reason)
+
+    async def sweep(self) -> None:
+        """Close every second the connections whose time is over; runs until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = loop.time()
+            for connection in list(self._open):
+                connection.check(now)
+            if not has_free_file():
+                self._shed()
+
+    def _shed(self) -> None:
+        """Close idle connections because the engine has no file left for its own work."""
+        self._metrics.count(OUT_OF_FILES, "server")
+        self._log.warning(
+            "files.exhausted",
+            problem="no file can be opened: idle connections are closed; raise the limit on open files "
+            "(LimitNOFILE=, ulimit -n) or lower WEFT_MAX_CONNECTIONS",
+        )
+        for _ in range(_SHED):
+            if not self._evict(self._idle_anonymous) and not self._evict(self._idle_known):
+                return
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _add(self, connection: TrackedConnection) -> bool:
+        self._open.add(connection)
+        self.anonymous += 1
+        self._anonymous_of[connection.address] += 1
+        self.idle(connection)
+        return True
+
+    def _forget_anonymous(self, address: str) -> None:
+        self.anonymous -= 1
+        self._anonymous_of[address] -= 1
+        if not self._anonymous_of[address]:
+            del self._anonymous_of[address]
+
+    def _evict_of(self, address: str) -> bool:
+        idle = self._idle_of.get(address)
+        return idle is not None and self._evict(idle)
+
+    def _evict(self, idle: OrderedDict[TrackedConnection, None]) -> bool:
+        """Close the oldest of some idle connections; False: there is none."""
+        if not idle:
+            return False
+        connection = next(iter(idle))
+        self.remove(connection)
+        self.closed("evicted")
+        connection.abort()
+        return True
+
+    def _refuse(self, address: str, reason: str) -> bool:
+        self._metrics.count(CONNECTIONS_REFUSED, reason)
+        self._log.warning("connection.refused", reason=reason, address=address, open=len(self._open))
+        return False

@@ -11,7 +11,7 @@ from weft.core.rows import NodeRow
 from weft.core.state import NodeState
 from weft.errors import JournalError
 from weft.journal.memory import MemoryJournal
-from weft.orchestrator.payloads import Payloads
+from weft.orchestrator.context import Payloads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,17 +4,118 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from weft.orchestrator.cascades import Cascades
+from weft.core.event import NodeFailed, NodeSkipped
+from weft.core.ledger.changes import Verdict
+from weft.core.payload import decode
+from weft.core.rows import shown_error
+from weft.core.state import NodeState
+from weft.errors import JournalError
+from weft.expressions.scope import NodeValue
+from weft.lru import Lru
 from weft.orchestrator.fair_queue import FairQueue
-from weft.orchestrator.payloads import Payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Container, Mapping, Sequence
 
+    from weft.core.ledger.changes import RecordedEvent
+    from weft.core.rows import NodeRow
+    from weft.journal.contract import Journal
     from weft.ports import Ports
     from weft.transport.contract import MessageDelivery
+
+_WORTH_REMEMBERING = 4096
+_MOST_BYTES = 64 * 1024 * 1024
+_NO_BLOBS: Mapping[str, bytes] = {}
+# By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_COMPLETED = NodeState.COMPLETED
+
+_MOST_EXECUTIONS = 256
+_SKIPPING = (NodeFailed, NodeSkipped)
+
+
+class Payloads:
+    """Payloads decoded at most once, as far as that is worth remembering.
+
+    A large output may be named by ten thousand children; decoding it for each would take longer than all
+    their work. Small payloads are decoded again: that is cheaper than remembering them.
+    """
+
+    def __init__(self) -> None:
+        # By identity: the payload is kept too, so that its id is not given to another.
+        self._decoded: Lru[int, tuple[bytes, Any]] = Lru(_MOST_BYTES, lambda entry: len(entry[0]))
+        # The blobs of the batch that was fetched last: the next one often needs the same.
+        self._latest: Mapping[str, bytes] = _NO_BLOBS
+
+    def decode(self, payload: bytes) -> Any:
+        if len(payload) < _WORTH_REMEMBERING:
+            return decode(payload)
+        hit = self._decoded.get(id(payload))
+        if hit is not None:
+            return hit[1]
+        value = decode(payload)
+        self._decoded.put(id(payload), (payload, value))
+        return value
+
+    def value_of(self, row: NodeRow, blobs: Mapping[str, bytes] = _NO_BLOBS) -> NodeValue:
+        """Return what an expression sees of a settled row; ``blobs``: those fetched for its batch."""
+        output = None
+        if row.state is _COMPLETED:
+            payload = row.output if row.blob is None else blobs[row.blob]
+            assert payload is not None
+            output = self.decode(payload)
+        return NodeValue(state=str(row.state), output=output, error=shown_error(row.error), reason=row.reason)
+
+    async def fetch(self, names: Collection[str], journal: Journal) -> Mapping[str, bytes]:
+        """Return the blobs that a batch needs. They belong to the batch: collectors fetch side by side.
+
+        Raises JournalError where a blob is gone: the batch is kept, and decided anew on what the journal has.
+        """
+        # A mapping is replaced and never changed: whoever has one keeps all of it.
+        latest = self._latest
+        if not names:
+            self._latest = _NO_BLOBS
+            return _NO_BLOBS
+        missing = [name for name in sorted(names) if name not in latest]
+        found = await journal.blobs(missing) if missing else _NO_BLOBS
+        if not all(name in found for name in missing):
+            raise JournalError("the journal has lost commits since these nodes were ready: a blob is gone")
+        blobs = {name: found.get(name) or latest[name] for name in names}
+        self._latest = blobs
+        return blobs
+
+
+class Cascades:
+    """Nodes that are known to be skipped behind a failure, so that the next failure does not walk them again.
+
+    Without this memory a thousand failures over the same fifty thousand nodes would each walk them all. What
+    is forgotten is walked once more, and the fence drops what is settled already.
+    """
+
+    def __init__(self) -> None:
+        self._skipped: Lru[tuple[str, int], set[str]] = Lru(_MOST_EXECUTIONS)
+
+    def known(self, execution_id: str, generation: int) -> Container[str]:
+        return self._skipped.get((execution_id, generation)) or ()
+
+    def forget(self) -> None:
+        """Drop everything: the database has lost commits."""
+        self._skipped.clear()
+
+    def learn(self, recorded_event: RecordedEvent) -> None:
+        """Remember skips that are committed; forget an execution that is over."""
+        event, execution = recorded_event.event, recorded_event.execution
+        if not isinstance(event, _SKIPPING) or recorded_event.verdict is not Verdict.ACCEPTED:
+            return
+        assert execution is not None
+        key = (event.execution_id, event.generation)
+        if execution.is_terminal:
+            self._skipped.drop(key)
+        elif event.skips:
+            skipped = self._skipped.get(key) or set()
+            skipped.update(row.node_id for row in recorded_event.rows)
+            self._skipped.put(key, skipped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.model import Node
     from weft.definition.plan import Plan
-    from weft.orchestrator.context import Context
-    from weft.orchestrator.payloads import Payloads
+    from weft.orchestrator.context import Context, Payloads
     from weft.ports import Ports
 
 

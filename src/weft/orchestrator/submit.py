@@ -18,8 +18,8 @@ from weft.core.task import Wake
 from weft.definition.validation import check_input
 from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem, StoreError
 from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, Submission
+from weft.orchestrator.context import Payloads
 from weft.orchestrator.dispatch import plain_task, send
-from weft.orchestrator.payloads import Payloads
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:

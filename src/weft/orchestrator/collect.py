@@ -11,8 +11,8 @@ from weft.core.signature import verify
 from weft.core.task import Wake
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
+from weft.orchestrator.dispatch import with_running
 from weft.orchestrator.incarnation import without_orphans
-from weft.orchestrator.inhand import with_running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

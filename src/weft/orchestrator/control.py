@@ -16,8 +16,8 @@ from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
+from weft.orchestrator.dispatch import running_now
 from weft.orchestrator.halt import observe_pause
-from weft.orchestrator.inhand import running_now
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 

@@ -10,13 +10,22 @@ from msgspec.structs import replace
 from weft.core.attempt import AttemptRef
 from weft.core.decide import decide
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
-from weft.core.event import AttemptIssued, Event, ExecutionStarted, NodeCached, NodeFailed, NodeSkipped
+from weft.core.event import (
+    AttemptIssued,
+    Event,
+    ExecutionStarted,
+    NodeCached,
+    NodeFailed,
+    NodeSkipped,
+    Running,
+)
 from weft.core.ledger.changes import Verdict
 from weft.core.snapshot import RowUpdate
 from weft.core.task import PRIORITIES, Task
 from weft.core.view import FreeNode
+from weft.definition.model import FailurePolicy
+from weft.errors import StoreError
 from weft.feed.contract import node_queued
-from weft.orchestrator.inhand import with_running
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
@@ -117,6 +126,23 @@ def _settling_event(node: FreeNode, decision: SkipNode | FailNode) -> NodeSkippe
             return NodeFailed(*attempt, error=decision.error, skips=decision.skips)
         case _:
             assert_never(decision)
+
+
+async def with_running(event: Event, plan: Plan, ports: Ports) -> Event:
+    """Add the running attempts to a failure that may stop its execution, for the history."""
+    if not isinstance(event, NodeFailed | NodeSkipped):
+        return event
+    if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST:
+        return event
+    return replace(event, running=await running_now(event.execution_id, ports))
+
+
+async def running_now(execution_id: str, ports: Ports) -> dict[str, Running]:
+    """Return the running attempts of an execution, for the history; empty if the store cannot be asked."""
+    try:
+        return await ports.store.running(execution_id)
+    except StoreError:
+        return {}
 
 
 def _attempt_of(node: FreeNode) -> tuple[str, int, str, int]:

@@ -8,7 +8,7 @@ from weft.core.event import DeadlinePassed, Event
 from weft.core.judge import judge_loss
 from weft.orchestrator.advance import advance, advance_free
 from weft.orchestrator.collect import take
-from weft.orchestrator.inhand import with_running
+from weft.orchestrator.dispatch import with_running
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:

@@ -591,7 +591,7 @@ MUTANTS = (
     ),
     Mutant(
         "pause_forgets_what_runs",
-        f"{_ORCHESTRATOR}.halt:_in_hand",
+        f"{_ORCHESTRATOR}.recover:_in_hand",
         "node.phase in _IN_HAND",
         'node.phase == "orphaned"',
         "flush_paused",

@@ -17,8 +17,7 @@ from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
 from weft.orchestrator.dispatch import running_now
-from weft.orchestrator.halt import observe_pause
-from weft.orchestrator.recover import rebuild
+from weft.orchestrator.recover import observe_pause, rebuild
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:

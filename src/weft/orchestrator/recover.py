@@ -3,19 +3,34 @@
 The order matters: read the incarnation of the store, commit the higher epoch and read the rows, install. A
 store that was flushed in between has another incarnation, a quicker builder a higher epoch: either way a
 late builder is refused, and the highest epoch wins.
+
+A rebuild orphans every ready node, because the store that was lost may have given its task to a worker, and
+gives it another attempt when no worker reports it. While an execution is paused the store starts nothing: the
+attempts that are running or orphaned after the store was told of the pause are all there are. They are
+recorded (``observe_pause``), and a rebuild orphans no others. So it is with an embedded engine whose worker
+has stopped (``observe_stop``).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from weft.core.event import HaltObserved
 from weft.core.snapshot import RowUpdate
+from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.core.time import micros
+from weft.errors import JournalError, StoreError
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
+    from weft.core.rows import ExecutionRow
     from weft.ports import Ports
+    from weft.store.contract import ExecutionStatus
+
+# A task that is queued was not started: its start is refused while the execution is paused.
+_IN_HAND = frozenset({"running", "orphaned"})
 
 
 async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = None) -> Answer:
@@ -89,3 +104,50 @@ async def _close_if_terminal(execution_id: str, ports: Ports) -> None:
         await ports.store.close(execution_id, generation=0, epoch=0)
     elif row.is_terminal:
         await ports.store.close(execution_id, generation=row.generation, epoch=row.epoch)
+
+
+async def observe_pause(execution: ExecutionRow, ports: Ports) -> None:
+    """Record the attempts in hand of an execution whose pause the store was told of.
+
+    A failure is of no consequence: a rebuild then knows less, and gives some nodes another attempt.
+    """
+    halt = execution.halt
+    if execution.state is not ExecutionState.PAUSED or halt is None or halt.in_hand is not None:
+        return
+    with suppress(StoreError, JournalError):
+        status = await ports.store.inspect(execution.id)
+        # Not there: whoever rebuilds it raises the epoch.
+        if status is not None and status.paused:
+            observed = HaltObserved(
+                execution_id=execution.id,
+                generation=execution.generation,
+                epoch=execution.epoch,
+                paused_seq=halt.paused_seq,
+                in_hand=_in_hand(status),
+            )
+            await ports.journal.record([observed])
+
+
+async def observe_stop(ports: Ports) -> None:
+    """Record the attempts in hand of every execution. To be called when no worker can start one any more."""
+    held = list(await ports.store.idle_since(ports.clock.now()))
+    events = []
+    for execution_id, epoch in zip(held, await ports.store.epochs(held), strict=True):
+        status = await ports.store.inspect(execution_id)
+        if status is None or epoch is None:
+            continue
+        events.append(
+            HaltObserved(
+                execution_id=execution_id,
+                generation=0,
+                epoch=epoch,
+                paused_seq=0,
+                in_hand=_in_hand(status),
+            )
+        )
+    if events:
+        await ports.journal.record(events)
+
+
+def _in_hand(status: ExecutionStatus) -> dict[str, int]:
+    return {name: node.attempt for name, node in status.nodes.items() if node.phase in _IN_HAND}

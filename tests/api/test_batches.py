@@ -173,8 +173,8 @@ async def test_a_cancel_ends_every_execution_that_is_not_terminal_and_no_other(p
 async def test_a_cancel_of_more_than_one_commit_takes_leaves_nothing(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.orchestrator.batch._CANCELLED_AT_ONCE", 4)
-    monkeypatch.setattr("weft.orchestrator.batch._NODES_AT_ONCE", 5)
+    monkeypatch.setattr("weft.orchestrator.control._CANCELLED_AT_ONCE", 4)
+    monkeypatch.setattr("weft.orchestrator.control._NODES_AT_ONCE", 5)
     await play.store(node("a"), node("b", "a"))
     batch = await started(play, [{}] * 10)
     answer = await play.post(f"/v1/batches/{batch['id']}/cancel")

@@ -15,12 +15,12 @@ from weft.engine import Engine, new_id
 from weft.errors import ClaimedError, InputError, NotFoundError, StoreError
 from weft.handlers.registry import Registry
 from weft.journal.contract import Claim, NewBatch
-from weft.orchestrator.batch import make_batch
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.submit import (
     ResolvedDefinition,
     SubmitOptions,
     find_source,
+    make_batch,
     make_submission,
     read_input,
     read_inputs,

@@ -17,8 +17,8 @@ from weft.api.problem import invalid_request
 from weft.api.service import service_of
 from weft.errors import InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import NewBatch
-from weft.orchestrator.batch import cancel_batch, make_batch
-from weft.orchestrator.submit import SubmitOptions, find_source, submit
+from weft.orchestrator.control import cancel_batch
+from weft.orchestrator.submit import SubmitOptions, find_source, make_batch, submit
 from weft.views.summary import batch_fields, result_fields
 
 if TYPE_CHECKING:

@@ -16,16 +16,23 @@ from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
+from weft.journal.contract import ExecutionQuery
 from weft.orchestrator.dispatch import running_now
 from weft.orchestrator.recover import observe_pause, rebuild
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, Journal
     from weft.ports import Ports
+
+# One commit cancels so many executions, and about so many nodes: others wait for it.
+_CANCELLED_AT_ONCE = 500
+_NODES_AT_ONCE = 10_000
+
+_NOT_TERMINAL = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED)
 
 
 async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
@@ -62,6 +69,35 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
         if recorded_event.execution is not None and recorded_event.execution.is_terminal:
             row = recorded_event.execution
             await ports.store.close(row.id, generation=row.generation, epoch=row.epoch)
+
+
+async def cancel_batch(batch_id: str, ports: Ports, *, namespace: str, actor: str | None = None) -> None:
+    """Cancel every execution of a batch that is not terminal."""
+    query = ExecutionQuery(batch=batch_id, states=_NOT_TERMINAL)
+    before: tuple[int, str] | None = None
+    while True:
+        # The place in the list goes on, so one that a retry opens again meanwhile is not cancelled twice.
+        rows = await ports.journal.executions(
+            query, namespace=namespace, before=before, limit=_CANCELLED_AT_ONCE
+        )
+        for part in _parts(rows):
+            await cancel_all(part, ports, actor=actor)
+        if len(rows) < _CANCELLED_AT_ONCE:
+            return
+        before = (rows[-1].created_at, rows[-1].id)
+
+
+def _parts(rows: Sequence[ExecutionRow]) -> Iterator[list[ExecutionRow]]:
+    part: list[ExecutionRow] = []
+    nodes = 0
+    for row in rows:
+        part.append(row)
+        nodes += row.unsettled
+        if nodes >= _NODES_AT_ONCE:
+            yield part
+            part, nodes = [], 0
+    if part:
+        yield part
 
 
 async def pause(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:

@@ -133,6 +133,17 @@ def make_submission(
     )
 
 
+def make_batch(
+    batch_id: str, source: ResolvedDefinition, inputs: Sequence[Json], options: SubmitOptions, ports: Ports
+) -> list[Submission]:
+    """Make the submissions of a batch; raises InputError with pointers into the list of inputs.
+
+    It waits for nothing, and takes a while for many inputs: call it in a thread.
+    """
+    payloads = read_inputs(inputs, source.plan, ports.bounds)
+    return [make_submission(ports.new_id(), source, payload, options, batch=batch_id) for payload in payloads]
+
+
 async def submit(
     submissions: Sequence[Submission],
     ports: Ports,

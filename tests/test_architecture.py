@@ -425,6 +425,12 @@ def test_the_core_is_the_state_machine_alone() -> None:
         assert len([path for path in paths if path[0] == folder and len(path) > 1]) <= 6, folder
 
 
+def test_the_orchestrator_has_few_modules() -> None:
+    """Beside these, a folder for each subject of its own."""
+    files = [path for path in (SOURCE / "weft" / "orchestrator").glob("*.py") if path.name != "__init__.py"]
+    assert len(files) <= 12
+
+
 def test_no_module_imports_its_way_back_to_itself() -> None:
     """Imports for types count: a reader follows those, too."""
     imports: dict[str, set[str]] = {}

@@ -13,10 +13,9 @@ from weft.core.task import Result
 from weft.definition.plan import compile_plan
 from weft.errors import JournalError
 from weft.journal.contract import Submission
-from weft.orchestrator.advance import record
-from weft.orchestrator.collect import collect
+from weft.orchestrator.advance import begin_step, record
+from weft.orchestrator.collect import collect, without_orphans
 from weft.orchestrator.context import Context
-from weft.orchestrator.incarnation import begin_step, without_orphans
 from weft.orchestrator.submit import submit
 from weft.store.memory import MemoryStore
 from weft.testing.walk import node, workflow

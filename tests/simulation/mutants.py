@@ -471,7 +471,7 @@ MUTANTS = (
     # -- a journal that has lost commits -----------------------------------------------------------
     Mutant(
         "orphans_count",
-        f"{_ORCHESTRATOR}.incarnation:without_orphans",
+        f"{_ORCHESTRATOR}.collect:without_orphans",
         "if not old:",
         "if True:",
         "set_back",
@@ -480,7 +480,7 @@ MUTANTS = (
     ),
     Mutant(
         "any_orphan_is_adopted",
-        f"{_ORCHESTRATOR}.incarnation:_is_adopted",
+        f"{_ORCHESTRATOR}.collect:_is_adopted",
         'if node.phase == "orphaned":',
         "if True:",
         "set_back_crash",
@@ -489,7 +489,7 @@ MUTANTS = (
     ),
     Mutant(
         "step_of_another_incarnation",
-        f"{_ORCHESTRATOR}.incarnation:check_step",
+        f"{_ORCHESTRATOR}.advance:_check_step",
         "if begun_on is not None and begun_on != ports.incarnation():",
         "if False:",
         "set_back",

@@ -15,15 +15,15 @@ queue, split from send    a node queued without a task     the sweep sends it ag
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from weft.core.event import AttemptFailed, AttemptLost, Event, ExecutionStarted, NodeCompleted, NodeFailed
 from weft.core.judge import unstorable
 from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.snapshot import RowUpdate
-from weft.errors import UnstorableError
+from weft.errors import JournalError, UnstorableError
 from weft.orchestrator.dispatch import dispatch, send
-from weft.orchestrator.incarnation import check_step
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.speculative_dispatch import predict_ready
 from weft.store.contract import Answer
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 # How an attempt may end, as a worker or a sweep tells it.
 _ENDS = (NodeCompleted, AttemptFailed, NodeFailed, AttemptLost)
 _ACCEPTED = Verdict.ACCEPTED
+# The incarnation of the database that the current step of an orchestrator began on; None: outside of a step.
+# Where the database loses commits, the hot state is dropped and rebuilt (``core.incarnation``), and what was
+# decided on the lost commits must not be recorded: a step writes to the incarnation that it began on, or not
+# at all.
+_step: ContextVar[str | None] = ContextVar("incarnation", default=None)
 
 
 async def advance(events: Sequence[Event], context: Context) -> None:
@@ -68,7 +73,7 @@ async def record(events: Sequence[Event], context: Context) -> Sequence[Recorded
     """Commit a batch, and tell those who listen."""
     ports = context.ports
     if ports.incarnation is not None:
-        check_step(ports)
+        _check_step(ports)
     if ports.committed is None:
         recorded_events = await _commit(events, ports)
     else:
@@ -83,6 +88,20 @@ async def record(events: Sequence[Event], context: Context) -> Sequence[Recorded
             if _set_a_timer(recorded_event):
                 ports.timers_changed()
     return recorded_events
+
+
+def begin_step(ports: Ports) -> None:
+    """Note that what follows in this task belongs to the incarnation of now."""
+    assert ports.incarnation is not None
+    _step.set(ports.incarnation())
+
+
+def _check_step(ports: Ports) -> None:
+    """Raise JournalError if the database lost commits since the step began."""
+    assert ports.incarnation is not None
+    begun_on = _step.get()
+    if begun_on is not None and begun_on != ports.incarnation():
+        raise JournalError("the database has lost commits since this was decided; it is decided anew")
 
 
 async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[RecordedEvent]:

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 from weft.core.event import Event, NodeCompleted
 from weft.core.judge import judge
 from weft.core.signature import verify
-from weft.core.task import Wake
+from weft.core.task import Result, Wake
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
 from weft.orchestrator.dispatch import with_running
-from weft.orchestrator.incarnation import without_orphans
+from weft.orchestrator.recover import rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.signature import Signer
-    from weft.core.task import Result
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context
+    from weft.ports import Ports
+    from weft.store.contract import NodeStatus
     from weft.transport.contract import MessageDelivery
 
 log = logging.getLogger("weft.orchestrator")
@@ -89,6 +90,48 @@ async def take(deliveries: Sequence[MessageDelivery], context: Context) -> None:
         # Perhaps of a new execution, with a deadline that the sweep does not know of.
         context.ports.timers_changed()
     await context.ports.transport.ack(context.name, [delivery.id for delivery in deliveries])
+
+
+async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -> Sequence[MessageDelivery]:
+    """Leave out the results of attempts that rest on commits which the database has lost.
+
+    A result of an attempt that was started on an earlier incarnation of the database counts only if the
+    attempt was orphaned and then adopted: then the journal has all that the attempt was started on.
+    """
+    began_at = ports.incarnation_began()
+    old: dict[str, list[Result]] = {}
+    for delivery in deliveries:
+        message = delivery.message
+        if isinstance(message, Result) and message.started_at < began_at:
+            old.setdefault(message.execution_id, []).append(message)
+    if not old:
+        return deliveries
+    orphans: set[int] = set()
+    for execution_id, results in old.items():
+        names = [result.node_id for result in results]
+        status = await ports.store.inspect(execution_id, names=names)
+        if status is None:
+            await rebuild(execution_id, ports)
+            status = await ports.store.inspect(execution_id, names=names)
+        nodes = {} if status is None else status.nodes
+        blobs = await ports.journal.blobs([result.blob for result in results if result.blob is not None])
+        orphans |= {
+            id(result)
+            for result in results
+            if not _is_adopted(result, nodes.get(result.node_id))
+            or (result.blob is not None and result.blob not in blobs)
+        }
+    return [delivery for delivery in deliveries if id(delivery.message) not in orphans]
+
+
+def _is_adopted(result: Result, node: NodeStatus | None) -> bool:
+    """True if the attempt was orphaned on this incarnation: its parents are settled in the journal."""
+    if node is None or node.attempt != result.attempt:
+        return False
+    if node.phase == "orphaned":
+        return True
+    start = (node.worker, node.started_at)
+    return node.phase == "running" and start == (result.worker, result.started_at)
 
 
 async def take_waiting(context: Context, *, limit: int) -> None:

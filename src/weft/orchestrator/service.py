@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
+from weft.orchestrator.advance import begin_step
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
 from weft.orchestrator.context import Context
-from weft.orchestrator.incarnation import begin_step
 from weft.orchestrator.recover import observe_stop, recover
 from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
 from weft.orchestrator.sweep import reclaim, sweep

@@ -14,8 +14,8 @@ from weft.core.payload import encode
 from weft.core.task import Result, Task
 from weft.core.time import MICROSECONDS, micros
 from weft.errors import JournalError
+from weft.orchestrator.advance import begin_step
 from weft.orchestrator.collect import collect
-from weft.orchestrator.incarnation import begin_step
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.sweep import reclaim, sweep

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.core.outcomes import completed, failed, skipped_by_condition
 
-from weft.core.decide import decide
+from weft.core.decide import FreeNode, decide
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import Skip
 from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
-from weft.core.view import FreeNode
 from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow
 

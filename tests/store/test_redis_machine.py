@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 
     from tests.support.servers.redis import RedisServer
 
+    from weft.core.decide import FreeNode
     from weft.core.payload import Json
     from weft.core.rows import ExecutionRow
-    from weft.core.view import FreeNode
     from weft.definition.plan import Plan
     from weft.redis.script import Script
 

@@ -16,8 +16,8 @@ from weft.testing.walk import node
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from weft.core.decide import FreeNode
     from weft.core.rows import NodeRow
-    from weft.core.view import FreeNode
     from weft.redis.connection import Redis
     from weft.store.redis import RedisStore
     from weft.testing.walk import Walk

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from weft.core.decide import ExecutionFacts
 from weft.core.payload import decode, encode
 from weft.core.rows import shown_error
 from weft.core.state import NodeState
-from weft.core.view import ExecutionFacts
 from weft.expressions.scope import NodeValue, Scope
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from weft.store.contract import Answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.view import FreeNode
+    from weft.core.decide import FreeNode
     from weft.orchestrator.context import Context
     from weft.ports import Ports
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
-from weft.core.decide import decide
+from weft.core.decide import FreeNode, decide
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import (
     AttemptIssued,
@@ -22,7 +22,6 @@ from weft.core.event import (
 from weft.core.ledger.changes import Verdict
 from weft.core.snapshot import RowUpdate
 from weft.core.task import PRIORITIES, Task
-from weft.core.view import FreeNode
 from weft.definition.model import FailurePolicy
 from weft.errors import StoreError
 from weft.feed.contract import node_queued

@@ -32,10 +32,10 @@ from weft.core.attempt import AttemptRef
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from weft.core.decide import FreeNode
     from weft.core.event import Running
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
-    from weft.core.view import FreeNode
 
 
 class Answer(StrEnum):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.decide import FreeNode
 from weft.core.event import Running
 from weft.core.state import TERMINAL, ExecutionState, NodeState
 from weft.core.time import micros
-from weft.core.view import FreeNode
 from weft.definition.model import TriggerRule
 from weft.store.contract import (
     DEFAULT_STORE_OPTIONS,

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.clock import VirtualClock
+from weft.core.decide import FreeNode
 from weft.core.event import AttemptIssued, DeadlinePassed, Event, ExecutionStarted, HaltObserved
 from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.time import micros
-from weft.core.view import FreeNode
 from weft.store.contract import (
     FIRST_INSTALL_SECONDS,
     Answer,

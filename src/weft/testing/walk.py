@@ -38,7 +38,7 @@ from weft.store.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.view import FreeNode
+    from weft.core.decide import FreeNode
 
 WORKER = "worker-1"
 MAX_BYTES = 1_000_000

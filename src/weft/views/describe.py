@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
+from weft.core.decide import ExecutionFacts
 from weft.core.output import node_value
 from weft.core.payload import decode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, shown_error
 from weft.core.state import NodeState
-from weft.core.view import ExecutionFacts
 from weft.errors import EvaluationError, NotFoundError, StoreError
 from weft.expressions.scope import Scope
 from weft.store.contract import WorkerState

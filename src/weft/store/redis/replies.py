@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.view import FreeNode
+from weft.core.decide import FreeNode
 from weft.store.contract import Answer, Applied
 from weft.store.redis.calls import is_set
 from weft.store.redis.layout import is_outcome, node_field, output_field, read_node, read_outcome

@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Self
 
 from weft.clock import ServerClock
-from weft.core.signature import make_signer
+from weft.core.envelope import make_signer
 from weft.core.time import MICROSECONDS
 from weft.engine import new_id
 from weft.errors import JournalError, SchemaError, StoreError

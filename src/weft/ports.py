@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.clock import Clock
+    from weft.core.envelope import Signer
     from weft.core.ledger.changes import RecordedEvent
-    from weft.core.signature import Signer
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound
     from weft.journal.contract import Catalog, Journal

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.envelope import pack, pack_all, pack_json, unpack_all, unpack_json, unpack_message, unpack_task
-from weft.core.signature import make_signer, verify
+from weft.core.envelope import (
+    make_signer,
+    pack,
+    pack_all,
+    pack_json,
+    unpack_all,
+    unpack_json,
+    unpack_message,
+    unpack_task,
+    verify,
+)
 from weft.core.task import Result, Task, Wake
 from weft.expressions.template import compile_template
 from weft.testing.transport_contract import a_task

@@ -3,10 +3,14 @@
 Where others carry a task who know JSON alone it is the same as JSON, and its bytes are base64.
 
 What is read from a wire is not trusted: what does not fit raises ValueError, and its reader puts it aside.
+Each task has a signature, which its result brings back: anybody may have written what a stream holds.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +18,12 @@ import msgspec
 from weft.core.task import Result, Task, Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+# (execution id, generation, node id, attempt) → the signature of that attempt
+Signer = Callable[[str, int, str, int], bytes]
+
+_SIGNATURE_BYTES = 16
 
 VERSION = 1
 _TASK, _RESULT, _WAKE, _SEVERAL = 0, 1, 2, 3
@@ -90,3 +99,19 @@ def _unpack(wire: bytes, kinds: tuple[int, ...]) -> Any:
         return _READERS[envelope.kind](envelope.body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"not a message of weft: {error}") from error
+
+
+def make_signer(key: bytes) -> Signer:
+    """Return the signer of a fleet whose processes share a key."""
+
+    def sign(execution_id: str, generation: int, node_id: str, attempt: int) -> bytes:
+        # Neither an id nor a node's name can hold a line break.
+        about = f"{execution_id}\n{generation}\n{node_id}\n{attempt}".encode()
+        return hashlib.blake2b(about, key=key, digest_size=_SIGNATURE_BYTES).digest()
+
+    return sign
+
+
+def verify(signature: bytes, expected: bytes) -> bool:
+    """True if a signature is the expected one; compared in a time that says nothing about them."""
+    return hmac.compare_digest(signature, expected)

@@ -39,7 +39,7 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     namespace: str = "default"
     # A large config lies in the journal under this name; then ``config`` is empty.
     config_blob: str | None = None
-    # What a result must bring back to be believed: nobody else can make it (``core.signature``).
+    # What a result must bring back to be believed: nobody else can make it (``core.envelope``).
     signature: bytes = b""
 
     @property

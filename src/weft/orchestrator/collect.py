@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from weft.core.envelope import verify
 from weft.core.event import Event, NodeCompleted
 from weft.core.judge import judge
-from weft.core.signature import verify
 from weft.core.task import Result, Wake
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
@@ -17,7 +17,7 @@ from weft.orchestrator.recover import rebuild
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.signature import Signer
+    from weft.core.envelope import Signer
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context
     from weft.ports import Ports

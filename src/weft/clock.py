@@ -7,11 +7,18 @@ import os
 import time
 from typing import Protocol
 
+import uuid_utils
+
 from weft.core.time import MICROSECONDS
 
 # A test may give a process a clock that is wrong by so many seconds.
 _WRONG_NS = int(float(os.environ.get("WEFT_TEST_CLOCK_OFFSET", "0")) * 1e9)
 _OFFSET_NS = time.time_ns() - time.monotonic_ns() + _WRONG_NS
+
+
+def new_id() -> str:
+    """Return a new id; ids sort by the time they were made."""
+    return str(uuid_utils.uuid7())
 
 
 class Clock(Protocol):

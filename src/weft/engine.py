@@ -7,9 +7,8 @@ import random
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-import uuid_utils
 
-from weft.clock import RealClock
+from weft.clock import RealClock, new_id
 from weft.core.event import RetryRequested
 from weft.core.payload import encode
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
@@ -49,11 +48,6 @@ if TYPE_CHECKING:
     from weft.limits.contract import Limits
     from weft.telemetry import Metrics
     from weft.worker.call import Caller
-
-
-def new_id() -> str:
-    """Return a new id; ids sort by the time they were made."""
-    return str(uuid_utils.uuid7())
 
 
 _UNSETTLED = tuple(state for state in NodeState if state not in SETTLED)

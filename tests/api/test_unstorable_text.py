@@ -13,7 +13,8 @@ from tests.api.test_security import all_there_is, filled, parameters, something_
 from weft.api.app import create_app
 from weft.api.server import bind, listening, url_of
 from weft.api.service import serve_engine
-from weft.engine import Engine, EngineParts, new_id
+from weft.clock import new_id
+from weft.engine import Engine, EngineParts
 from weft.handlers.registry import Registry
 from weft.journal.postgres.journal import PostgresJournal
 from weft.journal.postgres.schema import migrate

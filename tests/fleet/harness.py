@@ -25,7 +25,7 @@ from tests.support.servers.process import free_port
 from tests.tracecheck import DrawnNode, check, merkle
 
 from weft.cli.trace import read_journal
-from weft.engine import new_id
+from weft.clock import new_id
 from weft.journal.postgres.journal import PostgresJournal
 from weft.testing.recording_service import RecordingService
 

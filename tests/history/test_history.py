@@ -11,9 +11,9 @@ from tests.history import stories
 from tests.history.record import FOLDER, record, restore
 
 from weft.cli.trace import read_journal
-from weft.clock import RealClock
+from weft.clock import RealClock, new_id
 from weft.core.state import ExecutionState
-from weft.engine import Engine, new_id
+from weft.engine import Engine
 from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
 from weft.journal.sqlite.schema import pending
 from weft.orchestrator import control

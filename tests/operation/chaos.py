@@ -24,7 +24,7 @@ from tests.operation.calling import calling, layered
 from tests.operation.serving import Api, Server, serving
 from tests.tracecheck import check, merkle
 
-from weft.engine import new_id
+from weft.clock import new_id
 from weft.journal.sqlite.journal import SqliteJournal
 from weft.testing.recording_service import RecordingService
 from weft.views.history_check import check as check_trace

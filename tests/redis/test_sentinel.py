@@ -11,7 +11,7 @@ from tests.redis.certificates import make_certificates, server_context
 from tests.redis.listener import tls_in_front_of
 from tests.support.servers.redis_sentinels import MASTER_NAME, RedisSentinel, RedisSentinels
 
-from weft.engine import new_id
+from weft.clock import new_id
 from weft.errors import StoreError
 from weft.redis.address import Address, read_url
 from weft.redis.connection import PAUSE_SECONDS, Redis

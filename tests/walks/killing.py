@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from tests.support.crash import VARIABLE
 from tests.tracecheck import merkle
 
+from weft.clock import new_id
 from weft.core.payload import decode
 from weft.core.state import NodeState
-from weft.engine import new_id
 from weft.journal.sqlite.journal import SqliteJournal
 from weft.views.history_check import check
 from weft.views.history_state import stored_rows

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from tests.journal.test_sqlite import file_size_limit
 from tests.support.fault_proxy import FaultProxy
 
+from weft.clock import new_id
 from weft.core.payload import encode
 from weft.core.state import ExecutionState
 from weft.definition.plan import compile_plan
-from weft.engine import Engine, new_id
+from weft.engine import Engine
 from weft.fleet import Fleet
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.registry import Registry

@@ -177,8 +177,7 @@ def _migrate_folder(settings: Settings, *, check: bool) -> list[str]:
 
 
 async def _open_once(settings: Settings) -> None:
-    from weft.clock import RealClock
-    from weft.engine import new_id
+    from weft.clock import RealClock, new_id
     from weft.journal.sqlite.journal import SqliteJournal
 
     journal = SqliteJournal(settings.data, now=RealClock().now, new_id=new_id)

@@ -27,8 +27,7 @@ _PAGE = 200
 @asynccontextmanager
 async def open_folder(path: Path) -> AsyncIterator[SqliteJournal]:
     """Hold the data folder of a server that is stopped; raises DataFolderError where a server runs on it."""
-    from weft.clock import RealClock
-    from weft.engine import new_id
+    from weft.clock import RealClock, new_id
     from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
     from weft.journal.sqlite.schema import pending
 

@@ -149,7 +149,8 @@ def _serve_inside(
 
 def open_engine(settings: Settings, registry: Registry) -> Engine:
     """Make a server's engine: it takes up what an earlier process left, and runs users' code in children."""
-    from weft.engine import Engine, EngineParts, new_id
+    from weft.clock import new_id
+    from weft.engine import Engine, EngineParts
     from weft.handlers.usercode import UserCode
     from weft.telemetry import Metrics
 

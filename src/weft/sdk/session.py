@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import structs
 
-from weft.clock import RealClock
+from weft.clock import RealClock, new_id
 from weft.core.output import output_of
 from weft.core.payload import Json, canonical, decode, encode
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.validation import check
-from weft.engine import Engine, EngineParts, new_id
+from weft.engine import Engine, EngineParts
 from weft.errors import ClaimedError, DefinitionError, EvaluationError, InputError, NotAllowedError
 from weft.expressions.scope import Scope
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind

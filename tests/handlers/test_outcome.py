@@ -18,15 +18,15 @@ from weft.handlers.outcome import (
 
 
 def test_json_within_its_bound_is_completed() -> None:
-    assert completed({"a": 1}, max_bytes=7) == Completed(b'{"a":1}')
+    assert completed({"a": 1}, target="f", max_bytes=7) == Completed(b'{"a":1}')
 
 
 @pytest.mark.parametrize(
     ("value", "code"),
-    [({1}, "output_not_json"), ("x" * 10, "output_too_large"), ([[]] * 9, "output_too_large")],
+    [(object(), "output_not_json"), ("x" * 10, "output_too_large"), ([[]] * 9, "output_too_large")],
 )
 def test_anything_else_fails_for_good(value: Any, code: str) -> None:
-    outcome = completed(value, max_bytes=8)
+    outcome = completed(value, target="f", max_bytes=8)
     assert isinstance(outcome, Failed)
     assert (outcome.error["code"], outcome.error["retryable"]) == (code, False)
 

@@ -348,7 +348,11 @@ def test_what_is_not_json_fails_its_node() -> None:
     error = run(flow).nodes["odd"].error
     assert error is not None
     assert error["code"] == "output_not_json"
-    assert "/at" in error["message"]
+    name = f"{__name__}:test_what_is_not_json_fails_its_node.<locals>.<lambda>"
+    assert error["message"] == (
+        f"{name} returned a value that is not JSON: $.at is a value of type object; "
+        "return a dict, a dataclass or a string instead"
+    )
 
 
 def test_a_failure_stops_what_runs_beside_it_at_once() -> None:
@@ -727,7 +731,7 @@ def test_the_details_of_an_error_are_always_an_object(error: Exception | None) -
     def bad() -> Any:
         if error is not None:
             raise error
-        return {1}
+        return object()
 
     flow.node(
         id="seen",

@@ -212,15 +212,34 @@ def test_a_parent_cannot_take_the_place_of_the_context() -> None:
         flow.node(dependencies=["context"])(reads)
 
 
-def test_an_ancestor_that_is_no_parent_fills_no_parameter() -> None:
+def test_a_parameter_named_like_a_node_declared_before_depends_on_it() -> None:
     flow = Workflow("flow")
     flow.node(id="a", handler="echo", config=1)
     flow.node(id="b", handler="echo", config=1, dependencies=["a"])
 
-    def c(a: Any, b: Any) -> None: ...
+    @flow.node
+    def c(a: Any, b: Any = None) -> None: ...
 
-    with pytest.raises(DefinitionError, match="Add 'a' to its dependencies"):
-        flow.node(dependencies=["b"])(c)
+    @flow.node(depends_on=["b"])
+    def d(input: Any, a: Any, context: Any) -> None: ...
+
+    flow.node(id="last", dependencies=[c])(lambda d: d)
+    nodes = {node["id"]: node for node in flow.definition()["nodes"]}
+    assert nodes["c"]["dependencies"] == ["a", "b"]
+    assert nodes["d"]["depends_on"] == ["b", "a"]
+    assert nodes["last"]["dependencies"] == ["c", "d"]
+    assert list(nodes["d"]["config"]["args"]) == ["input", "a"]
+
+
+def test_a_parameter_named_like_a_node_declared_later_is_no_parent() -> None:
+    flow = Workflow("flow")
+
+    def early(late: Any) -> None: ...
+
+    with pytest.raises(DefinitionError, match="Declare the node 'late' first"):
+        flow.node(early)
+    flow.node(id="early")(lambda early=1: early)  # nor is the node itself
+    assert "dependencies" not in flow.definition()["nodes"][0]
 
 
 def test_a_positional_only_parameter_is_refused() -> None:

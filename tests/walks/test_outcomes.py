@@ -36,7 +36,7 @@ def broken(config: Any, context: HandlerContext) -> Json:
 
 
 def not_json(config: Any, context: HandlerContext) -> Any:
-    return {1, 2}
+    return object()
 
 
 def large(config: Any, context: HandlerContext) -> Json:

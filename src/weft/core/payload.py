@@ -40,6 +40,16 @@ class Fault:
 
 def encode(value: Json, *, max_bytes: int, max_depth: int = 100) -> bytes:
     """Turn a value into JSON text that reads back as the same value, or raise PayloadError."""
+    payload = encode_plain(value, max_bytes=max_bytes, max_depth=max_depth)
+    if payload is not None:
+        return payload
+    fault = find_fault(value, max_values=max_bytes, max_depth=max_depth)
+    where = f"at {pointer(fault.path)[:200]}: " if fault.path else ""
+    raise PayloadError(fault.code, where + fault.message)
+
+
+def encode_plain(value: Json, *, max_bytes: int, max_depth: int = 100) -> bytes | None:
+    """Return the JSON text of a value of JSON's types alone, or None; raise PayloadError if too long."""
     if is_json(value, max_values=max_bytes, max_depth=max_depth):
         try:
             payload = _ENCODER.encode(value)
@@ -52,9 +62,7 @@ def encode(value: Json, *, max_bytes: int, max_depth: int = 100) -> bytes:
             if len(payload) <= max_bytes:
                 return payload
             raise PayloadError("too_large", f"{len(payload):,} bytes of JSON; the limit is {max_bytes:,}")
-    fault = find_fault(value, max_values=max_bytes, max_depth=max_depth)
-    where = f"at {pointer(fault.path)[:200]}: " if fault.path else ""
-    raise PayloadError(fault.code, where + fault.message)
+    return None
 
 
 def decode(payload: bytes) -> Json:
@@ -109,7 +117,8 @@ def is_json(value: Json, *, max_values: int, max_depth: int) -> bool:
                     if not isinstance(key, str):
                         return False
                 children: Iterable[Any] = item.values()
-            elif isinstance(item, (list, tuple)):
+            elif kind is list or kind is tuple or isinstance(item, list):
+                # A named tuple is no array: it has names (``handlers.types.encoding``).
                 children = item
             elif isinstance(item, (str, int)) or (isinstance(item, float) and isfinite(item)):
                 continue
@@ -132,7 +141,7 @@ def find_fault(value: Json, *, max_values: int, max_depth: int) -> Fault:
     opened: dict[int, None] = {}  # the containers the path leads through, innermost last
     item = value
     while True:
-        message = _objection(item)
+        message = objection(item)
         if message is not None:
             return Fault("not_json", tuple(path), message)
         if isinstance(item, (dict, list, tuple)):
@@ -158,7 +167,7 @@ def find_fault(value: Json, *, max_values: int, max_depth: int) -> Fault:
             return Fault("too_deep", (), "nested deeper than this process can write")
 
 
-def _objection(item: Any) -> str | None:
+def objection(item: Any) -> str | None:
     """Return what is wrong with one value by itself, or None."""
     match item:
         case str():
@@ -167,7 +176,9 @@ def _objection(item: Any) -> str | None:
         case float():
             if not isfinite(item):
                 return f"JSON has no {float(item)}"
-        case bool() | None | list() | tuple():
+        case bool() | None | list():
+            pass
+        case tuple() if type(item) is tuple:
             pass
         case int():
             try:

@@ -112,6 +112,13 @@ class BadConfig(HandlerError):  # noqa: N818 - named like its code
     retryable = False
 
 
+class BadInput(HandlerError):  # noqa: N818 - named like its code
+    """An argument does not fit the annotation of its parameter; another attempt would get the same value."""
+
+    code = "bad_input"
+    retryable = False
+
+
 class UnknownHandler(HandlerError):  # noqa: N818 - as above
     """This process has no such handler. It retries: during a roll-out, another worker may have it."""
 

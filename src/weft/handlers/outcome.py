@@ -12,13 +12,16 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weft.core.payload import Json, decode, encode
+from weft.core.payload import Json, decode, encode, encode_plain
 from weft.errors import HandlerError, PayloadError
+from weft.handlers.types.encoding import to_json
 from weft.handlers.user_traceback import own_frame, user_traceback
 
 # Enough for what a person reads; an error is copied into events, dead letters and answers.
 MAX_MESSAGE_BYTES = 4096
 MAX_DETAILS_BYTES = 16 * 1024
+# Levels of an output, as in every payload.
+MAX_DEPTH = 100
 # A floor above a year would only overflow the clocks of others.
 MAX_RETRY_AFTER_SECONDS = 366 * 86_400.0
 
@@ -42,17 +45,24 @@ class Failed:
 Outcome: TypeAlias = Completed | Failed
 
 
-def completed(value: Any, *, max_bytes: int) -> Outcome:
-    """Turn what a handler returned into its outcome: not JSON, or too much of it, is a failure for good."""
+def completed(value: Any, *, target: str, max_bytes: int) -> Outcome:
+    """Turn what ``target`` returned into its outcome: not JSON, or too much of it, is a failure for good."""
     try:
-        return Completed(encode(value, max_bytes=max_bytes))
+        output = encode_plain(value, max_bytes=max_bytes)
+        if output is None:
+            output = encode(to_json(value, max_values=max_bytes, max_depth=MAX_DEPTH), max_bytes=max_bytes)
+        return Completed(output)
     except PayloadError as error:
+        text = bounded_text(error)
+        if error.code == "not_json":
+            message = f"{target} returned a value that is not JSON: {text}"
+            return _failed("output_not_json", cut(message), retryable=False)
         # Nesting is a limit like the size: the value is JSON, there is too much of it.
-        code = "output_not_json" if error.code == "not_json" else "output_too_large"
-        return _failed(code, bounded_text(error), retryable=False)
+        return _failed("output_too_large", cut(f"{target} returned too much: {text}"), retryable=False)
     except BaseException as error:
         # A value of a class with methods of its own runs the user's code while it is read.
-        return _failed("output_not_json", f"the value cannot be read: {described(error)}", retryable=False)
+        message = f"{target} returned a value that cannot be read: {described(error)}"
+        return _failed("output_not_json", cut(message), retryable=False)
 
 
 def timed_out(timeout_seconds: float, stopped: Outcome | None = None) -> Failed:

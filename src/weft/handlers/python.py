@@ -7,13 +7,14 @@ from whoever may write a definition, and must not reach the rest of Python.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.handlers.contract import (
     PYTHON,
     BadConfig,
+    BadInput,
     Handler,
     HandlerContext,
     HandlerKind,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft.core.payload import Json
+    from weft.handlers.types.decoding import Decoder, MisfitError
 
 CONFIG_SCHEMA = {
     "type": "object",
@@ -37,6 +39,62 @@ CONFIG_SCHEMA = {
 }
 
 
+class Arguments:
+    """Makes the arguments of one function what their annotations ask for."""
+
+    def __init__(
+        self, reference: str, function: Callable[..., Any], signature: inspect.Signature | None
+    ) -> None:
+        self._reference = reference
+        self._function = function
+        self._parameters = {} if signature is None else signature.parameters
+        is_annotated = any(each.annotation is not each.empty for each in self._parameters.values())
+        # By parameter, and under ``**`` for the parameter of that kind. Made at the first call: a process
+        # that only knows the function need not load its types.
+        self._decoders: dict[str, Decoder] | None = None if is_annotated else {}
+
+    def decoded(self, args: dict[str, Json]) -> dict[str, Any]:
+        """Return the arguments, each as the type of its annotation, or raise BadInput."""
+        decoded: dict[str, Any] = dict(args)
+        decoders = self._decoders
+        if decoders is None:
+            decoders = self._decoders = self._compile()
+        if decoders:
+            from weft.handlers.types.decoding import MisfitError
+
+            for name, value in args.items():
+                decode = decoders.get(name if name in self._parameters else "**")
+                if decode is not None:
+                    try:
+                        decoded[name] = decode(value)
+                    except MisfitError as misfit:
+                        raise self._refusal(name, value, misfit) from None
+        return decoded
+
+    def _compile(self) -> dict[str, Decoder]:
+        from weft.handlers.types.annotations import hints_of
+        from weft.handlers.types.decoding import decoder_of
+
+        hints = hints_of(self._function)
+        decoders = {}
+        for name, parameter in self._parameters.items():
+            decoder = decoder_of(hints[name]) if name in hints else None
+            if decoder is not None and parameter.kind is not parameter.VAR_POSITIONAL:
+                decoders["**" if parameter.kind is parameter.VAR_KEYWORD else name] = decoder
+        return decoders
+
+    def _refusal(self, name: str, value: Json, misfit: MisfitError) -> BadInput:
+        from weft.handlers.types.encoding import path_text
+
+        part = f"{path_text(misfit.path)[:300]} of {name!r}" if misfit.path else repr(name)
+        hint = ""
+        if value is None:
+            hint = (
+                "; where a parent may not complete or may return None, annotate the parameter with '| None'"
+            )
+        return BadInput(f"{self._reference} cannot take its argument: {part} is {misfit.reason}{hint}")
+
+
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
     """A function that may be called, with what a call needs to know about it."""
@@ -47,9 +105,10 @@ class PythonFunction:
     takes_context: bool
     # None for a few builtins that do not tell.
     signature: inspect.Signature | None
+    arguments: Arguments = field(repr=False)
 
     def bind(self, args: dict[str, Json], context: HandlerContext) -> Invocation:
-        arguments: dict[str, Any] = dict(args)
+        arguments = self.arguments.decoded(args)
         if self.takes_context:
             if "context" in arguments:
                 # The function would take what a definition, or an input, says for what the worker says: its
@@ -82,6 +141,7 @@ def describe(reference: str, function: Callable[..., Any]) -> PythonFunction:
         takes_context=parameter is not None
         and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY),
         signature=signature,
+        arguments=Arguments(reference, function, signature),
     )
 
 

@@ -33,6 +33,20 @@ def place(function: Callable[..., Any]) -> str:
     return f"{name(function)}()" + (f" at {code.co_filename}:{code.co_firstlineno}" if code else "")
 
 
+def names_of_parents(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters that may be parents of a function's node."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        each.name
+        for each in parameters
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        and each.name not in (_CONTEXT, _INPUT)
+    ]
+
+
 def arguments(function: Callable[..., Any], parents: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the templates that fill a function's parameters, and what keeps it from being a node."""
     try:
@@ -76,7 +90,7 @@ def _unknown(name: str, parents: Iterable[str]) -> str:
     hint = Suggester().hint(name, known) or f"; known here: {', '.join(known)}"
     return (
         f"parameter {name!r} is not a parent of this node{hint}. "
-        f"Add {name!r} to its dependencies, or give the parameter a default"
+        f"Declare the node {name!r} first, add it to the dependencies, or give the parameter a default"
     )
 
 

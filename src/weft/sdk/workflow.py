@@ -132,9 +132,11 @@ class Workflow(Declaration):
     ) -> Any:
         """Add a node: the decorated function, or with ``handler`` one of any handler.
 
-        The function's name is the node's id, unless ``id`` gives another. A parameter named like a parent
-        receives its output, or None where it did not complete; ``input`` receives the execution's input,
-        ``context`` the handler's context, and ``**others`` the outputs of the other parents.
+        The function's name is the node's id, unless ``id`` gives another. A parameter named like a node that
+        was declared before depends on it and receives its output, or None where it did not complete;
+        ``dependencies`` adds more. ``input`` receives the execution's input, ``context`` the handler's
+        context, and ``**others`` the outputs of the other parents. An annotated parameter receives a value of
+        that type.
 
         Raises DefinitionError where the function cannot be a node's.
         """
@@ -228,7 +230,7 @@ class Workflow(Declaration):
             if not ID_PATTERN.fullmatch(node_id):
                 raise self._fault(f"{place}: its name cannot be a node's id; give it one with node(id=…)")
         fields = self._fields_of(options, place)
-        parents = fields.get("dependencies") or fields.get("depends_on") or ()
+        parents = self._parents_of(function, fields, node_id)
         args, faults = signature.arguments(function, parents)
         if faults:
             raise self._fault(*(f"{place}: {fault}" for fault in faults))
@@ -237,6 +239,23 @@ class Workflow(Declaration):
         ids = self._ids.setdefault(function, [])
         if node_id not in ids:
             ids.append(node_id)
+
+    def _parents_of(
+        self, function: Callable[..., Any], fields: dict[str, Json], node_id: str
+    ) -> Sequence[str]:
+        """Return the parents of a function's node: those that were given, and those its parameters name."""
+        key = "depends_on" if "depends_on" in fields else "dependencies"
+        given = list(fields.get(key) or ())
+        # Both spellings on one node are a problem that validation names.
+        others = fields.get("dependencies") or () if key == "depends_on" else ()
+        named = [
+            name
+            for name in signature.names_of_parents(function)
+            if name in self._positions and name != node_id and name not in given and name not in others
+        ]
+        if named:
+            fields[key] = [*given, *named]
+        return [*given, *others, *named]
 
     def _refer(self, function: Callable[..., Any], node_id: str) -> str:
         """Return a reference that means this function alone: closures of one function share a name."""

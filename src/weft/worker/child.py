@@ -129,10 +129,10 @@ class Child:
         self._closing = True
         self._loop.stop()
 
-    async def _finish(self, number: int, value: Awaitable[Any]) -> None:
+    async def _finish(self, number: int, target: str, value: Awaitable[Any]) -> None:
         outcome: Outcome
         try:
-            outcome = completed(await value, max_bytes=self._max_payload_bytes)
+            outcome = completed(await value, target=target, max_bytes=self._max_payload_bytes)
         except BaseException as error:
             outcome = classify(error)
         self._end(number, outcome)
@@ -156,13 +156,14 @@ class Child:
             self._announce(invocation)
             value = invocation.call()
             if not isawaitable(value):
-                self._end(run.number, completed(value, max_bytes=self._max_payload_bytes))
+                target = invocation.target
+                self._end(run.number, completed(value, target=target, max_bytes=self._max_payload_bytes))
                 return
         except BaseException as error:
             self._end(run.number, classify(error))
             return
         # Also where a plain function gave something to await, as a decorator around a coroutine does.
-        task = self._loop.create_task(self._finish(run.number, value))
+        task = self._loop.create_task(self._finish(run.number, invocation.target, value))
         self._tasks[run.number] = task
         if self._stops[run.number].requested:
             task.cancel()

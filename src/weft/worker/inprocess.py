@@ -47,7 +47,7 @@ class InProcess:
         try:
             invocation = self.bind(call, self._context(call, stop))
             if self._registry.get(call.handler).kind is HandlerKind.INSTANT:
-                return self._encode(invocation.call())
+                return self._encode(invocation, invocation.call())
         except Exception as error:
             return classify(error)
         task = asyncio.create_task(self._run(invocation))
@@ -87,13 +87,15 @@ class InProcess:
         def in_thread() -> Any:
             try:
                 value = invocation.call()
-                return value if isawaitable(value) else self._encode(value)
+                return value if isawaitable(value) else self._encode(invocation, value)
             except BaseException as error:
                 return classify(error)
 
         try:
             result = invocation.call() if invocation.is_coroutine else await self._threads.run(in_thread)
-            return result if isinstance(result, (Completed, Failed)) else self._encode(await result)
+            return (
+                result if isinstance(result, (Completed, Failed)) else self._encode(invocation, await result)
+            )
         except BaseException as error:
             return classify(error)
 
@@ -106,5 +108,5 @@ class InProcess:
         task.add_done_callback(self._left_behind.discard)
         await asyncio.wait((task,), timeout=self._grace_seconds)
 
-    def _encode(self, value: Any) -> Outcome:
-        return completed(value, max_bytes=self._max_payload_bytes)
+    def _encode(self, invocation: Invocation, value: Any) -> Outcome:
+        return completed(value, target=invocation.target, max_bytes=self._max_payload_bytes)

@@ -125,7 +125,7 @@ class Runner:
             return outcome  # it was never given one
         if isinstance(outcome, Completed):
             output = hidden(decode(outcome.output), values)
-            return completed(output, max_bytes=self._ports.bounds.max_payload_bytes)
+            return completed(output, target=task.handler, max_bytes=self._ports.bounds.max_payload_bytes)
         return Failed(hidden(outcome.error, values), outcome.retry_after_seconds)
 
     async def outcome(self, task: Task) -> Outcome:
@@ -157,7 +157,8 @@ class Runner:
         invocation = self._registry.bind(task.handler, config, context)
         try:
             async with asyncio.timeout(task.timeout_seconds) as limit:
-                return completed(await invocation.call(), max_bytes=max_bytes)
+                output = await invocation.call()
+                return completed(output, target=task.handler, max_bytes=max_bytes)
         except TimeoutError as error:
             return timed_out(task.timeout_seconds) if limit.expired() else classify(error, user_code=False)
 

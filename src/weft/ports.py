@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
+from weft.core.retry import DEFAULT_MAX_RETRY_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +51,8 @@ class Ports:
     new_id: Callable[[], str]
     bounds: Bounds = field(default=DEFAULT_BOUNDS)
     max_deliveries: int = 3
+    # A service's ``Retry-After`` is cut to this, or to the node's ``max_delay_seconds`` if that is larger.
+    max_retry_after_seconds: float = DEFAULT_MAX_RETRY_AFTER_SECONDS
     # A result that somebody took and did not finish is claimed after this time.
     stale_result_seconds: float = 30.0
     # Free nodes that nobody has dispatched for this long are looked after by the sweep.

@@ -261,6 +261,14 @@ class Settings:
     max_deliveries: int = _setting(
         3, _count, "started attempts lost in a row; then the node is `FAILED` and a dead letter"
     )
+    # A service that asks for a week, by mistake or in malice, must not hold an execution for a week.
+    max_retry_after_seconds: float = _setting(
+        3600.0,
+        _duration,
+        "the longest wait that a service's `Retry-After` can ask for; a node's `retry.max_delay_seconds` "
+        "where that is larger",
+        shown="1 h",
+    )
     worker_concurrency: int = _setting(64, _count, "tasks a worker has in hand at once")
     worker_processes: int = _setting(
         lambda: os.cpu_count() or 1, _count, "child processes for Python functions", shown="number of cores"

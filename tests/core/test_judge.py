@@ -93,6 +93,25 @@ class TestAFailure:
         assert event.delay_seconds == 90
 
     @pytest.mark.parametrize(
+        ("code", "asked", "retry", "delay"),
+        [
+            ("http_status", 7200.0, {}, 3600.0),
+            ("http_status", 7200.0, {"max_delay_seconds": 5000}, 5000.0),
+            ("http_status", 1e12, {"max_delay_seconds": 100}, 3600.0),
+            ("http_status", 3599.0, {}, 3599.0),
+            # The author of the workflow wrote the function: what it asks for is not cut.
+            ("handler_error", 7200.0, {}, 7200.0),
+        ],
+    )
+    def test_what_a_service_asks_for_has_a_ceiling(
+        self, code: str, asked: float, retry: dict[str, Json], delay: float
+    ) -> None:
+        error = {**an_error(retryable=True), "code": code}
+        event = judged(result(error=error, retry_after_seconds=asked), retry=retry)
+        assert isinstance(event, AttemptFailed)
+        assert event.delay_seconds == delay
+
+    @pytest.mark.parametrize(
         ("given", "fields"),
         [
             (result(error=an_error(retryable=False)), {}),

@@ -386,7 +386,7 @@ async def test_a_failure_whose_body_never_ends_keeps_its_status_and_its_floor(
         with pytest.raises(HttpStatus) as caught:
             await call({"url": service.url})
     assert caught.value.retry_after_seconds == 7
-    assert caught.value.details == {"status": 503, "body": "bu"}
+    assert caught.value.details == {"status": 503, "retry_after_seconds": 7.0, "body": "bu"}
 
 
 # --- Redirects.

@@ -61,6 +61,7 @@ def test_non_retryable_does_not_retry() -> None:
 def test_retry_after_sets_the_floor_within_reason() -> None:
     assert classify(RetryAfter(3)).retry_after_seconds == 3
     assert classify(RetryAfter(1e300)).retry_after_seconds == MAX_RETRY_AFTER_SECONDS
+    assert classify(RetryAfter(3)).error["details"] == {"type": "RetryAfter", "retry_after_seconds": 3.0}
 
 
 class StatusError(HandlerError):

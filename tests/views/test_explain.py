@@ -9,7 +9,7 @@ import pytest
 from tests.core.outcomes import completed
 from tests.core.test_decide import execution
 
-from weft.core.rows import NodeRow
+from weft.core.rows import History, NodeRow
 from weft.core.state import TERMINAL, ExecutionState
 from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow
@@ -34,6 +34,7 @@ def reasons(
     settled: frozenset[str] = PARENTS,
     served: bool = True,
     max_concurrency_binds: bool = False,
+    retrying: History | None = None,
 ) -> list[Why]:
     return explain(
         PLAN,
@@ -43,6 +44,7 @@ def reasons(
         settled=settled,
         served=served,
         max_concurrency_binds=max_concurrency_binds,
+        retrying=retrying,
     )
 
 
@@ -119,3 +121,37 @@ def test_the_reasons_with_a_time_say_until_when() -> None:
 def test_a_queue_without_a_worker_is_named_with_its_handler() -> None:
     (why,) = reasons(at("queued"), served=False)
     assert why.message == "no living worker serves the queue 'q' with handler 'echo'"
+
+
+def delayed(seconds: float, *, code: str = "handler_error", asked: float | None = None) -> History:
+    details = {} if asked is None else {"retry_after_seconds": asked}
+    error = {"code": code, "message": "no", "retryable": True, "details": details}
+    return History(
+        seq=7,
+        at=1_000_000,
+        type="node.retrying",
+        execution="e",
+        generation=1,
+        error=error,
+        due_at=1_000_000 + round(seconds * 1_000_000),
+    )
+
+
+@pytest.mark.parametrize(
+    ("retrying", "source"),
+    [
+        (delayed(30, code="http_status", asked=30), "the service asked for 30 s (Retry-After)"),
+        (
+            delayed(3600, code="http_status", asked=604_800),
+            "the service asked for 604800 s (Retry-After), cut to 3600 s (WEFT_MAX_RETRY_AFTER)",
+        ),
+        (delayed(1.5, code="http_status", asked=1), "the node's backoff is 1.5 s (its `retry`)"),
+        (delayed(1.5, code="http_status"), "the node's backoff is 1.5 s (its `retry`)"),
+        (delayed(7200, asked=7200), "the function asked for 7200 s (weft.RetryAfter)"),
+        (delayed(7200), "the function asked for 7200 s (weft.RetryAfter)"),
+        (delayed(1), "the node's backoff is 1 s (its `retry`)"),
+    ],
+)
+def test_a_delay_says_who_asked_for_it(retrying: History, source: str) -> None:
+    (why,) = reasons(at("timer"), retrying=retrying)
+    assert why.message == f"attempt 2 follows after a failure; {source}"

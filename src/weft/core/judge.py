@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed
-from weft.core.retry import delay_seconds
+from weft.core.retry import DEFAULT_MAX_RETRY_AFTER_SECONDS, allowed_retry_after, delay_seconds
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure
 from weft.definition.model import Delivery
 
@@ -21,6 +21,7 @@ def judge(
     *,
     draw: float,
     max_deliveries: int,
+    max_retry_after_seconds: float = DEFAULT_MAX_RETRY_AFTER_SECONDS,
     settled: SettledNodes = no_nodes,
 ) -> Event:
     """Make an event of a result. ``settled``: nodes known to be settled, where a cascade of skips ends."""
@@ -57,9 +58,10 @@ def judge(
         and failures <= node.max_retries
         and node.delivery is not Delivery.AT_MOST_ONCE
     ):
-        delay = delay_seconds(
-            node.retry, failures=failures, draw=draw, retry_after_seconds=result.retry_after_seconds
+        asked = allowed_retry_after(
+            result.error, node.retry, result.retry_after_seconds, most_seconds=max_retry_after_seconds
         )
+        delay = delay_seconds(node.retry, failures=failures, draw=draw, retry_after_seconds=asked)
         return AttemptFailed.of(result, error=result.error, delay_seconds=delay)
     return _failed(result, plan, result.error, settled=settled)
 

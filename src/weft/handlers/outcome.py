@@ -88,14 +88,19 @@ def classify(error: BaseException, *, user_code: bool = True) -> Failed:
     if not isinstance(code, str) or not _CODE.match(code):
         code = "handler_error"
     details = _storable(_attribute(error, "details"))
+    floor = _floor(_attribute(error, "retry_after_seconds"))
     if details is None and code == "handler_error":
-        details = {"type": type_name(error), **_place(error)}
+        own: dict[str, Json] = {"type": type_name(error), **_place(error)}
+        if floor is not None:
+            # With it `explain` can tell a wait that was asked for from one of the node's backoff.
+            own["retry_after_seconds"] = floor
+        details = own
     return _failed(
         code,
         bounded_text(error) or type_name(error),
         retryable=_attribute(error, "retryable") is not False,
         details=_with_traceback(details, trace),
-        retry_after_seconds=_floor(_attribute(error, "retry_after_seconds")),
+        retry_after_seconds=floor,
     )
 
 

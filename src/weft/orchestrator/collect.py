@@ -210,6 +210,7 @@ async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
             plan,
             draw=ports.draw(),
             max_deliveries=ports.max_deliveries,
+            max_retry_after_seconds=ports.max_retry_after_seconds,
             settled=cascades.known,
         )
         if not isinstance(event, NodeCompleted):

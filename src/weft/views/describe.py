@@ -231,6 +231,9 @@ async def explain_node(
         settled={settled.node_id for settled in rows.values() if settled.is_settled},
         served=workers is None or any(_takes(worker, plan.nodes[node_id]) for worker in workers),
         max_concurrency_binds=status is not None and limit is not None and limit <= status.places,
+        retrying=await _retrying(execution_id, row, ports)
+        if position and position.phase == "timer"
+        else None,
     )
     shown = []
     for reason in reasons:
@@ -242,6 +245,12 @@ async def explain_node(
         shown.append(item)
     seen = None if status is None else status.nodes.get(node_id)
     return {"state": _state(rows.get(node_id), seen), "reasons": shown}
+
+
+async def _retrying(execution_id: str, row: NodeRow, ports: ApiPorts) -> History | None:
+    """Return the event that scheduled a node's next attempt, or None if another event made its row."""
+    found = await ports.catalog.events(execution_id, after=row.seq - 1, limit=1, nodes=[row.node_id])
+    return found[0] if found and found[0].seq == row.seq and found[0].type == "node.retrying" else None
 
 
 def serves(worker: WorkerStatus, queue: str) -> bool:

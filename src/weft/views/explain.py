@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft.core.retry import SERVICE_STATUS
 from weft.core.state import ExecutionState
+from weft.core.time import MICROSECONDS, micros
 
 if TYPE_CHECKING:
-    from weft.core.rows import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, History, NodeRow
+    from weft.definition.model import RetryPolicy
     from weft.definition.plan import Plan
 
 
@@ -30,6 +33,13 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: tuple[str, ...] | None = None
 
 
+# Reasons that hold for every node of an execution in this state.
+_OF_EXECUTION = {
+    ExecutionState.PAUSED: Why("paused", "the execution is paused: resume it"),
+    ExecutionState.PENDING: Why("starting", "the execution waits for an orchestrator to take it up"),
+}
+
+
 def explain(
     plan: Plan,
     execution: ExecutionRow,
@@ -39,16 +49,18 @@ def explain(
     settled: frozenset[str] | set[str],
     served: bool,
     max_concurrency_binds: bool,
+    retrying: History | None = None,
 ) -> list[Why]:
-    """List the reasons. ``position`` None: the store does not have the execution (yet, or any more)."""
+    """List the reasons. ``position`` None: the store does not have the execution (yet, or any more).
+
+    ``retrying``: the event that began a retry delay.
+    """
     if row.is_settled or execution.is_terminal:
         return []
     node = plan.nodes[row.node_id]
     reasons: list[Why] = []
-    if execution.state is ExecutionState.PAUSED:
-        reasons.append(Why("paused", "the execution is paused: resume it"))
-    if execution.state is ExecutionState.PENDING:
-        reasons.append(Why("starting", "the execution waits for an orchestrator to take it up"))
+    if (of_execution := _OF_EXECUTION.get(execution.state)) is not None:
+        reasons.append(of_execution)
     if position is None:
         if not reasons:
             reasons.append(Why("recovering", "the execution is being recovered from the journal"))
@@ -75,7 +87,7 @@ def explain(
             text = f"waits for the rate limit of {node.resource_tag!r}"
             reasons.append(Why("rate_limited", text, until=position.due_at))
         case "timer":
-            text = f"attempt {row.attempt} follows after a failure"
+            text = f"attempt {row.attempt} follows after a failure{_delay_source(retrying, node.retry)}"
             reasons.append(Why("retry_scheduled", text, until=position.due_at))
         case "queued" if not served:
             text = f"no living worker serves the queue {node.queue!r} with handler {node.handler!r}"
@@ -87,3 +99,31 @@ def explain(
         case _:
             reasons.append(Why("recovering", "it may be running somewhere: its lease has to run out first"))
     return reasons
+
+
+def _delay_source(retrying: History | None, policy: RetryPolicy) -> str:
+    """Return who set the delay of a retry: the service, the node's function, or the node's backoff.
+
+    The event has both times, so the delay is known exactly; ``details`` of the error have what was asked for.
+    """
+    if retrying is None or retrying.due_at is None:
+        return ""
+    delay = retrying.due_at - retrying.at
+    shown = _seconds(delay / MICROSECONDS)
+    error = retrying.error or {}
+    details = error.get("details")
+    asked = details.get("retry_after_seconds") if isinstance(details, dict) else None
+    by_service = error.get("code") == SERVICE_STATUS
+    asker, how = ("the service", "Retry-After") if by_service else ("the function", "weft.RetryAfter")
+    if isinstance(asked, int | float) and delay <= micros(asked):
+        if delay == micros(asked):
+            return f"; {asker} asked for {shown} ({how})"
+        return f"; {asker} asked for {_seconds(asked)} ({how}), cut to {shown} (WEFT_MAX_RETRY_AFTER)"
+    if asked is None and delay > micros(policy.max_delay_seconds * (1 + policy.jitter)):
+        # More than the policy can give, and the error does not tell: a handler with details of its own.
+        return f"; {asker} asked for {shown} ({how})"
+    return f"; the node's backoff is {shown} (its `retry`)"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"

@@ -57,7 +57,13 @@ class HttpStatus(HandlerError):  # noqa: N818 - as above
     ) -> None:
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
-        self.details: Json = {"status": status} if body is None else {"status": status, "body": body}
+        details: dict[str, Json] = {"status": status}
+        if retry_after_seconds is not None:
+            # Shown as the service sent it; the wait itself has a ceiling.
+            details["retry_after_seconds"] = retry_after_seconds
+        if body is not None:
+            details["body"] = body
+        self.details: Json = details
         super().__init__(message)
 
 

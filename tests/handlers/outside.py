@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.clock import RealClock
 from weft.definition.validation import check
 from weft.engine import Engine
-from weft.handlers.contract import NativeContext
+from weft.handlers.contract import LargeOutput, NativeContext
 from weft.handlers.http.outbound import Outbound
 from weft.handlers.registry import Registry
 from weft.settings import Settings
@@ -43,7 +43,8 @@ class Caller:
             way_out=self.outbound,
         )
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await self._registry.bind(handler, config, context).call()
+            output = await self._registry.bind(handler, config, context).call()
+        return output.value if isinstance(output, LargeOutput) else output
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from json.decoder import JSONDecodeError
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import DocumentError
 
@@ -31,12 +31,13 @@ def read_in_pieces(
     decoder: json.JSONDecoder,
     *,
     max_depth: int,
-    refuse_twice: Callable[[str], NoReturn],
+    refuse_twice: Callable[[str], None],
     piece: int = PIECE_CHARACTERS,
 ) -> Json:
     """Read one JSON value and nothing else, as ``decoder.decode`` does, with the same errors.
 
     ``refuse_twice`` is given a key that an object has in two of its pieces; within one the decoder sees it.
+    If it returns, the last of the two counts.
     """
     return _Reader(source, decoder, max_depth, refuse_twice, piece).read()
 
@@ -47,7 +48,7 @@ class _Reader:
         source: str,
         decoder: json.JSONDecoder,
         max_depth: int,
-        refuse_twice: Callable[[str], NoReturn],
+        refuse_twice: Callable[[str], None],
         piece: int,
     ) -> None:
         self.source = source

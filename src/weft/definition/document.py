@@ -9,6 +9,7 @@ loaders of PyYAML speak version 1.1, recurse, and follow aliases without countin
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from math import isfinite
@@ -57,6 +58,25 @@ def read_json(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
     return value
 
 
+def read_foreign_json(text: bytes, *, max_depth: int) -> Json:
+    """Read the JSON of somebody else's service in pieces; raises ValueError or RecursionError if it is none.
+
+    Raises DocumentError where it has too many lists and objects. Otherwise it takes what a reader of one go
+    takes: of equal keys the last counts; infinite numbers and lone surrogates, which nobody can store, are no
+    JSON.
+    """
+    source = text.decode("utf-8")
+    _check_containers(source)
+    with collector_paused():
+        try:
+            value = read_in_pieces(source, _FOREIGN, max_depth=max_depth, refuse_twice=_keep_last)
+        except DocumentError as error:
+            raise ValueError(str(error)) from None
+        if _ESCAPED_SURROGATE.search(source):
+            _check_unicode(value)
+    return value
+
+
 def read_yaml(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
     """Read one YAML document as a JSON value, or raise DocumentError."""
     builder = _Builder(max_bytes=max_bytes, max_depth=max_depth)
@@ -91,10 +111,14 @@ def _decoded(text: bytes, *, max_bytes: int) -> str:
 def _json_value(source: str, max_depth: int) -> Json:
     if len(source) <= PIECE_CHARACTERS:
         return _DECODER.decode(source)
-    if source.count("[") + source.count("{") > MAX_CONTAINERS:
-        raise DocumentError(f"more than {MAX_CONTAINERS:,} lists and objects")
+    _check_containers(source)
     with collector_paused():
         return read_in_pieces(source, _DECODER, max_depth=max_depth, refuse_twice=_refuse_twice)
+
+
+def _check_containers(source: str) -> None:
+    if source.count("[") + source.count("{") > MAX_CONTAINERS:
+        raise DocumentError(f"more than {MAX_CONTAINERS:,} lists and objects")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -116,7 +140,19 @@ def _no_constant(name: str) -> NoReturn:
     raise DocumentError(f"JSON has no {name}")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _keep_last(key: str) -> None:
+    """Let the last of two equal keys count."""
+
+
 _DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+_FOREIGN = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 
 
 def _is_unicode(value: Json) -> bool:
@@ -125,6 +161,20 @@ def _is_unicode(value: Json) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _check_unicode(value: Json) -> None:
+    """Raise UnicodeEncodeError, a ValueError, at half of a surrogate pair; other threads run meanwhile."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                text.encode()
+            case dict() as fields:
+                waiting += fields
+                waiting += fields.values()
+            case list() as items:
+                waiting += items
 
 
 # --- YAML -------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from weft.handlers.contract import Handler, HandlerKind, NativeContext
+from weft.handlers.contract import Handler, HandlerKind, LargeOutput, NativeContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ CONFIG_SCHEMA = {
 }
 
 
-async def call_external_service(config: Json, context: NativeContext) -> Json:
+async def call_external_service(config: Json, context: NativeContext) -> Json | LargeOutput:
     # Loaded at the first call: aiohttp takes longer than all of weft.
     from weft.handlers.http.exchange import exchange
     from weft.handlers.http.outgoing import make_request
@@ -64,14 +65,16 @@ async def call_external_service(config: Json, context: NativeContext) -> Json:
     wanted = config.get("success_status")
     is_success = is_2xx if wanted is None else success_of(wanted)
     received = await exchange(request, context.outbound, is_success=is_success)
-    body, is_base64 = received.value()
+    body, is_base64 = await asyncio.to_thread(received.value) if received.is_large else received.value()
     output = {
         "status": received.status,
         "headers": received.headers,
         "body": body,
         "url": str(received.url),
     }
-    return {**output, "body_encoding": "base64"} if is_base64 else output
+    if is_base64:
+        output["body_encoding"] = "base64"
+    return LargeOutput(output) if received.is_large else output
 
 
 def is_2xx(status: int) -> bool:

@@ -96,6 +96,16 @@ class NativeContext(HandlerContext):
 
 
 @dataclass(frozen=True, slots=True)
+class LargeOutput:
+    """What a handler that ships with weft returns where writing the value as JSON takes long.
+
+    The worker writes it in a thread: on the loop it would hold up every other attempt.
+    """
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Invocation:
     """A function with all its arguments: only the call is left to do."""
 

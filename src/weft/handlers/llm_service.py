@@ -5,6 +5,7 @@ Retries are the engine's: nothing here tries twice.
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,8 @@ async def llm_service(config: Json, context: NativeContext) -> Json:
             is_success=lambda status: 200 <= status <= 299,
             trusted="base_url" not in config,
         )
+        if received.is_large:
+            return await asyncio.to_thread(lambda: hidden(_output(received, schema), keys))
         return hidden(_output(received, schema), keys)
     except HandlerError as error:
         # A provider may repeat the key, or a part of the request that holds it.
@@ -147,7 +150,7 @@ def _output(received: Received, schema: Schema | None) -> dict[str, Json]:
 def _read(received: Received) -> dict[str, Any]:
     """Return a reply whose first choice has a message, or raise BadResponse."""
     try:
-        reply = msgspec.json.decode(received.body)
+        reply = received.json()
     except (ValueError, RecursionError):
         raise BadResponse("the reply is not JSON", details=_excerpt(received.body)) from None
     match reply:

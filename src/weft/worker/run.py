@@ -12,7 +12,7 @@ from weft.core.payload import decode, encode
 from weft.core.task import Result
 from weft.errors import HandlerError, JournalError, UnstorableError
 from weft.expressions.template import with_secrets
-from weft.handlers.contract import HandlerKind, NativeContext, deadline_after
+from weft.handlers.contract import HandlerKind, LargeOutput, NativeContext, deadline_after
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
 from weft.handlers.secrets import hidden, lookup
 from weft.worker.call import AttemptLostError, Caller, HandlerCall
@@ -158,6 +158,10 @@ class Runner:
         try:
             async with asyncio.timeout(task.timeout_seconds) as limit:
                 output = await invocation.call()
+                if isinstance(output, LargeOutput):
+                    return await asyncio.to_thread(
+                        completed, output.value, target=task.handler, max_bytes=max_bytes
+                    )
                 return completed(output, target=task.handler, max_bytes=max_bytes)
         except TimeoutError as error:
             return timed_out(task.timeout_seconds) if limit.expired() else classify(error, user_code=False)

@@ -140,6 +140,7 @@ class Engine:
         self.ports = self._make_ports(settings, data, parts)
         if metrics is not None:
             self.ports.committed = metrics.committed
+            self.ports.out_of_files = metrics.out_of_files
         self.orchestrator = Orchestrator(
             self.ports,
             name="orchestrator",

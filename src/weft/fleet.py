@@ -92,6 +92,7 @@ class Fleet:
         self.ports = self._make_ports(settings)
         if metrics is not None:
             self.ports.committed = metrics.committed
+            self.ports.out_of_files = metrics.out_of_files
         self.orchestrator = self._make_orchestrator(name) if "orchestrator" in roles else None
         self.worker: Worker | None = None
         self._children: ChildPool | None = None

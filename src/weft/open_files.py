@@ -6,7 +6,24 @@ import errno
 import os
 import resource
 
+from weft.errors import WeftError
+
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class OutOfFilesError(WeftError):
+    """An attempt could not do its work because the worker has no free file. This is no failure of its node.
+
+    ``where``: what the file was for, ``call`` or ``child``. ``began``: whether the attempt has had an effect
+    outside before that.
+    """
+
+    def __init__(self, where: str, *, began: bool = False) -> None:
+        self.where = where
+        self.began = began
+        super().__init__(
+            "this worker has no free file; raise its limit on open files (LimitNOFILE=, ulimit -n)"
+        )
 
 
 def file_limit() -> int | None:

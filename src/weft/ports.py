@@ -34,6 +34,10 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+def _unheard(where: str) -> None:
+    """Ignore that an attempt found no free file: nobody counts."""
+
+
 def _never() -> int:
     """Return the beginning of time."""
     return 0
@@ -82,6 +86,8 @@ class Ports:
     timers_changed: Callable[[], None] = field(default=_nothing)
     # How many events a commit took, and how long it took in microseconds; None: nobody counts.
     committed: Callable[[int, int], None] | None = None
+    # Called with what for, when an attempt finds no free file.
+    out_of_files: Callable[[str], None] = field(default=_unheard)
 
 
 @dataclass(slots=True, kw_only=True)

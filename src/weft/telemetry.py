@@ -208,7 +208,8 @@ OUT_OF_FILES = Metric(
     "weft_out_of_files_total",
     COUNTER,
     ("where",),
-    "how often no file could be opened, for connections and the engine itself (`server`)",
+    "how often no file could be opened: for connections and the engine itself (`server`), for a call to a "
+    "service (`call`), or for a child process (`child`)",
 )
 LOOP_STALLS = Metric(
     "weft_loop_stalls_total",
@@ -467,6 +468,10 @@ class Metrics(Collector):
         """Count a request to the API, when its answer begins."""
         self.count(HTTP_REQUESTS, route, method, str(status))
         self._spread(HTTP_DURATION, route, method).add(microseconds / MICROSECONDS)
+
+    def out_of_files(self, where: str) -> None:
+        """Count that no file could be opened."""
+        self.count(OUT_OF_FILES, where)
 
     def stalled(self, seconds: float) -> None:
         """Count a time in which the event loop stood still."""

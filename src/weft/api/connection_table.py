@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from weft.logs import RateLimitedLog
 from weft.open_files import file_limit, has_free_file, raise_file_limit
-from weft.telemetry import CONNECTIONS_CLOSED, CONNECTIONS_REFUSED, OUT_OF_FILES
+from weft.telemetry import CONNECTIONS_CLOSED, CONNECTIONS_REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +177,7 @@ class ConnectionTable:
 
     def _shed(self) -> None:
         """Close idle connections because the engine has no file left for its own work."""
-        self._metrics.count(OUT_OF_FILES, "server")
+        self._metrics.out_of_files("server")
         self._log.warning(
             "files.exhausted",
             problem="no file can be opened: idle connections are closed; raise the limit on open files "

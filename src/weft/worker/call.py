@@ -47,7 +47,8 @@ class Caller(Protocol):
 
         A function that is not done in time is asked to stop, and its outcome is ``timeout`` whatever it
         does then. Cancelling this coroutine asks it to stop, too. Both end only when the function has
-        ended, or can be waited for no longer. Raises AttemptLost where the outcome cannot be known.
+        ended, or can be waited for no longer. Raises AttemptLost where the outcome cannot be known, and
+        OutOfFilesError where the function could not be started for want of a file.
         """
 
     async def close(self) -> None:

@@ -29,6 +29,7 @@ from weft.core.payload import decode
 from weft.handlers.contract import PYTHON
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
 from weft.handlers.secrets import Mask, known
+from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker import wire
 from weft.worker.call import AttemptLostError
 from weft.worker.process import ChildProcess
@@ -47,7 +48,7 @@ PROBE_SECONDS = 1.0
 # What a message holds beside an output.
 ENVELOPE_BYTES = 1024 * 1024
 
-_End: TypeAlias = Outcome | AttemptLostError
+_End: TypeAlias = Outcome | AttemptLostError | OutOfFilesError
 
 
 class _Stop(Enum):
@@ -141,7 +142,7 @@ class ChildPool:
                 await asyncio.wait((ended,))
             raise
         end = ended.result()
-        if isinstance(end, AttemptLostError):
+        if isinstance(end, AttemptLostError | OutOfFilesError):
             raise end
         return end
 
@@ -187,8 +188,9 @@ class ChildPool:
             running = self._line.popleft()
             try:
                 child = self._place(running)
-            except OSError as error:  # no process can be started: as bad as any error of the function
-                running.end(classify(error))
+            except OSError as error:
+                # A file comes free again. Any other reason is as bad as an error of the function.
+                running.end(OutOfFilesError("child") if is_exhausted(error) else classify(error))
                 continue
             if child is None:
                 waiting.append(running)

@@ -132,7 +132,11 @@ def _start(mask: Mask) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | 
         if are_set_up():
             program.append("logs")
         # Where there is nothing to hide, the child has this process's stderr, as a terminal if it is one.
-        pipe, stderr = os.pipe() if mask else (None, _STDERR)
+        try:
+            pipe, stderr = os.pipe() if mask else (None, _STDERR)
+        except OSError:
+            ours.close()
+            raise
         try:
             process = subprocess.Popen(  # noqa: S603 - our own program
                 program,

@@ -15,6 +15,8 @@ from weft.expressions.template import with_secrets
 from weft.handlers.contract import HandlerKind, LargeOutput, NativeContext, deadline_after
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
 from weft.handlers.secrets import hidden, lookup
+from weft.logs import RateLimitedLog
+from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker.call import AttemptLostError, Caller, HandlerCall
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Runner:
         self._registry = registry
         self._caller = caller
         self._worker = worker
+        self._log = RateLimitedLog(log, now=ports.clock.monotonic)
         # Of the handlers that ship with weft: nobody else's code may run on the loop.
         self._instant = registry.shipped(HandlerKind.INSTANT)
 
@@ -100,7 +103,7 @@ class Runner:
     async def run(self, task: Task, started_at: int) -> Result:
         """Run a task to its result. Cancelling this asks the handler to stop."""
         try:
-            outcome = await self.outcome(task)
+            outcome = await self._outcome_given_files(task)
         except AttemptLostError as loss:
             return self._result(task, started_at, None, charged=loss.charged)
         except Exception as error:
@@ -108,6 +111,23 @@ class Runner:
         if task.secrets:
             outcome = self._without_secrets(outcome, task)
         return self._result(task, started_at, outcome)
+
+    async def _outcome_given_files(self, task: Task) -> Outcome:
+        """Call the task's handler, as often as it takes until there is a file for the call.
+
+        The attempt keeps its worker slot and its lease meanwhile, and its timeout begins anew: the node has
+        done nothing wrong. A worker without files so takes no more work than it has slots.
+        """
+        while True:
+            try:
+                return await self.outcome(task)
+            except OutOfFilesError as error:
+                self._ports.out_of_files(error.where)
+                self._log.warning("files.exhausted", reason=error.where, problem=str(error))
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
+                if error.began:
+                    # The same attempt must not have its effect twice; the pause holds up the next one, too.
+                    raise AttemptLostError(str(error), charged=False) from None
 
     async def small(self, result: Result) -> Result:
         """Return a result that may travel: a large output is in the journal before anybody refers to it."""
@@ -165,6 +185,11 @@ class Runner:
                 return completed(output, target=task.handler, max_bytes=max_bytes)
         except TimeoutError as error:
             return timed_out(task.timeout_seconds) if limit.expired() else classify(error, user_code=False)
+        except OSError as error:
+            if is_exhausted(error):
+                # Before its first call: once that is sent, the handler says so itself.
+                raise OutOfFilesError("call") from None
+            raise
 
     def _config(self, task: Task) -> object:
         config = decode(task.config)

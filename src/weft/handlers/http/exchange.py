@@ -18,6 +18,7 @@ from weft.handlers.http.failure import (
 )
 from weft.handlers.http.outgoing import OutgoingRequest, read_url, same_origin, spelled_address
 from weft.handlers.http.response import Received, headers_of, read_body, read_excerpt
+from weft.open_files import OutOfFilesError, has_free_file, is_exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +42,12 @@ async def exchange(
     ``trusted``: the operator named the URL, so the guard does not watch it. It watches again where a
     redirect leads elsewhere.
     """
-    for _ in range(MAX_REDIRECTS + 1):
+    for hop in range(MAX_REDIRECTS + 1):
         try:
             answer = await _send(request, outbound, is_success=is_success, trusted=trusted)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError, of the connection, is an OSError
+            if _is_out_of_files(error):
+                raise OutOfFilesError("call", began=hop > 0) from None
             raise _failure(request, error) from None
         if isinstance(answer, Received):
             return answer
@@ -95,6 +98,13 @@ def _target(request: OutgoingRequest, status: int, location: str) -> URL:
         raise HttpStatus(
             f"{request.shown} redirects to what cannot be called: {error}", status=status, retryable=False
         ) from None
+
+
+def _is_out_of_files(error: Exception) -> bool:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        # The resolver of the system does not say why it could not open its files.
+        return not has_free_file()
+    return is_exhausted(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
 
 
 def _failure(request: OutgoingRequest, error: Exception) -> NetworkError | BadResponse:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from weft.handlers.http.address import Guard, read_addresses
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.client_reqrep import ConnectionKey
 
 # The addresses of a name, as text.
 Lookup: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
@@ -29,7 +33,7 @@ def open_session(
 ) -> ClientSession:
     """Open a session on the running loop. Without a guard it may go anywhere: to what an operator named."""
     session = ClientSession(
-        connector=TCPConnector(
+        connector=_Connector(
             limit=limit, resolver=_Resolver(guard, lookup or look_up), force_close=not keep_alive
         ),
         # The time of a call is its node's timeout.
@@ -44,6 +48,17 @@ def open_session(
     # retries and rates; its own test client turns that off in the same way.
     session._retry_connection = False
     return session
+
+
+class _Connector(TCPConnector):
+    """aiohttp's, with a bound on the connections that it keeps for later: as many as may be in use.
+
+    aiohttp's own limit is on those in use. Calls to thousands of hosts would keep thousands of files open.
+    """
+
+    def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        kept = sum(map(len, self._conns.values()))
+        super()._release(key, protocol, should_close=should_close or kept >= self.limit)
 
 
 async def look_up(name: str) -> list[str]:

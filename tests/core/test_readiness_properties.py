@@ -17,7 +17,7 @@ from tests.core.outcomes import (
 )
 
 from weft.core.event import Skip
-from weft.core.readiness import EARLY, READY, WAIT, Readiness, has_failed, readiness
+from weft.core.readiness import EARLY_RULES, READY, WAIT, Readiness, has_failed, readiness
 from weft.core.state import NodeState, Reason
 from weft.definition.model import TriggerRule
 
@@ -70,7 +70,7 @@ def test_once_decided_whether_to_run_it_is_decided_for_good(
             assert answer != WAIT
 
 
-@given(st.sampled_from(sorted(EARLY)), PARENTS)
+@given(st.sampled_from(sorted(EARLY_RULES)), PARENTS)
 def test_an_early_rule_that_is_ready_stays_ready(rule: TriggerRule, parents: list[NodeRow]) -> None:
     answers = [
         readiness("n", rule, parents[:settled], waiting=len(parents) - settled)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from weft.core.readiness import EARLY
+from weft.core.readiness import EARLY_RULES
 from weft.definition.model import TriggerRule
 from weft.testing.walk import node, workflow
 
@@ -38,7 +38,7 @@ def workflows(
         parents = draw(st.lists(st.sampled_from(ids[:index]), unique=True, max_size=3)) if index else []
         above = {*parents}.union(*(ancestors[parent] for parent in parents))
         ancestors[node_id] = above
-        rule = draw(st.sampled_from([rule for rule in rules if parents or rule not in EARLY]))
+        rule = draw(st.sampled_from([rule for rule in rules if parents or rule not in EARLY_RULES]))
         fields: dict[str, Any] = {}
         if with_conditions and (condition := draw(st.sampled_from(CONDITIONS))) is not None:
             fields["condition"] = condition

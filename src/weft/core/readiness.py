@@ -9,7 +9,7 @@ from weft.core.state import NodeState, Reason
 from weft.definition.model import TriggerRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from weft.core.rows import NodeRow
 
@@ -25,8 +25,11 @@ _ONE_FAILED = TriggerRule.ONE_FAILED
 SKIPPED_BY_FAILURE = frozenset(
     {TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS, TriggerRule.NONE_FAILED, TriggerRule.ALL_SUCCESS}
 )
-# These may be decided before all parents are settled.
-EARLY = frozenset({TriggerRule.ONE_SUCCESS, TriggerRule.ONE_FAILED})
+# A node of these rules is ready with the first parent that settles in this state, before the others settle.
+EARLY_RULES: Mapping[TriggerRule, NodeState] = {
+    TriggerRule.ONE_SUCCESS: NodeState.COMPLETED,
+    TriggerRule.ONE_FAILED: NodeState.FAILED,
+}
 
 
 def has_failed(row: NodeRow) -> bool:

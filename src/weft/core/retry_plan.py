@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft.core.readiness import EARLY_RULES
 from weft.core.rows import NodeRow
 from weft.core.state import NodeState, Reason
 from weft.definition.model import TriggerRule
@@ -88,8 +89,6 @@ def may_have_started(plan: Plan, rows: Rows, node_id: str) -> bool:
         state = rows[parent].state
         if state is NodeState.CANCELLED:
             open_parents += 1
-        elif (rule is TriggerRule.ONE_SUCCESS and state is NodeState.COMPLETED) or (
-            rule is TriggerRule.ONE_FAILED and state is NodeState.FAILED
-        ):
+        elif EARLY_RULES.get(rule) is state:
             return True
     return open_parents == 0

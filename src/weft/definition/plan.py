@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.payload import encode
+from weft.core.readiness import EARLY_RULES
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import Graph
 from weft.definition.model import Definition, Node, TriggerRule, digest, read_definition
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
 
 # The rules under which a node may run while some of its parents have not settled.
-EARLY_RULES = frozenset({TriggerRule.ONE_SUCCESS, TriggerRule.ONE_FAILED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.payload import Json, decode, encode, find_fault, pointer
+from weft.core.readiness import EARLY_RULES
 from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS, Rule, kind, shown, unknown_field
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import find_cycles, not_ancestors
 from weft.definition.model import ID_PATTERN, LANE_PATTERN, Delivery, read_definition
-from weft.definition.plan import EARLY_RULES, Plan, assemble
+from weft.definition.plan import Plan, assemble
 from weft.definition.schema import Schema, compile_schema, schema_problems
 from weft.definition.suggestion import Suggester
 from weft.errors import ExpressionError, PayloadError, Problem

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.core.readiness import EARLY_RULES
 from weft.core.state import ExecutionState
-from weft.definition.plan import EARLY_RULES
 from weft.orchestrator.dispatch import plain_task
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from weft.core.decide import FreeNode
 from weft.core.event import Running
-from weft.core.state import TERMINAL, ExecutionState, NodeState
+from weft.core.readiness import EARLY_RULES
+from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import micros
-from weft.definition.model import TriggerRule
 from weft.store.contract import (
     DEFAULT_STORE_OPTIONS,
     FIRST_INSTALL_SECONDS,
@@ -374,7 +374,7 @@ class MemoryStore:
                 continue
             if child.awaited is not None:
                 child.awaited.discard(node_id)
-                if child.awaited and not _wakes_early(plan.nodes[dependent].trigger_rule, row.state):
+                if child.awaited and EARLY_RULES.get(plan.nodes[dependent].trigger_rule) is not row.state:
                     continue
             self._make_free(execution, dependent, child, now)
 
@@ -799,9 +799,3 @@ class MemoryStore:
         return tuple(
             [name for name in execution.plan.graph.parents[node_id] if name not in execution.outcomes]
         )
-
-
-def _wakes_early(rule: TriggerRule, state: NodeState | None) -> bool:
-    return (rule is TriggerRule.ONE_SUCCESS and state is NodeState.COMPLETED) or (
-        rule is TriggerRule.ONE_FAILED and state is NodeState.FAILED
-    )

@@ -15,7 +15,7 @@ from tests.support.simulation.pace import SLOTS
 from weft.core.event import AttemptFailed, AttemptIssued, NodeCompleted, NodeFailed
 from weft.core.ledger.changes import Verdict
 from weft.core.payload import decode
-from weft.core.readiness import EARLY, READY, readiness
+from weft.core.readiness import EARLY_RULES, READY, readiness
 from weft.core.state import TERMINAL, ExecutionState, NodeState, Reason
 from weft.core.time import MICROSECONDS, micros
 from weft.definition.model import TriggerRule
@@ -247,7 +247,7 @@ class Invariants:
             return
         plan, rows = self._plan(execution), self._rows(task.execution_id)
         parents = plan.graph.parents[task.node_id]
-        is_early = plan.nodes[task.node_id].trigger_rule in EARLY
+        is_early = plan.nodes[task.node_id].trigger_rule in EARLY_RULES
         for name, given in decode(task.config)["parents"].items():
             # What it saw was fixed when it became free: of others than its parents perhaps nothing yet.
             if given is None and (is_early or name not in parents):

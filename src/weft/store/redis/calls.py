@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.core.envelope import pack
-from weft.core.state import NodeState
-from weft.definition.model import TriggerRule
+from weft.core.readiness import EARLY_RULES
 from weft.store.redis.layout import (
     CONSTANTS,
     PIECE_BITS,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.snapshot import RowUpdate
+    from weft.core.state import NodeState
     from weft.core.task import Task
     from weft.definition.plan import Plan
     from weft.redis.keys import Keys
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 # A script is told of so many dependents at once.
 MOST_CHILDREN = 250
-# The rules that may be decided before all parents are settled, and by which state of one.
-WAKES = {TriggerRule.ONE_SUCCESS: NodeState.COMPLETED, TriggerRule.ONE_FAILED: NodeState.FAILED}
 
 _UNSETTLED, _WITH_OUTPUT, _OPEN, _TERMINAL, _NODE = (
     str(CONSTANTS[name]) for name in ("UNIT_UNSETTLED", "WITH_OUTPUT", "OPEN", "TERMINAL", "NODE")
@@ -97,7 +95,7 @@ class PlanArguments:
                         self._positions[dependent] = {name: at for at, name in enumerate(parents)}
                     position = self._positions[dependent][node_id]
                 others = () if plan.visible_nodes[dependent] is parents else self.others(dependent)
-                is_early = WAKES.get(plan.nodes[dependent].trigger_rule) is state
+                is_early = EARLY_RULES.get(plan.nodes[dependent].trigger_rule) is state
                 piece, place = divmod(position, PIECE_BITS)
                 full = (1 << min(PIECE_BITS, total - piece * PIECE_BITS)) - 1
                 more = ""

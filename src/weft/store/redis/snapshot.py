@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from weft.core.readiness import EARLY_RULES
 from weft.core.rows import NodeRow
-from weft.store.redis.calls import WAKES, add_tasks, pieces_of, waiting_fields
+from weft.store.redis.calls import add_tasks, pieces_of, waiting_fields
 from weft.store.redis.layout import (
     CONSTANTS,
     STATES,
@@ -70,7 +71,7 @@ def _sort_unsettled(snapshot: Snapshot, outcomes: Mapping[str, NodeRow]) -> _Wai
                 continue
             if dependent not in left:
                 left[dependent] = sum([name not in outcomes for name in plan.graph.parents[dependent]])
-            if left[dependent] and WAKES.get(plan.nodes[dependent].trigger_rule) is not row.state:
+            if left[dependent] and EARLY_RULES.get(plan.nodes[dependent].trigger_rule) is not row.state:
                 waiting[dependent] = None
                 continue
             waiting.pop(dependent, None)

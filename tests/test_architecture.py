@@ -19,6 +19,7 @@ FLOORS = {
     # core, and what is as plain
     "errors": 0,
     "lru": 0,
+    "masking": 0,
     "core": 1,
     "definition": 1,
     "expressions": 1,

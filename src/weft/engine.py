@@ -15,6 +15,7 @@ from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import InputError, NotFoundError
 from weft.feed.memory import MemoryFeed
 from weft.handlers.http.outbound import Outbound
+from weft.handlers.secrets import process_mask
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from weft.handlers.usercode import UserCode
     from weft.journal.contract import JournalAdapter
     from weft.limits.contract import Limits
+    from weft.masking import Mask
     from weft.telemetry import Metrics
     from weft.worker.call import Caller
 
@@ -148,12 +150,15 @@ class Engine:
             retention_seconds=settings.retention_seconds,
         )
         self.ports.timers_changed = self.orchestrator.nudge
-        self._caller = self._make_caller(registry, settings, code)
+        mask = process_mask(settings.secrets())
+        self._caller = self._make_caller(registry, settings, code, mask)
         name = worker_name(new_id)
         runner = parts.runner
         self.worker = Worker(
             self.ports,
-            runner(self.ports) if runner else Runner(self.ports, registry, self._caller, worker=name),
+            runner(self.ports)
+            if runner
+            else Runner(self.ports, registry, self._caller, worker=name, mask=mask),
             name=name,
             concurrency=settings.worker_concurrency,
             heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
@@ -223,7 +228,9 @@ class Engine:
             relaxed=settings.durability == "relaxed",
         )
 
-    def _make_caller(self, registry: Registry, settings: Settings, code: UserCode | None) -> Caller:
+    def _make_caller(
+        self, registry: Registry, settings: Settings, code: UserCode | None, mask: Mask
+    ) -> Caller:
         if code is None:
             return InProcess(
                 registry,
@@ -238,7 +245,7 @@ class Engine:
             code=code,
             grace_seconds=settings.worker_grace_seconds,
             max_payload_bytes=settings.bounds().max_payload_bytes,
-            secrets=settings.secrets(),
+            mask=mask,
         )
 
     async def __aenter__(self) -> Self:

@@ -15,6 +15,7 @@ from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, SchemaError, StoreError
 from weft.feed.redis import RedisFeed
 from weft.handlers.http.outbound import Outbound
+from weft.handlers.secrets import process_mask
 from weft.handlers.usercode import UserCode
 from weft.journal.postgres.incarnation import Watch
 from weft.journal.postgres.journal import PostgresJournal
@@ -97,16 +98,17 @@ class Fleet:
         self.worker: Worker | None = None
         self._children: ChildPool | None = None
         if "worker" in roles:
+            mask = process_mask(settings.secrets())
             self._children = ChildPool(
                 settings.worker_processes,
                 code=code or UserCode(),
                 grace_seconds=settings.worker_grace_seconds,
                 max_payload_bytes=settings.bounds().max_payload_bytes,
-                secrets=settings.secrets(),
+                mask=mask,
             )
             self.worker = Worker(
                 self.ports,
-                Runner(self.ports, registry, self._children, worker=name),
+                Runner(self.ports, registry, self._children, worker=name, mask=mask),
                 name=name,
                 concurrency=settings.worker_concurrency,
                 queues=queues,

@@ -12,10 +12,12 @@ import logging
 import math
 import re
 import sys
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from weft.core.time import micros
+from weft.masking import Mask, MaskedLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,11 +32,8 @@ _PLAIN = re.compile(r"[^\s\"'=]+\Z")
 # Bounds what one value adds to a line: an error's text may be a page of HTML.
 _MAX_TEXT = 8192
 _MAX_NESTING = 6
-_HIDDEN = "***"
 # Lines that callers can cause must not fill the disk.
 _LOG_INTERVAL = micros(10.0)
-# A value shorter than this stands in half of all lines by chance, and hiding it there would say so.
-_SHORTEST_SECRET = 4
 
 _COLOURS = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 _DIM, _PLAINLY = "\x1b[2m", "\x1b[0m"
@@ -102,15 +101,25 @@ class RateLimitedLog:
 
 
 class MaskedStream:
-    """A text stream that passes on what is written to it without secrets; for all else it is the stream."""
+    """A text stream that passes on what is written to it without secrets; for all else it is the stream.
 
-    def __init__(self, stream: TextIO, mask: Callable[[str], str]) -> None:
+    A secret may be written in parts, so what could be the beginning of one waits for the next write.
+    """
+
+    def __init__(self, stream: TextIO, mask: Mask) -> None:
         self._stream = stream
-        self._mask = mask
+        self._pieces = MaskedLines(mask, whole_lines=False)
+        self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
-        self._stream.write(self._mask(text))
+        with self._lock:
+            self._stream.write(self._pieces.feed(text))
         return len(text)
+
+    def finish(self) -> None:
+        """Write what was held back: nothing follows."""
+        with self._lock:
+            self._stream.write(self._pieces.rest())
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -123,8 +132,7 @@ class MaskedStream:
 class _Formatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        # The longest first: one secret may hold another.
-        self._secrets = sorted({s for s in secrets if len(s) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        self._mask = Mask(secrets)
 
     def event(self, record: logging.LogRecord) -> dict[str, Any]:
         """Return a record's event: name and fields. Other libraries' events are named after their logger."""
@@ -140,18 +148,19 @@ class _Formatter(logging.Formatter):
 
     def _clean(self, value: Any, depth: int = 0) -> Any:
         """Return a value of JSON's types with secrets hidden and long texts cut."""
-        if value is None or isinstance(value, bool | int):
+        if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else str(value)
+        if isinstance(value, int | float):
+            return self._mask.value(value) if math.isfinite(value) else str(value)
         if depth < _MAX_NESTING and isinstance(value, dict):
             return {self._clean(str(key)): self._clean(item, depth + 1) for key, item in value.items()}
         if depth < _MAX_NESTING and isinstance(value, list | tuple | set | frozenset):
             return [self._clean(item, depth + 1) for item in value]
         text = value if isinstance(value, str) else _text_of(value)
-        for secret in self._secrets:
-            text = text.replace(secret, _HIDDEN)
-        return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text):,} characters)"
+        if len(text) <= _MAX_TEXT:
+            return self._mask.text(text)
+        # Cut first: a text may have any size, and the mask knows the sign of a cut.
+        return self._mask.text(f"{text[:_MAX_TEXT]}…") + f" ({len(text):,} characters)"
 
 
 class JsonFormatter(_Formatter):

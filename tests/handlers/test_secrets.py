@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import json
 import logging
-from base64 import b64encode, urlsafe_b64encode
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 import pytest
 from tests.handlers.outside import run_node
+from tests.secret_forms import forms
 
 from weft.definition.validation import check
 from weft.handlers.contract import BadConfig
 from weft.handlers.registry import Registry
-from weft.handlers.secrets import HIDDEN, MAX_SECRET_BYTES, Mask, hidden, lookup
+from weft.handlers.secrets import MAX_SECRET_BYTES, lookup
+from weft.masking import HIDDEN
 from weft.testing.http_server import Answer, ReceivedRequest
 from weft.testing.recording_service import RecordingService
 
@@ -63,92 +64,6 @@ def test_a_name_that_reaches_for_something_else_is_refused(
 
 # It is written differently as JSON, in a URL and as base64, and has a letter that is not ASCII.
 SECRET = 'p/ä+ss"wörd\\ 42~?>'
-
-
-def forms(secret: str) -> dict[str, str]:
-    data = secret.encode()
-    return {
-        "plain": secret,
-        "json": json.dumps(secret),
-        "json, ascii": json.dumps({"k": secret}, ensure_ascii=True),
-        "json, unicode": json.dumps([secret], ensure_ascii=False),
-        "json, slashes": json.dumps(secret).replace("/", "\\/"),
-        "url": quote(secret, safe=""),
-        "url path": quote(secret),
-        "url, lower": quote(secret, safe="")
-        .replace("%2F", "%2f")
-        .replace("%C3", "%c3")
-        .replace("%A4", "%a4"),
-        "form": quote_plus(secret),
-        "base64": b64encode(data).decode(),
-        "base64, url": urlsafe_b64encode(data).decode(),
-        "basic": b64encode(b"user:" + data).decode(),
-        "basic, one more": b64encode(b"user1:" + data + b"!").decode(),
-        "basic, two more": b64encode(b"user12:" + data + b"!!").decode(),
-    }
-
-
-# What would still tell a reader of the text most of the secret.
-TELLING = ("ss", "rd", "42", "w%C3", "wö")
-
-
-@pytest.mark.parametrize("form", forms(SECRET))
-def test_a_secret_is_hidden_in_every_form(form: str) -> None:
-    text = hidden(f"before {forms(SECRET)[form]} after", [SECRET])
-    assert HIDDEN in text
-    assert text.startswith("before ")
-    assert text.endswith(" after")
-    assert not any(part in text for part in TELLING)
-
-
-@pytest.mark.parametrize("length", range(6, 14))
-@pytest.mark.parametrize("before", range(4))
-@pytest.mark.parametrize("behind", range(4))
-def test_a_secret_is_hidden_wherever_it_stands_in_base64(length: int, before: int, behind: int) -> None:
-    secret = "0123456789abcd"[:length]
-    text = b64encode(b"x" * before + secret.encode() + b"y" * behind).decode()
-    left = hidden(text, [secret])
-    assert HIDDEN in left
-    # What stays shares its bits with a neighbour: a character at each end of what is hidden.
-    assert len(left) - len(HIDDEN) <= (before + behind) * 4 // 3 + 6
-
-
-def test_of_two_secrets_the_longer_goes_first() -> None:
-    assert hidden("key-and-more key-", ["key-", "key-and-more"]) == f"{HIDDEN} {HIDDEN}"
-
-
-def test_keys_and_nested_values_are_hidden_too_and_the_rest_stays() -> None:
-    value = {"a-secret": [1, None, {"x": "the a-secret"}], "other": True}
-    assert hidden(value, ["a-secret", ""]) == {HIDDEN: [1, None, {"x": f"the {HIDDEN}"}], "other": True}
-    assert hidden("nothing here", []) == "nothing here"
-
-
-@pytest.mark.parametrize("size", [1, 7, 1000, 100_000])
-@pytest.mark.parametrize("filling", [0, 70_000, 150_000])
-def test_a_mask_hides_a_secret_wherever_a_stream_is_cut(size: int, filling: int) -> None:
-    secret = "hunter2 ü"
-    written = f"a {secret} b\nno end {'.' * filling}{quote(secret)}{'.' * filling}{secret}"
-    mask = Mask([secret, "abc"])
-    shown = rest = ""
-    size = max(size, filling // 50)
-    for start in range(0, len(written), size):
-        more, rest = mask.split(rest + written[start : start + size])
-        shown += more
-        assert len(rest) <= 64 * 1024 + 200 + size
-    assert shown + mask.text(rest) == f"a *** b\nno end {'.' * filling}***{'.' * filling}***"
-
-
-def test_a_mask_shows_a_line_as_soon_as_it_has_ended() -> None:
-    assert Mask(["hunter2"]).split("50 %\r100 %\nhun") == ("50 %\r100 %\n", "hun")
-    assert not Mask(["abc", ""])
-    assert Mask(["abc"]).text("abc") == "abc"
-
-
-@pytest.mark.parametrize("length", range(len("hunter2-hunter2")))
-def test_the_beginning_of_a_secret_at_which_a_text_was_cut_is_hidden_too(length: int) -> None:
-    text = hidden("your password is " + "hunter2-hunter2"[:length] + "…", ["other", "hunter2-hunter2"])
-    assert ("hunt" in text) is False
-    assert text.endswith("…")
 
 
 def repeat(request: ReceivedRequest) -> Answer:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.handlers.secrets import Mask
     from weft.settings import Settings
 
 
@@ -32,17 +31,15 @@ def print_json(value: Any, *, pretty: bool = True) -> None:
     print_text(json.dumps(value, ensure_ascii=False, indent=2 if pretty else None) + "\n")
 
 
-def mask_of(settings: Settings) -> Mask:
-    """Return what hides every secret of this process: those of nodes, and those among its settings."""
-    from weft.handlers.secrets import Mask, known
-
-    return Mask([*known(), *settings.secrets()])
-
-
 @contextmanager
 def masked_stderr(settings: Settings) -> Iterator[None]:
-    """Hide every secret in what is written to stderr here: by weft, by a logger, by the user's modules."""
+    """Mask every secret in what is written to stderr here: by weft, by a logger, by the user's modules."""
+    from weft.handlers.secrets import process_mask
     from weft.logs import MaskedStream
 
-    with redirect_stderr(MaskedStream(sys.stderr, mask_of(settings).text)):
-        yield
+    stream = MaskedStream(sys.stderr, process_mask(settings.secrets()))
+    try:
+        with redirect_stderr(stream):
+            yield
+    finally:
+        stream.finish()

@@ -190,10 +190,9 @@ class Stop:
 def set_up_logs(settings: Settings, warnings: Iterable[str]) -> None:
     """Log as a server does, and print nothing, without the values of any secret."""
     from weft import logs
-    from weft.cli.printing import mask_of
-    from weft.handlers.secrets import known
+    from weft.handlers.secrets import known, process_mask
 
-    mask = mask_of(settings).text
+    mask = process_mask(settings.secrets())
     # A module of WEFT_IMPORTS may print while it is imported.
     sys.stdout, sys.stderr = logs.MaskedStream(sys.stdout, mask), logs.MaskedStream(sys.stderr, mask)
     logs.set_up_logs(secrets=[*known(), *settings.secrets()], debug=bool(os.environ.get("WEFT_DEBUG")))

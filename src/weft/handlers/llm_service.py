@@ -16,7 +16,7 @@ from weft.errors import HandlerError
 from weft.handlers.contract import BadConfig, Handler, HandlerKind, NativeContext
 from weft.handlers.http.failure import BadResponse
 from weft.handlers.outcome import cut
-from weft.handlers.secrets import hidden
+from weft.masking import Mask
 
 if TYPE_CHECKING:
     from weft.definition.schema import Schema
@@ -72,7 +72,7 @@ async def llm_service(config: Json, context: NativeContext) -> Json:
         body=_body(config, outbound),
         idempotency_key=context.idempotency_key,
     )
-    keys = [] if key is None else [key]
+    mask = Mask([] if key is None else [key])
     try:
         received = await exchange(
             request,
@@ -81,11 +81,11 @@ async def llm_service(config: Json, context: NativeContext) -> Json:
             trusted="base_url" not in config,
         )
         if received.is_large:
-            return await asyncio.to_thread(lambda: hidden(_output(received, schema), keys))
-        return hidden(_output(received, schema), keys)
+            return await asyncio.to_thread(lambda: mask.value(_output(received, schema)))
+        return mask.value(_output(received, schema))
     except HandlerError as error:
         # A provider may repeat the key, or a part of the request that holds it.
-        raise _without(keys, error) from None
+        raise _masked(error, mask) from None
 
 
 def _schema(config: Json) -> Schema | None:
@@ -207,19 +207,22 @@ def _usage(usage: Json) -> dict[str, int | None]:
 
 
 def _excerpt(body: bytes) -> dict[str, Json]:
-    return {"body": cut(body[: _SHOWN_CHARACTERS + 1].decode("utf-8", "replace"))}
+    text = body[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
+    return {"body": cut(text) + ("…" if len(body) > _SHOWN_CHARACTERS else "")}
 
 
 def _shown(text: str | None) -> dict[str, Json]:
-    return {"text": text if text is None else cut(text[:_SHOWN_CHARACTERS])}
+    if text is None or len(text) <= _SHOWN_CHARACTERS:
+        return {"text": text if text is None else cut(text)}
+    return {"text": cut(text[:_SHOWN_CHARACTERS]) + "…"}
 
 
-def _without(keys: list[str], error: HandlerError) -> HandlerError:
-    """Mask the keys in an error's text and details, and return the error."""
-    error.args = (hidden(str(error), keys),)
+def _masked(error: HandlerError, mask: Mask) -> HandlerError:
+    """Mask the key in an error's text and details, and return the error."""
+    error.args = (mask.text(str(error)),)
     details = getattr(error, "details", None)
     if details is not None:
-        error.details = hidden(details, keys)  # type: ignore[attr-defined]
+        error.details = mask.value(details)  # type: ignore[attr-defined]
     return error
 
 

@@ -13,7 +13,8 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
-from weft.handlers.secrets import hidden, known
+from weft.handlers.secrets import known
+from weft.masking import Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,9 +78,7 @@ def _whole(error: BaseException, *, own_only: bool) -> str | None:
     parts = list(_chain(error, own_only=own_only, depth=0))
     if not any(part.startswith("  File ") or "\n  File " in part for part in parts):
         return None
-    secrets = known()
-    # Each part by itself: a text that was cut may end with the beginning of a secret.
-    return "".join(hidden(part, secrets) for part in parts).rstrip("\n")
+    return Mask(known()).text("".join(parts).rstrip("\n"))
 
 
 def _chain(error: BaseException, *, own_only: bool, depth: int) -> Iterator[str]:

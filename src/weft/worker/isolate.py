@@ -28,17 +28,17 @@ import msgspec
 from weft.core.payload import decode
 from weft.handlers.contract import PYTHON
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
-from weft.handlers.secrets import Mask, known
+from weft.handlers.secrets import process_mask
 from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker import wire
 from weft.worker.call import AttemptLostError
 from weft.worker.process import ChildProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import TracebackType
 
     from weft.handlers.usercode import UserCode
+    from weft.masking import Mask
     from weft.worker.call import HandlerCall
 
 # A child that has not loaded its modules by then never will.
@@ -95,11 +95,11 @@ class ChildPool:
         code: UserCode,
         grace_seconds: float,
         max_payload_bytes: int,
-        secrets: Iterable[str] = (),
+        mask: Mask | None = None,
     ) -> None:
-        """``secrets``: what the children must not show, beside the secrets of this process."""
+        """``mask``: what the children must not show; by default the secrets of this process."""
         self.code = code
-        self.mask = Mask([*known(), *secrets])
+        self.mask = process_mask() if mask is None else mask
         self.grace_seconds = grace_seconds
         self.max_payload_bytes = max_payload_bytes
         self._processes = processes

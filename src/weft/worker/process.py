@@ -20,7 +20,7 @@ from weft.worker.relay import Relay
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.handlers.secrets import Mask
+    from weft.masking import Mask
 
 # From the end of a channel to the kill of a child that was asked to go; and from a kill to giving up on a
 # channel that somebody else holds open.

@@ -6,12 +6,15 @@ them end in the two file descriptors of the child, so secrets are masked behind 
 
 from __future__ import annotations
 
+import codecs
 import os
 import threading
 from typing import TYPE_CHECKING
 
+from weft.masking import MaskedLines
+
 if TYPE_CHECKING:
-    from weft.handlers.secrets import Mask
+    from weft.masking import Mask
 
 _READ_BYTES = 64 * 1024
 _STDERR = 2
@@ -26,7 +29,7 @@ class Relay:
 
     def __init__(self, pipe: int, mask: Mask) -> None:
         self._pipe = pipe
-        self._mask = mask
+        self._lines = MaskedLines(mask)
         # A daemon: a program that outlives the child may keep the pipe open for ever.
         self._thread = threading.Thread(target=self._pass_on, name="weft-relay", daemon=True)
         self._thread.start()
@@ -36,14 +39,12 @@ class Relay:
         self._thread.join(seconds)
 
     def _pass_on(self) -> None:
-        # Bytes that are no UTF-8 go through as they came.
-        rest = b""
+        # Bytes that are no UTF-8 go through as they came; a character may come in two reads.
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         try:
             while data := os.read(self._pipe, _READ_BYTES):
-                shown, kept = self._mask.split((rest + data).decode("utf-8", "surrogateescape"))
-                rest = kept.encode("utf-8", "surrogateescape")
-                _write(shown)
-            _write(self._mask.text(rest.decode("utf-8", "surrogateescape")))
+                _write(self._lines.feed(decoder.decode(data)))
+            _write(self._lines.feed(decoder.decode(b"", final=True)) + self._lines.rest())
         except OSError:
             # This process has no stderr any more. The child must not wait for a reader, so its pipe breaks.
             pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -14,8 +15,9 @@ from weft.errors import HandlerError, JournalError, UnstorableError
 from weft.expressions.template import with_secrets
 from weft.handlers.contract import HandlerKind, LargeOutput, NativeContext, deadline_after
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, completed, timed_out
-from weft.handlers.secrets import hidden, lookup
+from weft.handlers.secrets import lookup
 from weft.logs import RateLimitedLog
+from weft.masking import Mask
 from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker.call import AttemptLostError, Caller, HandlerCall
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.worker")
 
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
+# Larger outputs are searched for secrets in a thread: a megabyte of escapes takes a third of a second.
+_MASKED_ON_LOOP_BYTES = 64 * 1024
+_NO_SECRETS = Mask(())
 
 T = TypeVar("T")
 
@@ -37,8 +42,12 @@ T = TypeVar("T")
 class Runner:
     """Runs tasks of any handler, each where its kind may run."""
 
-    def __init__(self, ports: Ports, registry: Registry, caller: Caller, *, worker: str) -> None:
+    def __init__(
+        self, ports: Ports, registry: Registry, caller: Caller, *, worker: str, mask: Mask = _NO_SECRETS
+    ) -> None:
+        """``mask``: of every secret of this process, for errors: an error may hold any of them."""
         self._ports = ports
+        self._mask = mask
         self._registry = registry
         self._caller = caller
         self._worker = worker
@@ -108,8 +117,8 @@ class Runner:
             return self._result(task, started_at, None, charged=loss.charged)
         except Exception as error:
             outcome = classify(error, user_code=False)
-        if task.secrets:
-            outcome = self._without_secrets(outcome, task)
+        if task.secrets or isinstance(outcome, Failed):
+            outcome = await self._masked(outcome, task)
         return self._result(task, started_at, outcome)
 
     async def _outcome_given_files(self, task: Task) -> Outcome:
@@ -137,16 +146,25 @@ class Runner:
         name = await _when_reachable(lambda: self._ports.journal.put_blob(output))
         return replace(result, output=None, blob=name, output_bytes=len(output))
 
-    def _without_secrets(self, outcome: Outcome, task: Task) -> Outcome:
-        """Hide the secrets that a handler was given, wherever it repeats them."""
+    async def _masked(self, outcome: Outcome, task: Task) -> Outcome:
+        """Mask the secrets that a handler was given, wherever it repeats them, and in an error all others."""
         try:
-            values = _secrets(task)
+            # Read again: the content of a secret's file may have changed since this process started.
+            granted = Mask(_secrets(task))
         except HandlerError:
-            return outcome  # it was never given one
-        if isinstance(outcome, Completed):
-            output = hidden(decode(outcome.output), values)
-            return completed(output, target=task.handler, max_bytes=self._ports.bounds.max_payload_bytes)
-        return Failed(hidden(outcome.error, values), outcome.retry_after_seconds)
+            granted = _NO_SECRETS  # it was never given one
+        if isinstance(outcome, Failed):
+            error = self._mask.value(granted.value(outcome.error))
+            return Failed(error, outcome.retry_after_seconds)
+        mask_output = partial(
+            _masked_output,
+            outcome,
+            granted,
+            target=task.handler,
+            max_bytes=self._ports.bounds.max_payload_bytes,
+        )
+        is_large = len(outcome.output) > _MASKED_ON_LOOP_BYTES
+        return await asyncio.to_thread(mask_output) if is_large else mask_output()
 
     async def outcome(self, task: Task) -> Outcome:
         """Call the task's handler. Raises AttemptLostError where nobody can know how it ended."""
@@ -235,6 +253,13 @@ async def _when_reachable(step: Callable[[], Awaitable[T]]) -> T:
         except JournalError as error:
             log.warning("journal.unavailable", extra={"error": str(error)})
             await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
+
+
+def _masked_output(outcome: Completed, mask: Mask, *, target: str, max_bytes: int) -> Outcome:
+    # As text first: strings of JSON are only escaped once more, and most outputs hold no secret.
+    if not mask.spans(outcome.output.decode()):
+        return outcome
+    return completed(mask.value(decode(outcome.output)), target=target, max_bytes=max_bytes)
 
 
 def _secrets(task: Task) -> list[str]:

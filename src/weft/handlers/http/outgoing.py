@@ -54,6 +54,7 @@ _HARMLESS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-type", "idempotency-key", "user-agent"}
 )
 _OF_THE_BODY = frozenset({"content-encoding", "content-language", "content-location", "content-type"})
+_SHOWN_CHARACTERS = 50
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -166,7 +167,7 @@ def read_headers(headers: Mapping[str, Json]) -> dict[str, str]:
     fields = {}
     for name, value in headers.items():
         if not _TOKEN.match(name):
-            raise BadConfig(f"{name[:50]!r} is not the name of a header")
+            raise BadConfig(f"{_shortened(name)} is not the name of a header")
         if name.lower() in _OURS:
             raise BadConfig(f"the header {name!r} is set by weft")
         text = _text(value)
@@ -178,7 +179,7 @@ def read_headers(headers: Mapping[str, Json]) -> dict[str, str]:
 
 def _method(method: str) -> str:
     if not _TOKEN.match(method):
-        raise BadConfig(f"{method[:50]!r} is not a method")
+        raise BadConfig(f"{_shortened(method)} is not a method")
     name = method.upper()
     if name == "CONNECT":
         raise BadConfig("CONNECT asks for a tunnel, which is no call")
@@ -224,6 +225,11 @@ def _with_query(url: URL, query: Mapping[str, Json]) -> URL:
 def _text(value: Json) -> str:
     """Return a value as written into a header or query: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _shortened(text: str) -> str:
+    """Quote a text; it says where the text was cut, so that the beginning of a secret there is masked."""
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")
 
 
 def _is_unicode(text: str) -> bool:

@@ -418,7 +418,7 @@ def test_large_outputs_are_whole() -> None:
 
 
 def test_a_bad_definition_lists_every_problem_with_the_place_of_its_function() -> None:
-    flow = Workflow("Not A Name")
+    flow = Workflow("flow", timeout_seconds=-1)
 
     @flow.node(dependencies=["missing"], condition="1 +")
     def fetch() -> None: ...
@@ -426,7 +426,7 @@ def test_a_bad_definition_lists_every_problem_with_the_place_of_its_function() -
     with pytest.raises(DefinitionError) as caught:
         run(flow)
     pointers = [problem.pointer for problem in caught.value.problems]
-    assert pointers == ["/name", "/nodes/0/dependencies/0", "/nodes/0/condition"]
+    assert pointers == ["/timeout_seconds", "/nodes/0/dependencies/0", "/nodes/0/condition"]
     assert all("fetch() at" in problem.message for problem in caught.value.problems[1:])
 
 

@@ -17,6 +17,7 @@ from weft.definition.model import (
     LANE_PATTERN,
     MAX_RETRIES,
     MAX_TIMEOUT_SECONDS,
+    NAME_FORM,
     NAME_PATTERN,
     Delivery,
     FailurePolicy,
@@ -200,7 +201,7 @@ NODE_FIELDS: dict[str, Rule] = {
 }
 
 DEFINITION_FIELDS: dict[str, Rule] = {
-    "name": _spelled(NAME_PATTERN, "1 to 128 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"),
+    "name": _spelled(NAME_PATTERN, NAME_FORM),
     "description": _text,
     "input_schema": _anything,
     "failure_policy": _one_of(FailurePolicy),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # To be used with fullmatch: `$` would let a newline at the end pass.
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+NAME_FORM = "1 to 128 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
 ID_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 # Queues and resource tags: like names, but upper case and a leading underscore too, because a queue is named
 # after its handler unless the node says otherwise, and handlers are often named after functions.

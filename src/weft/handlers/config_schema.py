@@ -6,7 +6,8 @@ could only be judged by its value. After, the config must fit as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any
 
 from weft.core.payload import Json, pointer
 from weft.errors import Problem
@@ -14,7 +15,7 @@ from weft.handlers.contract import BadConfig
 from weft.handlers.outcome import bounded_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from jsonschema_rs import Draft202012Validator, ValidationError
 
@@ -64,6 +65,44 @@ class ConfigSchema:
         for error in self._filled.iter_errors(config):
             where = pointer(error.instance_path)
             raise BadConfig(f"config{f' at {where}' if where else ''}: {_message(error)}")
+
+
+def schema_of_class(cls: type) -> Json:
+    """Return the JSON Schema of a class: a pydantic model, a dataclass, a struct, a typed dict."""
+    from weft.handlers.types.schema import schema_of
+    from weft.handlers.types.shape import Unsupported, shape_of
+
+    shape = shape_of(cls)
+    if isinstance(shape, Unsupported):
+        raise TypeError(
+            f"config_schema is a JSON Schema, a pydantic model, a dataclass or a struct, not {cls.__name__}"
+        )
+    return schema_of(shape)
+
+
+def config_decoder(function: Callable[..., Any]) -> Callable[[Json], Any] | None:
+    """Return what makes a config the type of a handler's first parameter, or None if it takes JSON."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if not parameters or parameters[0].annotation is inspect.Parameter.empty:
+        return None
+    from weft.handlers.types.annotations import hints_of
+    from weft.handlers.types.decoding import MisfitError, decoder_of
+    from weft.handlers.types.encoding import path_text
+
+    decode = decoder_of(hints_of(function).get(parameters[0].name, Any))
+    if decode is None:
+        return None
+
+    def decoded(config: Json) -> Any:
+        try:
+            return decode(config)
+        except MisfitError as misfit:
+            raise BadConfig(f"config: {path_text(misfit.path)[:300]} is {misfit.reason}") from None
+
+    return decoded
 
 
 def _is_certain(error: ValidationError, config: Json) -> bool:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from weft.errors import Problem, SettingsError
 from weft.handlers import call_external_service, echo, llm_service, output, python, sleep
 from weft.handlers import input as input_
-from weft.handlers.config_schema import ConfigSchema
+from weft.handlers.config_schema import ConfigSchema, config_decoder, schema_of_class
 from weft.handlers.contract import (
     PYTHON,
     FunctionNotAllowed,
@@ -62,6 +62,7 @@ class Registry:
         self._handlers = {handler.name: handler for handler in (*own, *shipped)}
         self._shipped = frozenset(self._handlers)
         self._schemas: dict[str, ConfigSchema] = {}
+        self._config_decoders: dict[str, tuple[Handler, Callable[[Json], Any] | None]] = {}
         self._functions: dict[str, python.PythonFunction] = {}
         self._allowed: set[str] = set()
         # Read when a name is asked for that nobody registered.
@@ -106,6 +107,8 @@ class Registry:
         if schema is not None:
             schema.require(config)
         is_coroutine = handler.kind is HandlerKind.NATIVE or is_coroutine_function(handler.function)
+        if handler.kind is HandlerKind.USER:
+            config = self._decoded(handler, config)
         return Invocation(name, is_coroutine, partial(handler.function, config, context))
 
     def add(self, handler: Handler) -> None:
@@ -118,6 +121,8 @@ class Registry:
         present = self._handlers.get(name)
         if present is not None and _origin(present.function) != _origin(handler.function):
             raise ValueError(f"handler {name!r} is already registered by {_origin(present.function)}")
+        if inspect.isgeneratorfunction(handler.function) or inspect.isasyncgenfunction(handler.function):
+            raise TypeError(f"handler {name!r} is a generator function; a handler returns one value")
         try:
             inspect.signature(handler.function).bind(None, None)
         except TypeError:
@@ -179,6 +184,13 @@ class Registry:
                 raise ValueError(f"config_schema of handler {handler.name!r}: {described(error)}") from None
         return schema
 
+    def _decoded(self, handler: Handler, config: Json) -> Any:
+        """Return a config as the type that the handler's first parameter is annotated with."""
+        known = self._config_decoders.get(handler.name)
+        if known is None or known[0] is not handler:
+            known = self._config_decoders[handler.name] = (handler, config_decoder(handler.function))
+        return config if known[1] is None else known[1](config)
+
     def _installed(self) -> dict[str, EntryPoint]:
         if self._entry_points is None:
             from importlib.metadata import entry_points
@@ -238,11 +250,33 @@ def default_registry() -> Registry:
     return _DEFAULT
 
 
-def handler(name: str, *, config_schema: Json = None) -> Callable[[_Function], _Function]:
-    """Register ``f(config, context)``, a function or coroutine function, as the handler of that name."""
+@overload
+def handler(name: _Function, /) -> _Function: ...
+@overload
+def handler(
+    name: str | None = None, *, config_schema: Mapping[str, Any] | bool | type | None = None
+) -> Callable[[_Function], _Function]: ...
+
+
+def handler(
+    name: str | Callable[..., Any] | None = None,
+    *,
+    config_schema: Mapping[str, Any] | bool | type | None = None,
+) -> Any:
+    """Register ``f(config, context)``, a function or coroutine function, as the handler of that name.
+
+    Without a name, and as ``@handler`` without parentheses, the handler is named like the function.
+    ``config_schema``: a JSON Schema, or a class that has one: a pydantic model, a dataclass, a struct.
+    """
+    if callable(name):
+        return handler()(name)
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f'a handler\'s name is a string, such as @handler("shout"), not {name!r:.80}')
 
     def register(function: _Function) -> _Function:
-        _DEFAULT.add(Handler(name, HandlerKind.USER, function, config_schema))
+        schema = schema_of_class(config_schema) if isinstance(config_schema, type) else config_schema
+        own_name = str(name or getattr(function, "__name__", type(function).__name__))
+        _DEFAULT.add(Handler(own_name, HandlerKind.USER, function, schema))
         return function
 
     return register

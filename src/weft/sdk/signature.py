@@ -33,6 +33,27 @@ def place(function: Callable[..., Any]) -> str:
     return f"{name(function)}()" + (f" at {code.co_filename}:{code.co_firstlineno}" if code else "")
 
 
+def generator_kind(function: Callable[..., Any]) -> str | None:
+    """Return what kind of generator function it is, or None if it is none."""
+    inner = inspect.unwrap(function)
+    if not inspect.isroutine(inner) and not isinstance(inner, type):
+        inner = getattr(inner, "func", None) or type(inner).__call__
+    if inspect.isgeneratorfunction(inner):
+        return "a generator function"
+    return "an async generator function" if inspect.isasyncgenfunction(inner) else None
+
+
+def has_annotations(function: Callable[..., Any]) -> bool:
+    """True if a parameter or the return value of a function is annotated."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return False
+    return signature.return_annotation is not signature.empty or any(
+        each.annotation is not each.empty for each in signature.parameters.values()
+    )
+
+
 def names_of_parents(function: Callable[..., Any]) -> list[str]:
     """Return the names of the parameters that may be parents of a function's node."""
     try:

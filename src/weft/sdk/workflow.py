@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, o
 
 from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import Json, decode, encode, find_fault, pointer
-from weft.definition.model import ID_PATTERN
+from weft.definition.model import ID_PATTERN, NAME_FORM, NAME_PATTERN
 from weft.definition.suggestion import Suggester
 from weft.errors import DefinitionError, PayloadError, Problem
 from weft.sdk import signature
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
+    from weft.sdk.declared_types import DeclaredTypes
     from weft.sdk.result import ExecutionResult
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -97,6 +98,8 @@ class Workflow(Declaration):
 
     def __init__(self, name: str, **fields: Unpack[WorkflowFields]) -> None:
         _refuse_unknown("Workflow()", fields, WorkflowFields)
+        if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+            raise DefinitionError([Problem("/name", f"a workflow's name is {NAME_FORM}, not {name!r:.80}")])
         self.name = name
         self._fields = {key: value for key, value in fields.items() if key != "nodes"}
         self._nodes: list[Mapping[str, Json]] = list(fields.get("nodes", ()))
@@ -106,6 +109,8 @@ class Workflow(Declaration):
         # The ids of a function's nodes, and the function behind a reference.
         self._ids: dict[Callable[..., Any], list[str]] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
+        # Of the annotated functions; None: there is none.
+        self._types: DeclaredTypes | None = None
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, nodes: {len(self._nodes)})"
@@ -185,6 +190,10 @@ class Workflow(Declaration):
 
     def document(self) -> dict[str, Json]:
         fields = dict(self._fields)
+        if "input_schema" not in fields and self._types is not None:
+            schema = self._types.input_schema()
+            if schema is not None:
+                fields["input_schema"] = schema
         output = {"output": fields.pop("output")} if "output" in fields else {}
         return {"name": self.name, **fields, "nodes": self._nodes, **output}
 
@@ -225,6 +234,8 @@ class Workflow(Declaration):
         if not callable(function):
             raise self._fault(f"node() takes a function, not {function!r:.80}")
         place = signature.place(function)
+        if (what := signature.generator_kind(function)) is not None:
+            raise self._fault(f"{place} is {what}, and a node returns one value: return a list instead")
         if node_id is None:
             node_id = str(getattr(function, "__name__", ""))
             if not ID_PATTERN.fullmatch(node_id):
@@ -232,6 +243,8 @@ class Workflow(Declaration):
         fields = self._fields_of(options, place)
         parents = self._parents_of(function, fields, node_id)
         args, faults = signature.arguments(function, parents)
+        if not faults and signature.has_annotations(function):
+            faults = self._declare_types(node_id, function, args, place)
         if faults:
             raise self._fault(*(f"{place}: {fault}" for fault in faults))
         config = {"function": self._refer(function, node_id), "args": args}
@@ -239,6 +252,16 @@ class Workflow(Declaration):
         ids = self._ids.setdefault(function, [])
         if node_id not in ids:
             ids.append(node_id)
+
+    def _declare_types(
+        self, node_id: str, function: Callable[..., Any], args: Mapping[str, str], place: str
+    ) -> list[str]:
+        """Note the types of a node's function, and return what is wrong with them."""
+        from weft.sdk.declared_types import DeclaredTypes
+
+        if self._types is None:
+            self._types = DeclaredTypes()
+        return self._types.add(node_id, function, args, place)
 
     def _parents_of(
         self, function: Callable[..., Any], fields: dict[str, Json], node_id: str

@@ -57,7 +57,12 @@ class MisfitError(Exception):
 def decoder_of(hint: Any) -> Decoder | None:
     """Return a function that makes a value of a hint or raises MisfitError; None: any value fits as it is."""
     shape = shape_of(hint)
-    return None if isinstance(shape, (Anything, Unsupported)) else _DecoderCompiler().decoder(shape)
+    return None if isinstance(shape, (Anything, Unsupported)) else decode_shape(shape)
+
+
+def decode_shape(shape: Shape) -> Decoder:
+    """Return a function that makes a value of a shape or raises MisfitError."""
+    return _DecoderCompiler().decoder(shape)
 
 
 class _DecoderCompiler:

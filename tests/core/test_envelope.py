@@ -48,6 +48,14 @@ def test_a_payload_comes_back_byte_for_byte(payload: bytes) -> None:
     assert unpack_message(pack(result)) == result
 
 
+def test_a_task_of_an_earlier_release_has_no_epoch() -> None:
+    task = a_task(1)
+    values = msgspec.msgpack.decode(pack(task))
+    assert values[2][-1] == task.epoch
+    values[2].pop()
+    assert unpack_task(msgspec.msgpack.encode(values)) == msgspec.structs.replace(task, epoch=0)
+
+
 def test_a_task_comes_back_with_its_secrets() -> None:
     template = compile_template(
         {"headers": [{"x": "Bearer {{ secrets.KEY }}!"}]}, max_template_bytes=1000, secrets_allowed=True

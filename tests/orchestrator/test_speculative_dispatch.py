@@ -56,11 +56,9 @@ async def run(
         ports.dispatches_speculatively = ahead
         queue = ports.store.queue
 
-        async def told(tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
+        async def told(tasks: Sequence[Task]) -> Sequence[Answer]:
             answers = await queue(tasks)
-            queued.extend(
-                task for (task, _), answer in zip(tasks, answers, strict=True) if answer is Answer.YES
-            )
+            queued.extend(task for task, answer in zip(tasks, answers, strict=True) if answer is Answer.YES)
             return answers
 
         monkeypatch.setattr(ports.store, "queue", told)

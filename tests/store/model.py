@@ -149,7 +149,7 @@ class Model:
         return " ".join([await partition.incarnation_id() for partition in self.partitions])
 
     async def install(
-        self, snapshot: Snapshot, *, incarnation_id: str, fresh: bool, ahead: Sequence[tuple[Task, int]] = ()
+        self, snapshot: Snapshot, *, incarnation_id: str, fresh: bool, ahead: Sequence[Task] = ()
     ) -> Answer:
         number = self.where(snapshot.execution.id)
         word = incarnation_id.split(" ")[number]
@@ -170,17 +170,15 @@ class Model:
             found |= await partition.idle_since(since)
         return found
 
-    async def apply(
-        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
+    async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> Sequence[Applied]:
         # A partition refuses tasks of what is elsewhere.
         return await self._each("apply", row_updates, lambda one: str(one.execution.id), ahead)
 
     async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
         return await self._each("free", execution_ids, str)
 
-    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
-        return await self._each("queue", tasks, lambda one: str(one[0].execution_id))
+    async def queue(self, tasks: Sequence[Task]) -> Sequence[Answer]:
+        return await self._each("queue", tasks, lambda one: str(one.execution_id))
 
     async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False

@@ -206,7 +206,7 @@ class StoreMachine(RuleBasedStateMachine):
             for one in got:
                 assert one == by_name.get(one["node_id"], one)
 
-    async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()) -> None:
+    async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> None:
         """Tell both the rows; and the model that those tasks go behind them that Redis had room for."""
         self.row_updates += row_updates
         answered = await self.store.apply(row_updates, ahead)
@@ -215,7 +215,7 @@ class StoreMachine(RuleBasedStateMachine):
             for row_update, applied in zip(row_updates, answered, strict=True)
             for node_id in applied.queued
         }
-        moved = [(task, epoch) for task, epoch in ahead if (task.execution_id, task.node_id) in queued]
+        moved = [task for task in ahead if (task.execution_id, task.node_id) in queued]
         expected = await self.model.apply(row_updates, moved)
         await self.compare_applied(answered, expected)
         assert [sorted(one.queued) for one in answered] == [sorted(one.queued) for one in expected]
@@ -235,7 +235,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             nodes = await self.journal.nodes(execution.id) if is_ahead else {}
             known = [nodes.get(name, NodeRow(node_id=name)) for name in row_update.plan.nodes if is_ahead]
-            ahead = [(self.task(execution, one), execution.epoch) for one in known if one.state is None]
+            ahead = [self.task(execution, one) for one in known if one.state is None]
             await self.apply([row_update], ahead)
 
     async def end(self, execution_id: str, generation: int, epoch: int) -> None:
@@ -249,7 +249,7 @@ class StoreMachine(RuleBasedStateMachine):
         *,
         fresh: bool,
         incarnation_ids: tuple[str, str] | None = None,
-        ahead: Sequence[tuple[Task, int]] = (),
+        ahead: Sequence[Task] = (),
     ) -> None:
         ours, theirs = incarnation_ids or await self.new_tokens()
         expected = await self.model.install(snapshot, incarnation_id=theirs, fresh=fresh, ahead=ahead)
@@ -397,7 +397,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.executions = [*self.executions, row.id][-MOST_EXECUTIONS:]
         self.model.put(row)
         names = plan.nodes if is_ahead else ()
-        ahead = [(self.task(row, NodeRow(node_id=name)), row.epoch) for name in names]
+        ahead = [self.task(row, NodeRow(node_id=name)) for name in names]
         await self.install(Snapshot(row, plan, ()), fresh=True, ahead=ahead)
         await self.drain()
         await self.record(ExecutionStarted(execution_id=row.id, generation=1))
@@ -597,6 +597,7 @@ class StoreMachine(RuleBasedStateMachine):
             queued_at=self.clock.now(),
             failures=node.failures,
             losses=node.losses,
+            epoch=row.epoch,
         )
 
     @rule(x=INDEXES, ns=SOME, epoch=OFFSETS, attempt=OFFSETS)
@@ -606,8 +607,9 @@ class StoreMachine(RuleBasedStateMachine):
         tasks = []
         for n in ns:
             row, _, node = await self.chosen(x, n, "free")
-            task = replace(self.task(row, node), attempt=max(0, node.attempt + attempt))
-            tasks.append((task, row.epoch + epoch))
+            task = self.task(row, node)
+            attempted = max(0, node.attempt + attempt)
+            tasks.append(replace(task, attempt=attempted, epoch=row.epoch + epoch))
         await self.both("queue", tasks)
         await self.drain()
 
@@ -631,7 +633,7 @@ class StoreMachine(RuleBasedStateMachine):
         (applied,) = await self.both("free", [name])
         rows = [NodeRow(node_id=free.node_id, attempt=free.attempt) for free in applied.free]
         given = [free.execution for free in applied.free]
-        tasks = [(self.task(row, node), row.epoch) for row, node in zip(given, rows, strict=True)]
+        tasks = [self.task(row, node) for row, node in zip(given, rows, strict=True)]
         await self.both("queue", tasks)
         if starts:
             requests = [
@@ -639,7 +641,7 @@ class StoreMachine(RuleBasedStateMachine):
                     *(name, task.generation, task.node_id, task.attempt),
                     *(nonce(task.node_id, task.attempt), "worker-1"),
                 )
-                for task, _ in tasks
+                for task in tasks
             ]
             await self.both("start", requests)
         await self.drain()

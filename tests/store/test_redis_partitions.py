@@ -52,7 +52,7 @@ async def test_executions_of_several_partitions_are_moved_in_one_call(
     ids = [walk.execution_id for walk in walks]
     given = await store.free([*ids, "nobody"])
     assert [one.answer for one in given] == [Answer.YES] * 8 + [Answer.UNKNOWN]
-    tasks = [(walk.task(one.free[0]), 1) for walk, one in zip(walks, given, strict=False)]
+    tasks = [walk.task(one.free[0]) for walk, one in zip(walks, given, strict=False)]
     assert list(await store.queue(tasks)) == [Answer.YES] * 8
     assert len(await four.call("KEYS", "*tasks:*")) == len({partition_of(name, 4) for name in ids})
     assert await store.backlog() == 16

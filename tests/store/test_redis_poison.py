@@ -85,12 +85,12 @@ async def begin(walks: Sequence[Walk]) -> None:
         await walk.begin()
 
 
-async def install(walks: Sequence[Walk]) -> list[tuple[Task, int]]:
+async def install(walks: Sequence[Walk]) -> list[Task]:
     """Install executions; return the tasks of their nodes `a`."""
     for walk in walks:
         assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
     given = await walks[0].store.free([walk.execution_id for walk in walks])
-    return [(walk.task(one.free[0]), 1) for walk, one in zip(walks, given, strict=True)]
+    return [walk.task(one.free[0]) for walk, one in zip(walks, given, strict=True)]
 
 
 async def is_rebuilt(walks: Sequence[Walk]) -> None:

@@ -41,6 +41,8 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     config_blob: str | None = None
     # What a result must bring back to be believed: nobody else can make it (``core.envelope``).
     signature: bytes = b""
+    # Of the execution's hot state that the task was made on: the store queues it under no other.
+    epoch: int = 0
 
     @property
     def idempotency_key(self) -> str:

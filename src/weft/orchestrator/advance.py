@@ -154,7 +154,7 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
         for node_id in applied.queued:
             queued.add((row_update.execution.id, node_id))
     if queued:
-        await send([task for task, _ in ahead if (task.execution_id, task.node_id) in queued], ports)
+        await send([task for task in ahead if (task.execution_id, task.node_id) in queued], ports)
     if over:
         await ports.store.end_leases(over)
     for execution_id in unknown:

@@ -243,8 +243,8 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], context: Context) -
         blob = None
         if _is_large(decision, ports):
             blob = await ports.journal.put_blob(decision.config)
-        tasks.append((make_task(free, decision, ports, config_blob=blob), free.execution.epoch))
-    for (task, _), answer in zip(tasks, await queue(tasks, ports), strict=True):
+        tasks.append(make_task(free, decision, ports, config_blob=blob))
+    for task, answer in zip(tasks, await queue(tasks, ports), strict=True):
         if answer is _YES:
             continue
         if answer is Answer.UNKNOWN:
@@ -299,12 +299,12 @@ def make_task(
 ) -> Task:
     """Write down an attempt of a node for whoever is to run it."""
     execution, node, sign = free.execution, free.node, ports.sign
-    # No more arguments than 15: beyond that Python packs them into a dict, which takes longer than the rest.
+    # Keywords count twice: beyond 30, Python packs them into a dict, which takes longer than the rest.
     task = Task(
-        execution_id=execution.id,
-        generation=execution.generation,
-        node_id=node.id,
-        attempt=free.attempt,
+        execution.id,
+        execution.generation,
+        node.id,
+        free.attempt,
         digest=execution.digest,
         handler=node.handler,
         queue=node.queue,
@@ -316,6 +316,7 @@ def make_task(
         losses=free.losses,
         resource_tag=node.resource_tag,
         namespace=execution.namespace,
+        epoch=execution.epoch,
     )
     if sign is None and not decision.secrets and decision.cache_key is None and config_blob is None:
         return task
@@ -328,11 +329,11 @@ def make_task(
     )
 
 
-async def queue(tasks: Sequence[tuple[Task, int]], ports: Ports) -> Sequence[Answer]:
-    """Move nodes to queued, each under the epoch beside its task, and send the tasks of those that moved."""
+async def queue(tasks: Sequence[Task], ports: Ports) -> Sequence[Answer]:
+    """Move nodes to queued, each under the epoch of its task, and send the tasks of those that moved."""
     answers = await ports.store.queue(tasks)
     if not ports.transport.joint or (ports.feed is not None and ports.feed.has_listeners):
-        moved = [task for (task, _), answer in zip(tasks, answers, strict=True) if answer is _YES]
+        moved = [task for task, answer in zip(tasks, answers, strict=True) if answer is _YES]
         await send(moved, ports)
     return answers
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _MOST_NODES = 200
 
 
-def predict_ready(recorded_events: Sequence[RecordedEvent], context: Context) -> list[tuple[Task, int]]:
-    """Return the tasks of nodes that recorded rows make ready, each with the epoch it is for."""
+def predict_ready(recorded_events: Sequence[RecordedEvent], context: Context) -> list[Task]:
+    """Return the tasks of nodes that recorded rows make ready."""
     recorded: dict[str, dict[str, NodeRow]] = {}
     latest: dict[str, RecordedEvent] = {}
     for recorded_event in recorded_events:
@@ -39,7 +39,7 @@ def predict_ready(recorded_events: Sequence[RecordedEvent], context: Context) ->
             execution_id = recorded_event.event.execution_id
             latest[execution_id] = recorded_event
             recorded.setdefault(execution_id, {})[row.node_id] = row
-    ahead: list[tuple[Task, int]] = []
+    ahead: list[Task] = []
     ports, payloads = context.ports, context.payloads
     for execution_id, rows in recorded.items():
         recorded_event = latest[execution_id]
@@ -54,7 +54,7 @@ def predict_ready(recorded_events: Sequence[RecordedEvent], context: Context) ->
                 continue
             task = plain_task(execution, plan, name, at_hand, ports, payloads)
             if task is not None:
-                ahead.append((task, execution.epoch))
+                ahead.append(task)
     return ahead
 
 

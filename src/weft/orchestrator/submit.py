@@ -208,7 +208,7 @@ async def _install_and_send(started: Sequence[Snapshot], incarnation_id: str, po
     deadline (an orchestrator's sweep may have planned to look later), and one that the store refused.
     """
     payloads = Payloads()
-    tasks: list[tuple[Task, int]] = []
+    tasks: list[Task] = []
     woken: dict[str, Wake] = {}
     for snapshot in started:
         row, plan = snapshot.execution, snapshot.plan
@@ -219,7 +219,7 @@ async def _install_and_send(started: Sequence[Snapshot], incarnation_id: str, po
             for name in roots[:most]
             if (task := plain_task(row, plan, name, {}, ports, payloads)) is not None
         ]
-        tasks += [(task, row.epoch) for task in ready]
+        tasks += ready
         if len(ready) < len(roots) or row.deadline_at is not None:
             woken[row.id] = Wake(row.id, row.generation, row.digest)
     answers = await ports.store.install(started, incarnation_id=incarnation_id, fresh=True, ahead=tasks)
@@ -230,7 +230,7 @@ async def _install_and_send(started: Sequence[Snapshot], incarnation_id: str, po
             installed.add(row.id)
         else:
             woken[row.id] = Wake(row.id, row.generation, row.digest)
-    await send([task for task, _ in tasks if task.execution_id in installed], ports)
+    await send([task for task in tasks if task.execution_id in installed], ports)
     if woken:
         await ports.transport.publish(list(woken.values()))
 

@@ -197,7 +197,7 @@ class StateStore(Protocol):
         *,
         incarnation_id: str,
         fresh: bool,
-        ahead: Sequence[tuple[Task, int]] = (),
+        ahead: Sequence[Task] = (),
     ) -> Sequence[Answer]:
         """Install executions in the store as the journal has them.
 
@@ -207,7 +207,7 @@ class StateStore(Protocol):
         Refused too: a first epoch that comes ``FIRST_INSTALL_SECONDS`` after its row was written or later.
         All may be over by then, and its tombstone be gone. A rebuild has to bring it.
 
-        ``ahead``: tasks of these executions, each with its epoch. Those whose nodes are free then are queued
+        ``ahead``: tasks of these executions. Those whose nodes are free then are queued
         in the same go, as ``queue`` does; the others stay free, and ``due`` finds them.
         """
 
@@ -224,23 +224,24 @@ class StateStore(Protocol):
     async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
         """Drop an execution and leave a tombstone, even of an unknown one: nothing starts after this."""
 
-    async def apply(
-        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
+    async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> Sequence[Applied]:
         """Merge the journal's rows; answer with *all* free nodes of each execution, as many as have a place.
 
         All of them and not only those just freed: that repairs what a crash cut short, and wakes what
         waits for a place. An execution whose row is terminal is let go instead, as ``close`` does.
 
-        ``ahead``: tasks that follow on the rows, each with its epoch. Those whose nodes are free then are
+        ``ahead``: tasks that follow on the rows. Those whose nodes are free then are
         queued in the same go, as ``queue`` does; a store may leave any of them free.
         """
 
     async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
         """Answer as apply does, without anything to merge."""
 
-    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
-        """Move each (task, epoch) from free to queued; if the transport is joint, send it in the same go."""
+    async def queue(self, tasks: Sequence[Task]) -> Sequence[Answer]:
+        """Move the node of each task from free to queued, if the execution is of the task's epoch.
+
+        If the transport is joint, send the task in the same go.
+        """
 
     async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False

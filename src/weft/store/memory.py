@@ -188,7 +188,7 @@ class MemoryStore:
         *,
         incarnation_id: str,
         fresh: bool,
-        ahead: Sequence[tuple[Task, int]] = (),
+        ahead: Sequence[Task] = (),
     ) -> Sequence[Answer]:
         answers = [self._install(snapshot, incarnation_id, fresh) for snapshot in snapshots]
         installed = {
@@ -196,7 +196,7 @@ class MemoryStore:
             for snapshot, answer in zip(snapshots, answers, strict=True)
             if answer is Answer.YES
         }
-        await self.queue([one for one in ahead if one[0].execution_id in installed])
+        await self.queue([one for one in ahead if one.execution_id in installed])
         return answers
 
     def _install(self, snapshot: Snapshot, incarnation_id: str, fresh: bool) -> Answer:
@@ -280,9 +280,7 @@ class MemoryStore:
 
     # -- merging what the journal recorded ---------------------------------------------------------
 
-    async def apply(
-        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
+    async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> Sequence[Applied]:
         now = self._now()
         applied: list[Applied] = []
         # The free nodes of an execution once, with the last row update of this call that was merged.
@@ -294,7 +292,7 @@ class MemoryStore:
             applied.append(Applied(answer))
         queued: dict[str, list[str]] = {}
         if ahead:
-            for (task, _), answer in zip(ahead, await self.queue(ahead), strict=True):
+            for task, answer in zip(ahead, await self.queue(ahead), strict=True):
                 if answer is _YES:
                     queued.setdefault(task.execution_id, []).append(task.node_id)
         for execution_id, index in last.items():
@@ -478,11 +476,11 @@ class MemoryStore:
             node.released,
         )
 
-    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
+    async def queue(self, tasks: Sequence[Task]) -> Sequence[Answer]:
         answers = []
         moved = []
-        for task, epoch in tasks:
-            answer = self._queue(task, epoch)
+        for task in tasks:
+            answer = self._queue(task)
             answers.append(answer)
             if answer is _YES:
                 moved.append(task)
@@ -490,9 +488,9 @@ class MemoryStore:
             self._send(moved)
         return answers
 
-    def _queue(self, task: Task, epoch: int) -> Answer:
+    def _queue(self, task: Task) -> Answer:
         node_id = task.node_id
-        found = self._find(task.execution_id, task.generation, node_id, task.attempt, epoch)
+        found = self._find(task.execution_id, task.generation, node_id, task.attempt, task.epoch)
         if not isinstance(found, tuple):
             return found
         execution, node = found

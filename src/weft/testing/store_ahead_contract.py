@@ -55,7 +55,7 @@ class AheadContract:
         task = task_of(walk, await walk.execution(), "b")
         later = replace(recorded_event.execution, epoch=2)
         row_update = RowUpdate(later, walk.plan, recorded_event.rows)
-        (applied,) = await walk.store.apply([row_update], [(task, 2)])
+        (applied,) = await walk.store.apply([row_update], [replace(task, epoch=2)])
         assert applied == Applied(Answer.UNKNOWN)
         if bench.sent is not None:
             assert [task.node_id for task in await bench.sent()] == ["a"]
@@ -69,13 +69,13 @@ class AheadContract:
         assert recorded_event.execution is not None
         task = task_of(walk, recorded_event.execution, "b")
         row_update = RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows)
-        for wrong in ((replace(task, attempt=2), 1), (task, 2), (replace(task, generation=2), 1)):
+        for wrong in (replace(task, attempt=2), replace(task, epoch=2), replace(task, generation=2)):
             (applied,) = await walk.store.apply([row_update], [wrong])
             assert (list(applied.queued), [one.node_id for one in applied.free]) == ([], ["b"])
-        (applied,) = await walk.store.apply([row_update], [(task, 1)])
+        (applied,) = await walk.store.apply([row_update], [task])
         assert (list(applied.queued), list(applied.free)) == (["b"], [])
         # Told once more, as after a crash: it is on its way already.
-        (applied,) = await walk.store.apply([row_update], [(task, 1)])
+        (applied,) = await walk.store.apply([row_update], [task])
         assert (list(applied.queued), list(applied.free)) == ([], [])
 
     async def test_a_paused_execution_queues_nothing_ahead(self, new_walk: Callable[..., Walk]) -> None:
@@ -94,8 +94,8 @@ class AheadContract:
         walk = new_walk("a", "b", "z", node("c", "a"))
         snapshot = await walk.submit()
         row, token = snapshot.execution, await walk.store.incarnation_id()
-        tasks = [(task_of(walk, row, name), 1) for name in ("a", "b", "c")]
-        tasks[1] = (replace(tasks[1][0], attempt=2), 1)
+        tasks = [task_of(walk, row, name) for name in ("a", "b", "c")]
+        tasks[1] = replace(tasks[1], attempt=2)
         assert list(await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)) == [
             Answer.YES
         ]
@@ -103,7 +103,7 @@ class AheadContract:
         assert [one.node_id for one in await free_nodes(walk)] == ["b", "z"]
         assert await start(walk, "a") is Answer.YES
         # Refused, an install queues nothing either.
-        tasks = [(task_of(walk, row, "z"), 1)]
+        tasks = [task_of(walk, row, "z")]
         answers = await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)
         assert list(answers) == [Answer.REFUSED]
         assert (await phases(walk))["z"] == "free"
@@ -116,9 +116,9 @@ class AheadContract:
         names = [f"a{number}" for number in range(8)]
         walk = new_walk(*names)
         snapshot = await walk.submit()
-        tasks = [(task_of(walk, snapshot.execution, name), 1) for name in names]
+        tasks = [task_of(walk, snapshot.execution, name) for name in names]
         # The first is of another epoch: its node stays free.
-        tasks = [(tasks[0][0], 2), *tasks[1:]]
+        tasks = [replace(tasks[0], epoch=2), *tasks[1:]]
         token = await walk.store.incarnation_id()
         (answer,) = await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)
         assert answer is Answer.YES
@@ -142,7 +142,7 @@ async def completed(walk: Walk, name: str, *, ahead: Sequence[str]) -> Sequence[
     recorded_event = await walk.record(await walk.completed(name))
     row = recorded_event.execution
     assert row is not None
-    tasks = [(task_of(walk, row, one), row.epoch) for one in ahead]
+    tasks = [task_of(walk, row, one) for one in ahead]
     return await walk.store.apply([RowUpdate(row, walk.plan, recorded_event.rows)], tasks)
 
 

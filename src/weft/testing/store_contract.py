@@ -658,7 +658,7 @@ class StoreContract:
         await installed(walk)
         (free,) = await free_nodes(walk)
         task = _replaced(walk.task(free), **wrong)
-        assert list(await walk.store.queue([(task, 1)])) == [Answer.REFUSED]
+        assert list(await walk.store.queue([task])) == [Answer.REFUSED]
         assert [one.node_id for one in await free_nodes(walk)] == ["a"]
         if bench.sent is not None:
             assert list(await bench.sent()) == []
@@ -1380,7 +1380,7 @@ async def expired(walk: Walk) -> list[Expired]:
 
 
 async def queue(walk: Walk, free: FreeNode) -> Answer:
-    (answer,) = await walk.store.queue([(walk.task(free), free.execution.epoch)])
+    (answer,) = await walk.store.queue([walk.task(free)])
     return answer
 
 

@@ -37,6 +37,7 @@ def a_task(number: int, **fields: Any) -> Task:
         "queued_at": 1_700_000_000_000_000 + number,
         "failures": 0,
         "losses": 0,
+        "epoch": 1,
     }
     return Task(**{**given, **fields})
 

@@ -124,7 +124,7 @@ class Walk:
 
     async def hand_out(self, free: FreeNode, config: bytes = b"null") -> bool:
         """Queue a free node and start it; False where it may not be."""
-        (answer,) = await self.store.queue([(self.task(free, config), free.execution.epoch)])
+        (answer,) = await self.store.queue([self.task(free, config)])
         if answer is not Answer.YES:
             return False
         request = StartRequest(
@@ -259,6 +259,7 @@ class Walk:
             queued_at=self.clock.now(),
             failures=free.failures,
             losses=free.losses,
+            epoch=free.execution.epoch,
         )
 
     # -- what is true now --------------------------------------------------------------------------

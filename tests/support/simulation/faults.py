@@ -270,7 +270,7 @@ class WatchedStore(MemoryStore):
         *,
         incarnation_id: str,
         fresh: bool,
-        ahead: Sequence[tuple[Task, int]] = (),
+        ahead: Sequence[Task] = (),
     ) -> Sequence[Answer]:
         is_life = incarnation_id == self._incarnation_id
         answers = await super().install(snapshots, incarnation_id=incarnation_id, fresh=fresh, ahead=ahead)

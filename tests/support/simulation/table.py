@@ -49,7 +49,7 @@ def describe(step: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
             return "; ".join(f"{a.answer}, free: {' '.join(n.node_id for n in a.free)}" for a in result)
         case "store.queue":
             return "; ".join(
-                f"{_subject(task)} {answer}" for (task, _), answer in zip(args[0], result, strict=True)
+                f"{_subject(task)} {answer}" for task, answer in zip(args[0], result, strict=True)
             )
         case "store.start":
             return "; ".join(

@@ -164,7 +164,7 @@ class Merge:
 
 def apply_calls(
     row_updates: Sequence[RowUpdate],
-    ahead: Sequence[tuple[Task, int]],
+    ahead: Sequence[Task],
     keys_of: Callable[[ExecutionRow], Keys],
     arguments_of: Callable[[Plan], PlanArguments],
     *,
@@ -172,7 +172,7 @@ def apply_calls(
 ) -> ScriptCalls:
     """Make the calls for row updates: those of one execution in order, and together if they fit.
 
-    ``ahead``: tasks that go behind the rows of their executions, each with its epoch; ``sent``: whether the
+    ``ahead``: tasks that go behind the rows of their executions; ``sent``: whether the
     store sends them. An item of a reply is about a merge, and the tasks that went with it.
     """
     merges: list[Merge] = []
@@ -185,10 +185,10 @@ def apply_calls(
         else:
             latest[row.id] = merge = Merge(index, row_update)
             merges.append(merge)
-    for task, epoch in ahead:
+    for task in ahead:
         if task.execution_id in latest:
             merge = latest[task.execution_id]
-            if task.generation == merge.row.generation and epoch == merge.row.epoch:
+            if task.generation == merge.row.generation and task.epoch == merge.row.epoch:
                 merge.tasks.append(task)
     calls = ScriptCalls()
     for merge in merges:
@@ -287,21 +287,21 @@ def close_calls(execution_id: str, generation: int, epoch: int, keys: Keys) -> S
 
 
 def queue_calls(
-    tasks: Sequence[tuple[Task, int]], indexes: Iterable[int], keys_of: Callable[[str], Keys], *, sent: bool
+    tasks: Sequence[Task], indexes: Iterable[int], keys_of: Callable[[str], Keys], *, sent: bool
 ) -> ScriptCalls:
-    """Make the calls that queue some of the tasks, each with its epoch; ``sent``: whether they are sent.
+    """Make the calls that queue some of the tasks; ``sent``: whether they are sent.
 
     An item of a reply is about the indexes of tasks.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for index in indexes:
-        task, epoch = tasks[index]
-        groups.setdefault((task.execution_id, f"{task.generation}:{epoch}:{_OPEN}"), []).append(index)
+        task = tasks[index]
+        groups.setdefault((task.execution_id, f"{task.generation}:{task.epoch}:{_OPEN}"), []).append(index)
     calls = ScriptCalls()
     for (execution_id, life), own in groups.items():
         keys = keys_of(execution_id)
         while own:
-            given = pack_tasks([tasks[index][0] for index in own], sent=sent)
+            given = pack_tasks([tasks[index] for index in own], sent=sent)
             add_execution(calls, keys, Header(execution_id, life), own[: len(given)], tasks=given)
             own = own[len(given) :]
     return calls

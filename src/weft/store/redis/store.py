@@ -177,13 +177,13 @@ class RedisStore(Inspector, Sweep):
         *,
         incarnation_id: str,
         fresh: bool,
-        ahead: Sequence[tuple[Task, int]] = (),
+        ahead: Sequence[Task] = (),
     ) -> Sequence[Answer]:
         answers = [Answer.REFUSED] * len(snapshots)
         lives = {row.id: (row.generation, row.epoch) for row in [one.execution for one in snapshots]}
         behind: dict[str, list[tuple[Task, bytes]]] = {}
-        for task, epoch in ahead:
-            if lives.get(task.execution_id) == (task.generation, epoch):
+        for task in ahead:
+            if lives.get(task.execution_id) == (task.generation, task.epoch):
                 wire = pack(task) if self._joint else b""
                 behind.setdefault(task.execution_id, []).append((task, wire))
         calls, large = install_calls(
@@ -235,9 +235,7 @@ class RedisStore(Inspector, Sweep):
 
     # -- merging what the journal recorded ---------------------------------------------------------
 
-    async def apply(
-        self, row_updates: Sequence[RowUpdate], ahead: Sequence[tuple[Task, int]] = ()
-    ) -> Sequence[Applied]:
+    async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> Sequence[Applied]:
         calls = apply_calls(row_updates, ahead, self._keys_of_row, self._arguments_of, sent=self._joint)
         await self._run(_APPLY, calls, *self._apply_told)
         applied = [_PLAIN[UNKNOWN]] * len(row_updates)
@@ -354,7 +352,7 @@ class RedisStore(Inspector, Sweep):
 
     # -- moves -------------------------------------------------------------------------------------
 
-    async def queue(self, tasks: Sequence[tuple[Task, int]]) -> Sequence[Answer]:
+    async def queue(self, tasks: Sequence[Task]) -> Sequence[Answer]:
         answers = [Answer.UNKNOWN] * len(tasks)
         chosen: Sequence[int] = range(len(tasks))
         while chosen:
@@ -368,7 +366,7 @@ class RedisStore(Inspector, Sweep):
                         continue
                     for place, index in enumerate(indexes):
                         answers[index] = ANSWERS[said if isinstance(said, int) else said[1][place] - _ZERO]
-            chosen = await self._moved(unknown, [task.execution_id for task, _ in tasks]) if unknown else ()
+            chosen = await self._moved(unknown, [task.execution_id for task in tasks]) if unknown else ()
         return answers
 
     async def throttle(

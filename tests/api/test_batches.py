@@ -200,3 +200,18 @@ async def test_a_large_batch_does_not_hold_up_others(play: Play) -> None:
     assert looks > 1
     done = await ended(play, batch["id"])
     assert done["counts"]["COMPLETED"] == done["total"] == 5000
+
+
+async def test_batches_are_listed_newest_first_in_pages(play: Play) -> None:
+    await play.store(echo("a"))
+    assert (await play.get("/v1/batches")).json == {"items": [], "next_cursor": None}
+    ids = [(await started(play, [{}] * number))["id"] for number in (1, 2, 3)]
+    for batch_id in ids:
+        await ended(play, batch_id)
+    first = (await play.get("/v1/batches?limit=2")).json
+    assert [item["id"] for item in first["items"]] == [ids[2], ids[1]]
+    assert first["items"][0] == (await play.get(f"/v1/batches/{ids[2]}")).json
+    second = (await play.get(f"/v1/batches?limit=2&cursor={first['next_cursor']}")).json
+    assert [item["id"] for item in second["items"]] == [ids[0]]
+    assert second["next_cursor"] is None
+    check_problem(await play.get("/v1/batches?cursor=nonsense"), 422, "invalid_request", "/cursor")

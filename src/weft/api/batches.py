@@ -73,6 +73,24 @@ async def start_batch(request: Request) -> Response:
 
 
 @router.get(
+    "/v1/batches",
+    operation_id="listBatches",
+    responses={**schema.answers(200, schema.Batches), **schema.problems(422)},
+)
+async def list_batches(request: Request, query: Annotated[schema.PageQuery, Query()]) -> Response:
+    """List batches, newest first, each with the number of its executions in each state."""
+    batches = await service_of(request).ports.catalog.batches(
+        namespace=caller_of(request).namespace,
+        before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
+        limit=query.limit + 1,
+    )
+    shown = batches[: query.limit]
+    more = len(batches) > query.limit
+    next_cursor = cursor_of(shown[-1].created_at, shown[-1].id) if more else None
+    return page([batch_fields(batch) for batch in shown], next_cursor=next_cursor)
+
+
+@router.get(
     "/v1/batches/{batch_id}",
     operation_id="getBatch",
     responses={**schema.answers(200, schema.Batch), **schema.problems(404)},

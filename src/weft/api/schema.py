@@ -766,6 +766,15 @@ class Batch(BaseModel):
     finished_at: Time | None
 
 
+class Batches(BaseModel):
+    """Batches, newest first."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"items": [_BATCH_EXAMPLE], "next_cursor": None}))
+
+    items: list[Batch]
+    next_cursor: str | None
+
+
 class BatchResult(BaseModel):
     """What became of one input."""
 

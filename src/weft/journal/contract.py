@@ -269,6 +269,15 @@ class Catalog(RowReader, Protocol):
     async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
         """Read a batch, its executions counted now."""
 
+    async def batches(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[Batch]:
+        """List batches, newest first. ``before``: (created_at, id) of the last one that was shown."""
+
     async def batch_results(
         self, batch_id: str, *, after: int = -1, limit: int = 50
     ) -> Sequence[tuple[int, ExecutionRow]]:

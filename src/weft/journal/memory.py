@@ -403,6 +403,18 @@ class MemoryJournal(MemoryWorkflows):
             finished_at=max(ends, default=batch.created_at) if len(ends) == len(rows) else None,
         )
 
+    async def batches(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[Batch]:
+        newest_first = sorted(((one.created_at, id_) for id_, one in self._batches.items()), reverse=True)
+        ids = [id_ for created_at, id_ in newest_first if before is None or (created_at, id_) < before]
+        read = [await self.batch(id_, namespace=namespace) for id_ in ids]
+        return [one for one in read if one is not None][:limit]
+
     async def batch_results(
         self, batch_id: str, *, after: int = -1, limit: int = 50
     ) -> Sequence[tuple[int, ExecutionRow]]:

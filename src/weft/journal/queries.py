@@ -46,6 +46,8 @@ UNNAMED_DEFINITION = """
     AND NOT EXISTS (SELECT 1 FROM executions WHERE executions.digest = definitions.digest)
 """
 _MAX_DEFINITIONS = 500
+# Later than the creation of anything.
+_LATEST_TIME = 2**62
 _VERSIONS = "SELECT workflow, version, digest, created_at FROM versions WHERE namespace = ? AND workflow = ?"
 
 
@@ -131,6 +133,22 @@ def batch(batch_id: str, namespace: str) -> Query[Batch | None]:
         created_at=created_at,
         finished_at=None if None in ends else max(ends, default=created_at),
     )
+
+
+def batches(namespace: str, before: tuple[int, str] | None, limit: int) -> Query[list[Batch]]:
+    """List batches, newest first, and count the executions of each."""
+    created_at, batch_id = before or (_LATEST_TIME, "")
+    found = yield (
+        "SELECT id FROM batches WHERE namespace = ? AND (created_at, id) < (?, ?)"
+        " ORDER BY created_at DESC, id DESC LIMIT ?",
+        (namespace, created_at, batch_id, limit),
+    )
+    listed = []
+    for (one,) in found:
+        # A batch may be purged between the two statements.
+        if (read := (yield from batch(one, namespace))) is not None:
+            listed.append(read)
+    return listed
 
 
 def dead_letter(letter_id: str, namespace: str) -> Query[DeadLetter | None]:

@@ -139,6 +139,15 @@ class SqlJournal:
     async def batch(self, batch_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> Batch | None:
         return await self._query(queries.batch, batch_id, namespace, nothing=None)
 
+    async def batches(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[Batch]:
+        return await self._query(queries.batches, namespace, before, limit, nothing=[])
+
     async def batch_results(
         self, batch_id: str, *, after: int = -1, limit: int = 50
     ) -> Sequence[tuple[int, ExecutionRow]]:

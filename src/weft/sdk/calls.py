@@ -346,6 +346,13 @@ def start_batch(
     )
 
 
+def batches() -> ApiCall[shapes.Page[shapes.Batch]]:
+    """List batches, newest first."""
+    return ApiCall(
+        method="GET", path="/v1/batches", shape=shapes.Page[shapes.Batch], query=_query(limit=PAGE_SIZE)
+    )
+
+
 def batch(batch_id: str) -> ApiCall[shapes.Batch]:
     """Fetch a batch with the number of its executions in each state."""
     return ApiCall(method="GET", path=_path("batches", batch_id), shape=shapes.Batch)

@@ -128,6 +128,7 @@ class AsyncClient:
     retry_plan = _sends(calls.retry_plan)
 
     start_batch = _sends(calls.start_batch)
+    batches = _lists(calls.batches)
     batch = _sends(calls.batch)
     batch_results = _lists(calls.batch_results)
     cancel_batch = _sends(calls.cancel_batch)
@@ -266,6 +267,7 @@ class Client:
     retry_plan = _blocks(AsyncClient.retry_plan)
 
     start_batch = _blocks(AsyncClient.start_batch)
+    batches = _iterates(AsyncClient.batches)
     batch = _blocks(AsyncClient.batch)
     batch_results = _iterates(AsyncClient.batch_results)
     cancel_batch = _blocks(AsyncClient.cancel_batch)

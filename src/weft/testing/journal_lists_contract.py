@@ -236,6 +236,22 @@ class BatchesContract:
         assert batch is not None
         assert batch.finished_at is None
 
+    async def test_batches_are_listed_newest_first(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        assert await journal.batches() == []
+        for number, name in enumerate(["b0", "b1", "b2", "b3"]):
+            # The two in the middle were created at the same time.
+            clock.advance(number != 2)
+            await journal.submit([submission(f"e{number}")], batch=batch_of(name))
+        await journal.submit([submission("x")], batch=batch_of("theirs", namespace="other"))
+        first = await journal.batches(limit=2)
+        assert [batch.id for batch in first] == ["b3", "b2"]
+        rest = await journal.batches(before=(first[-1].created_at, first[-1].id), limit=5)
+        assert [batch.id for batch in rest] == ["b1", "b0"]
+        assert rest[0] == await journal.batch("b1")
+        assert [batch.id for batch in await journal.batches(namespace="other")] == ["theirs"]
+
     async def test_results_come_in_the_order_of_the_inputs(self, journal: JournalAdapter) -> None:
         ids = [f"e{number * 7 % 10}" for number in range(10)]
         await journal.submit([submission(id_, input=b'{"n": 1}') for id_ in ids], batch=batch_of())

@@ -1,4 +1,4 @@
-"""``weft batch``: many executions of one workflow, from the lines of a file.
+"""``weft batch`` and ``weft batches``: many executions of one workflow, from the lines of a file.
 
 A file is one batch, so that all of it starts or, where one input is bad, nothing. One that is too long for
 that is refused; how to cut it is the user's choice.
@@ -18,13 +18,14 @@ from weft.cli.main import FAILED, INTERRUPTED
 from weft.cli.pairs import Labels, read_labels
 from weft.cli.printing import print_json, print_text, say
 from weft.cli.progress import MAX_FAILURES, ProgressSnapshot, open_progress, seconds_text
-from weft.cli.remote import Key, Name, Priority, Version, ask_workflow, version_of
-from weft.cli.server import on_server
-from weft.cli.table import elapsed_seconds, why
+from weft.cli.remote import Key, Priority, Version  # noqa: TC001 - the parser reads the annotations
+from weft.cli.server import AsJson, on_server
+from weft.cli.table import age, elapsed_seconds, table, why
+from weft.cli.workflows import Name, ask_workflow, version_of
 from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.document import read_json
-from weft.errors import ApiError, DocumentError
+from weft.errors import ApiError, DocumentError, WeftError
 from weft.sdk import calls
 from weft.sdk.loading import read_bytes
 
@@ -96,6 +97,41 @@ def batch(
             raise
         say(f"batch {started} goes on; the same command with --key {key} follows it again")
         return INTERRUPTED
+
+
+def batches(
+    *,
+    limit: Annotated[int, Parameter(metavar="N", help="at most so many (20)")] = 20,
+    as_json: AsJson = False,
+) -> int:
+    """List batches, newest first."""
+    if limit < 1:
+        raise WeftError(f"--limit needs a number from 1 up, not {limit}")
+
+    async def work(server: RemoteServer) -> int:
+        items = [item async for item in server.items(calls.batches(), limit=limit)]
+        if as_json:
+            print_json({"items": items})
+        elif items:
+            rows = [
+                [
+                    item["id"],
+                    item["state"],
+                    age(item["created_at"]),
+                    f"{item['workflow']} v{item['version']}",
+                    f"{item['total']:,}",
+                    ", ".join(
+                        f"{count:,} {state.lower()}" for state, count in item["counts"].items() if count
+                    ),
+                ]
+                for item in items
+            ]
+            print_text(table(["ID", "STATE", "AGE", "WORKFLOW", "INPUTS", "EXECUTIONS"], rows))
+        else:
+            say("there are no batches; `weft batch NAME FILE` starts one")
+        return 0
+
+    return on_server(work)
 
 
 def read_lines(file: str) -> list[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""The API from a shell: workflows and executions of the server that ``WEFT_URL`` names."""
+"""The API from a shell: executions, workers and queues of the server that ``WEFT_URL`` names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from weft.cli.identify import execution_id, nodes_missing, workflow_missing
+from weft.cli.identify import execution_id, nodes_missing
 from weft.cli.pairs import Input, InputFile, Labels, read_input, read_labels
 from weft.cli.printing import print_json, print_text, say
 from weft.cli.server import AsJson, on_server
-from weft.cli.table import age, facts, moment, table, took, why
+from weft.cli.table import age, facts, moment, payload, table, took, why
+from weft.cli.workflows import Name, ask_workflow, version_of
 from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.state import SETTLED, NodeState
 from weft.errors import ApiError, WeftError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 MAX_SHOWN_NODES = 50
 
 Id = Annotated[str, Parameter(help="an execution's id, or the first characters of it")]
-Name = Annotated[str, Parameter(help="the name of a workflow")]
 Version = Annotated[str | None, Parameter("--version", metavar="V", help="a number or an alias (latest)")]
 Priority = Annotated[
     Literal["low", "normal", "high"] | None, Parameter(help="which waiting task starts first")
@@ -34,32 +34,6 @@ Priority = Annotated[
 Key = Annotated[
     str | None, Parameter("--key", metavar="K", help="an idempotency key: the same again starts nothing anew")
 ]
-
-
-def deploy(
-    file: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="YAML, JSON, - (stdin), or path.py:variable")
-    ],
-    /,
-    *,
-    alias: Annotated[str | None, Parameter(metavar="A", help="let this alias stand for the version")] = None,
-    as_json: AsJson = False,
-) -> int:
-    """Store a definition on the server, and print its version."""
-    call = calls.deploy(file)
-
-    async def work(server: RemoteServer) -> int:
-        deployed = await server.ask(call)
-        name, version = deployed["name"], deployed["version"]
-        if alias is not None:
-            await server.ask(calls.set_alias(name, alias, version))
-        if as_json:
-            print_json(deployed)
-        else:
-            print_text(f"{name} version {version}{f', {alias}' if alias else ''}\n")
-        return 0
-
-    return on_server(work)
 
 
 def start(
@@ -147,11 +121,26 @@ def list_(
     return on_server(work)
 
 
-def show(execution: Id, /, *, as_json: AsJson = False) -> int:
-    """Show one execution with its nodes."""
+def show(
+    execution: Id,
+    node: Annotated[str | None, Parameter(help="show this node: its attempts, config and output")] = None,
+    /,
+    *,
+    as_json: AsJson = False,
+) -> int:
+    """Show one execution with its input, output and nodes; or one node of it."""
 
     async def work(server: RemoteServer) -> int:
         found = await execution_id(execution, server)
+        if node is not None:
+            from weft.cli.node import describe_node
+
+            detail = await ask_node(found, node, calls.node(found, node), server)
+            if as_json:
+                print_json(detail)
+            else:
+                print_text(describe_node(detail))
+            return 0
         if as_json:
             print_json(await server.ask(calls.execution(found)))
             return 0
@@ -164,23 +153,35 @@ def show(execution: Id, /, *, as_json: AsJson = False) -> int:
 
 
 def explain(
-    execution: Id, node: Annotated[str, Parameter(help="the id of a node")], /, *, as_json: AsJson = False
+    execution: Id,
+    node: Annotated[str | None, Parameter(help="the id of a node (every node that is not settled)")] = None,
+    /,
+    *,
+    as_json: AsJson = False,
 ) -> int:
     """Explain why a node is not running."""
 
     async def work(server: RemoteServer) -> int:
         found = await execution_id(execution, server)
-        try:
-            answer = await server.ask(calls.explain(found, node))
-        except ApiError as error:
-            raise await nodes_missing(found, [node], error, server) from error
-        if as_json:
-            print_json(answer)
+        if node is not None:
+            explanation = await ask_node(found, node, calls.explain(found, node), server)
+            if as_json:
+                print_json(explanation)
+            else:
+                print_text(_explained(node, explanation))
             return 0
-        print_text(f"{node} is {answer['state']}\n")
-        for reason in answer["reasons"]:
-            until = f" (until {moment(reason['until'])})" if reason.get("until") else ""
-            print_text(f"  {reason['code']}: {reason['message']}{until}\n")
+        unsettled = calls.nodes(found, state=[str(state) for state in NodeState if state not in SETTLED])
+        names = [item["id"] async for item in server.items(unsettled, limit=MAX_SHOWN_NODES + 1)]
+        shown = names[:MAX_SHOWN_NODES]
+        explanations = {name: await server.ask(calls.explain(found, name)) for name in shown}
+        if as_json:
+            print_json({"nodes": explanations})
+        for name, explanation in explanations.items() if not as_json else ():
+            print_text(_explained(name, explanation))
+        if not names:
+            say("every node is settled")
+        elif len(names) > len(shown):
+            say(f"the first {len(shown)} nodes that are not settled are explained; name a node for another")
         return 0
 
     return on_server(work)
@@ -284,17 +285,20 @@ def queues(*, as_json: AsJson = False) -> int:
 # --- What they share.
 
 
-def version_of(text: str | None) -> int | str | None:
-    """Read a version: a number, or else an alias."""
-    return int(text) if text is not None and text.isdecimal() else text
-
-
-async def ask_workflow(name: str, call: ApiCall[Any], server: RemoteServer) -> Any:
-    """Ask something of a workflow by its name; one that is unknown may have been spelled wrong."""
+async def ask_node(execution: str, node: str, call: ApiCall[Any], server: RemoteServer) -> Any:
+    """Ask something of a node; one that is unknown may have been spelled wrong."""
     try:
         return await server.ask(call)
     except ApiError as error:
-        raise await workflow_missing(name, error, server) from error
+        raise await nodes_missing(execution, [node], error, server) from error
+
+
+def _explained(node: str, explanation: Mapping[str, Any]) -> str:
+    text = f"{node} is {explanation['state']}\n"
+    for reason in explanation["reasons"]:
+        until = f" (until {moment(reason['until'])})" if reason.get("until") else ""
+        text += f"  {reason['code']}: {reason['message']}{until}\n"
+    return text
 
 
 def _control(execution: str, call: Callable[[str], ApiCall[Any]], *, as_json: bool) -> int:
@@ -369,6 +373,7 @@ def _described(execution: Mapping[str, Any]) -> str:
             "error": why({"error": error}) if error else None,
         }
     )
+    text += payload("input", execution["input"]) + payload("output", execution["output"])
     nodes = execution["nodes"]
     rows = [[node["id"], node["state"], node["attempt"], took(node), why(node)] for node in _first(nodes)]
     text += "\n" + table(["NODE", "STATE", "ATTEMPT", "TOOK", "WHY"], rows)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _NARROWEST = 8
+# A screen of it; who needs all of a large one wants it as JSON.
+_MAX_PAYLOAD_LINES = 20
+_MAX_PAYLOAD_COLUMNS = 400
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -37,11 +40,31 @@ def facts(pairs: Mapping[str, object]) -> str:
     return "".join(f"{name:<{width}}{_GAP}{text}\n" for name, text in given.items())
 
 
+def payload(name: str, value: Any) -> str:
+    """Write an input, a config or an output below its name, cut where it is long; nothing of an empty one."""
+    import json
+
+    if value is None or value == {}:
+        return ""
+    lines = json.dumps(value, ensure_ascii=False, indent=2).splitlines()
+    left = len(lines) - _MAX_PAYLOAD_LINES
+    shown = [
+        *lines[:_MAX_PAYLOAD_LINES],
+        *([f"… and {left:,} more lines; --json has all"] if left > 0 else []),
+    ]
+    return f"{name}\n" + "".join(f"{_GAP}{_printable(line)[:_MAX_PAYLOAD_COLUMNS]}\n" for line in shown)
+
+
+def _printable(line: str) -> str:
+    """Replace what would move the cursor of a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
 def moment(text: str | None) -> str | None:
-    """Write a time as a clock on the wall here shows it."""
+    """Write a time as a clock on the wall here shows it, with the offset of its zone."""
     if text is None:
         return None
-    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromisoformat(text).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def age(text: str) -> str:

@@ -204,6 +204,14 @@ CONNECTIONS_CLOSED = Metric(
     "that nobody wants (`leftover`), an answer that was not read (`unread`), or to make room (`evicted`); "
     "`idle` ones had no request for long",
 )
+REQUESTS_REFUSED = Metric(
+    "weft_http_requests_refused_total",
+    COUNTER,
+    ("reason",),
+    "requests that were refused with 503 because all of a bound, or the caller's share of it, is taken: "
+    "`requests` under way, `open_requests` to routes without a key, `waiting` calls, event `streams`, or the "
+    "bytes of `bodies`",
+)
 OUT_OF_FILES = Metric(
     "weft_out_of_files_total",
     COUNTER,
@@ -254,6 +262,7 @@ METRICS: tuple[Metric, ...] = (
     CONNECTIONS_OPEN,
     CONNECTIONS_REFUSED,
     CONNECTIONS_CLOSED,
+    REQUESTS_REFUSED,
     OUT_OF_FILES,
     LOOP_STALLS,
     LOOP_STALLED,

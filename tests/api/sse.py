@@ -66,9 +66,13 @@ class Stream:
 
 
 @asynccontextmanager
-async def watch(server: Server, path: str, *, last_event_id: str | None = None) -> AsyncIterator[Stream]:
+async def watch(
+    server: Server, path: str, *, last_event_id: str | None = None, key: str | None = None
+) -> AsyncIterator[Stream]:
     """Open a stream; leaving the block closes the connection, whatever is still to come."""
     headers = {"Accept": "text/event-stream"}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
     if last_event_id is not None:
         headers["Last-Event-ID"] = last_event_id
     response = await server.session.get(server.url + path, headers=headers)

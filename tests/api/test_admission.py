@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.faults.raw import Connection, request
 
 from weft.api.admission import admitted
-from weft.api.load import TURN_SECONDS, Line, Load, OverloadedError, Place
+from weft.api.load import TURN_SECONDS, Line, Load, OverloadedError, Place, Share
 from weft.api.problem import ProblemError
 from weft.core.time import micros
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
@@ -40,8 +41,13 @@ async def start(server: Server) -> Answer:
 
 async def until_waiting(server: Server, count: int) -> None:
     async with asyncio.timeout(10):
-        while server.service.load.waiting < count:  # noqa: ASYNC110 - there is no event for it
+        while server.service.load.waiting.held < count:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
+
+
+def in_hand(load: Load) -> tuple[int, ...]:
+    shares = (load.requests, load.waiting, load.held_bytes)
+    return (*(share.held for share in shares), load.coming)
 
 
 class TestBacklog:
@@ -75,10 +81,8 @@ class TestBacklog:
 
 
 class TestRequests:
-    async def test_over_the_bound_a_request_is_refused_and_liveness_is_not(
-        self, server: Server, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("weft.api.load.MAX_REQUESTS", 0)
+    async def test_over_the_bound_a_request_is_refused_and_liveness_is_not(self, server: Server) -> None:
+        server.service.load.requests.limit = 0
         refused = await server.get("/v1/workflows")
         assert (refused.status, refused.json["code"]) == (503, "overloaded")
         assert refused.headers["Retry-After"] == "1"
@@ -91,13 +95,13 @@ class TestRequests:
             await server.post("/v1/workflows/validate", json={"x": "y" * 1000})
 
         await asyncio.gather(*[one(number) for number in range(40)])
-        assert server.service.load == Load()
+        assert in_hand(server.service.load) == (0, 0, 0, 0)
 
     async def test_calls_that_wait_for_an_execution_take_no_place_of_others(
-        self, serve: Serve, gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+        self, serve: Serve, gate: asyncio.Event
     ) -> None:
-        monkeypatch.setattr("weft.api.load.MAX_REQUESTS", 2)
         async with serve() as server:
+            server.service.load.requests.limit = 2
             execution = (await start(server)).json["id"]
             waiting = []
             for number in range(5):
@@ -106,36 +110,92 @@ class TestRequests:
             assert (await server.get("/v1/workflows")).status == 200
             gate.set()
             assert {answer.json["state"] for answer in await asyncio.gather(*waiting)} == {"COMPLETED"}
-            assert server.service.load == Load()
+            assert in_hand(server.service.load) == (0, 0, 0, 0)
 
 
 class TestPlaces:
-    def test_a_place_that_waits_counts_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("weft.api.load.MAX_WAITING", 1)
-        load = Load()
-        first, second = Place(load), Place(load)
+    def test_a_place_that_waits_counts_apart(self) -> None:
+        load = Load(connections=2)
+        load.requests.limit = 10
+        first, second = Place(load, "a"), Place(load, "b")
         first.wait()
-        assert load == Load(requests=1, waiting=1)
+        assert in_hand(load) == (1, 1, 0, 0)
         with pytest.raises(OverloadedError):
             second.wait()
         first.leave()
         second.wait()
         second.leave()
-        assert load == Load()
+        assert in_hand(load) == (0, 0, 0, 0)
 
-    def test_bodies_are_bounded_together_and_one_alone_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("weft.api.load.MAX_HELD_BYTES", 100)
-        load = Load()
-        alone = Place(load)
+    def test_bodies_are_bounded_together_and_one_alone_is_not(self) -> None:
+        load = Load(connections=1000)
+        load.held_bytes.limit = 100
+        alone = Place(load, "a")
         alone.hold(80)
         alone.hold(80)
-        other = Place(load)
+        other = Place(load, "b")
         with pytest.raises(OverloadedError):
             other.hold(1)
         alone.leave()
         other.hold(90)
         other.leave()
-        assert load == Load()
+        assert in_hand(load) == (0, 0, 0, 0)
+
+    def test_requests_and_waits_leave_a_quarter_of_the_connections_free(self) -> None:
+        load = Load(connections=600)
+        assert load.requests.limit + load.waiting.limit <= 600 * 3 // 4
+        assert load.streams.limit <= load.waiting.limit
+
+
+class TestShares:
+    def test_one_caller_has_half_and_the_next_finds_room(self) -> None:
+        share = Share(1000)
+        assert taken(share, "greedy") == 500
+        assert taken(share, "second") == 250
+        assert share.take("third")
+
+    def test_what_a_caller_gives_back_is_there_for_all(self) -> None:
+        share = Share(9)
+        assert (taken(share, "a"), taken(share, "b"), taken(share, "c")) == (5, 2, 1)
+        for _ in range(5):
+            share.give_back("a")
+        assert (taken(share, "c"), taken(share, "a"), share.held) == (3, 2, 8)
+
+    def test_many_callers_get_all_of_it(self) -> None:
+        share = Share(100)
+        assert sum(share.take(str(number)) for number in range(200)) == 100
+
+    def test_bytes_of_a_caller_are_bounded_by_what_is_left(self) -> None:
+        load = Load(connections=1000)
+        load.held_bytes.limit = 100
+        first, second, other = Place(load, "a"), Place(load, "a"), Place(load, "b")
+        first.hold(40)
+        with pytest.raises(OverloadedError):
+            second.hold(30)
+        other.hold(30)
+        for place in (first, second, other):
+            place.leave()
+        assert in_hand(load) == (0, 0, 0, 0)
+
+    async def test_a_body_is_refused_before_it_is_sent_where_there_is_no_room(self, serve: Serve) -> None:
+        async with serve() as server, Connection.open(server.url) as holder:
+            server.service.load.held_bytes.limit = 1000
+            # All of the first is declared, and nothing of it comes.
+            await holder.send(request("POST", "/v1/workflows", b"x" * 600)[:-600])
+            async with asyncio.timeout(10):
+                while server.service.load.held_bytes.held < 600:  # noqa: ASYNC110 - there is no event for it
+                    await asyncio.sleep(0)
+            async with Connection.open(server.url) as late:
+                answer = await late.ask(request("POST", "/v1/workflows", b"x" * 600)[:-600])
+                assert (answer.status, answer.json["code"]) == (503, "overloaded")
+
+
+def taken(share: Share, caller: str) -> int:
+    """Take as many as a caller gets."""
+    count = 0
+    while share.take(caller):
+        count += 1
+    return count
 
 
 class TestTheLine:
@@ -174,5 +234,5 @@ class TestTheLine:
             assert 1 <= len(accepted) <= 2
             assert {answer.status for answer in answers} == {202, 503}
             assert await server.engine.ports.store.backlog() == 10 * len(accepted)
-            assert server.service.load == Load()
+            assert in_hand(server.service.load) == (0, 0, 0, 0)
             gate.set()

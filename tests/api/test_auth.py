@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fastapi.routing import APIRoute
 
+from weft.api import gateway
 from weft.api.app import create_app
 from weft.api.auth import ApiKeys, check_bind, is_open, is_this_machine, peer_of
 from weft.errors import SettingsError
@@ -199,6 +200,15 @@ class TestRates:
         assert {(await call(limited, path="/healthz"))[0] for _ in range(6)} == {200}
         assert {(await call(limited, peer="127.0.0.1"))[0] for _ in range(6)} == {200}
         assert {(await call(limited, peer="::1"))[0] for _ in range(6)} == {200}
+
+    async def test_open_routes_have_a_limit_of_their_own(
+        self, limited: FastAPI, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(gateway, "OPEN_RATE", RateLimit(10, 3600.0))
+        statuses = [(await call(limited, path="/healthz", key="guess"))[0] for _ in range(12)]
+        assert statuses == [200] * 10 + [429] * 2
+        assert (await call(limited, path="/healthz", peer="198.51.100.9"))[0] == 200
+        assert {(await call(limited, path="/healthz", peer="127.0.0.1"))[0] for _ in range(20)} == {200}
 
     async def test_off_is_off(self, serve: Serve) -> None:
         async with serve(api_rate_limit=None) as server:

@@ -42,6 +42,23 @@ async def test_a_server_that_runs_is_alive_and_ready(server: Server) -> None:
         assert check["ok"] is True
 
 
+async def test_those_who_ask_at_once_share_one_check(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = server.engine.ports.catalog
+    asked = 0
+
+    async def check() -> None:
+        nonlocal asked
+        asked += 1
+        async with asyncio.timeout(10):
+            while server.service.load.open_requests.held < 20:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(catalog, "check", check)
+    answers = await asyncio.gather(*(server.get("/readyz") for _ in range(20)))
+    assert {answer.status for answer in answers} == {200}
+    assert asked == 1
+
+
 async def test_without_its_journal_a_server_is_alive_and_not_ready(server: Server, tmp_path: Path) -> None:
     await server.engine.ports.journal.close()
     assert (await server.get("/healthz")).status == 200

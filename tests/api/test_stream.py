@@ -6,10 +6,12 @@ import asyncio
 import random
 import re
 import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.api.play import QUICK, Play, check_problem
 from tests.api.sse import Stream, Told, watch
 from tests.walks.stage import PATIENCE_SECONDS, Stage, echo, fails, node
@@ -320,10 +322,10 @@ async def test_a_client_that_leaves_leaves_nothing_behind(play: Play) -> None:
     service = play.server.service
     async with watch(play.server, events_of(execution_id)) as stream, watch(play.server, "/v1/events"):
         await stream.event()
-        await until(lambda: service.load.streams == 2 and service.feed.has_subscriber("any"))
-    await until(lambda: service.load.streams == 0)
+        await until(lambda: service.load.streams.held == 2 and service.feed.has_subscriber("any"))
+    await until(lambda: service.load.streams.held == 0)
     assert not service.feed.has_subscriber(execution_id)
-    await until(lambda: service.load.waiting == 0)
+    await until(lambda: service.load.waiting.held == 0)
     call.complete(1)
 
 
@@ -344,22 +346,45 @@ async def test_streams_end_at_once_when_the_server_stops(play: Play) -> None:
     call.complete(1)
 
 
-async def test_one_stream_too_many_is_refused(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_STREAMS", 2)
+async def test_one_stream_too_many_is_refused(play: Play) -> None:
+    play.server.service.load.streams.limit = 4
     async with watch(play.server, "/v1/events"):
         async with watch(play.server, "/v1/events"):
             answer = await play.get("/v1/events")
             check_problem(answer, 503, "overloaded")
             assert int(answer.headers["Retry-After"]) >= 1
-        await until(lambda: play.server.service.load.streams == 1)
+        await until(lambda: play.server.service.load.streams.held == 1)
         async with watch(play.server, "/v1/events") as stream:
             assert stream.status == 200
+
+
+async def test_the_streams_of_one_caller_leave_room_for_another(serve: Serve) -> None:
+    greedy, other = "a-key-that-is-long-enough", "b-key-that-is-long-enough"
+    async with AsyncExitStack() as opened, serve(api_keys=(greedy, other)) as server:
+        server.service.load.streams.limit = server.service.load.waiting.limit = 20
+        for _ in range(10):
+            stream = await opened.enter_async_context(watch(server, "/v1/events", key=greedy))
+            assert stream.status == 200
+        refused = await server.get("/v1/events", headers={"Authorization": f"Bearer {greedy}"})
+        check_problem(refused, 503, "overloaded")
+        for _ in range(5):
+            stream = await opened.enter_async_context(watch(server, "/v1/events", key=other))
+            assert stream.status == 200
+        families = text_string_to_metric_families(server.service.metrics.render().decode())
+        refusals = {
+            sample.labels["reason"]: sample.value
+            for family in families
+            if family.name == "weft_http_requests_refused"
+            for sample in family.samples
+        }
+        assert sum(refusals.values()) == 1
+        server.service.stopping.set()
 
 
 async def test_asking_for_the_headers_alone_opens_no_stream(play: Play) -> None:
     answer = await play.call("HEAD", "/v1/events")
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
-    await until(lambda: play.server.service.load.streams == 0)
+    await until(lambda: play.server.service.load.streams.held == 0)
 
 
 # --- Slow readers.
@@ -419,10 +444,10 @@ async def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing(pla
     execution_id = await wide_execution(play)
     reader = SlowReader(play, events_of(execution_id))
     await reader.ask()
-    await until(lambda: play.server.service.load.streams == 1)
+    await until(lambda: play.server.service.load.streams.held == 1)
     # All of it is written while the client takes nothing.
     assert (await play.ended(execution_id))["state"] == "COMPLETED"
-    assert play.server.service.load.streams == 1
+    assert play.server.service.load.streams.held == 1
     assert ids_in(await reader.read_all()) == list(range(1, MANY_EVENTS + 4))
 
 
@@ -433,8 +458,8 @@ async def test_a_client_that_never_reads_loses_its_place_and_finds_it_again(
     execution_id = await wide_execution(play)
     reader = SlowReader(play, events_of(execution_id))
     await reader.ask()
-    await until(lambda: play.server.service.load.streams == 1)
-    await until(lambda: play.server.service.load.streams == 0)
+    await until(lambda: play.server.service.load.streams.held == 1)
+    await until(lambda: play.server.service.load.streams.held == 0)
     heard = ids_in(await reader.read_all())
     assert heard == list(range(1, len(heard) + 1))
     assert len(heard) < MANY_EVENTS

@@ -100,6 +100,9 @@ async def _read_bytes(request: Request) -> bytes:
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise _too_large(limit)
     place = place_of(request)
+    # A body with a declared length has its room from the beginning, or is refused before it is sent in vain.
+    room = int(declared) if declared.isdecimal() else 0
+    place.hold(room)
     body = bytearray()
     began = asyncio.get_running_loop().time()
     try:
@@ -108,8 +111,10 @@ async def _read_bytes(request: Request) -> bytes:
                 # A body without a declared length is refused at the piece that passes the limit.
                 if len(body) + len(chunk) > limit:
                     raise _too_large(limit)
-                place.hold(len(chunk))
                 body += chunk
+                if len(body) > room:
+                    place.hold(len(body) - room)
+                    room = len(body)
                 seconds = min(MAX_SECONDS, FIRST_SECONDS + len(body) / BYTES_PER_SECOND)
                 time_limit.reschedule(began + seconds)
     except TimeoutError:

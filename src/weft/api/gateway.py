@@ -17,16 +17,18 @@ from weft.api.auth import (
     ANYBODY,
     ApiCaller,
     ApiKeys,
+    address_group,
     leads_to_open_route,
     peer_of,
     refuse_foreign_pages,
     unauthenticated,
 )
 from weft.api.connection import connection_of
-from weft.api.load import Place
+from weft.api.load import Place, current_caller
 from weft.api.problem import ProblemError, internal_response, problem_response
 from weft.errors import StoreError
 from weft.limits.memory import MemoryLimits
+from weft.settings import RateLimit
 from weft.telemetry import OTHER
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ _HEADERS = (
     (b"cache-control", b"no-store"),
 )
 _CLOSE = (b"connection", b"close")
+# Probes of a load balancer and of a node's kubelet are far below it.
+OPEN_RATE = RateLimit(600, 60.0)
 # Whatever else is sent as a method is not worth a time series.
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 
@@ -87,8 +91,9 @@ class Gateway:
             if scope["weft.caller"] is not ANYBODY and (connection := connection_of(scope)) is not None:
                 connection.identify()
             _refuse_unstorable(scope)
-            if not open_route:
-                place = scope["weft.place"] = Place(self._service.load)
+            name = scope["weft.caller"].actor or _address(scope)
+            current_caller.set(name)
+            place = scope["weft.place"] = Place(self._service.load, name, is_open=open_route)
             await self._app(scope, receive, answers.send)
         except (ClientDisconnect, _AnsweredError):
             pass  # nobody is there to be answered, or nothing is left to say
@@ -135,6 +140,7 @@ class Gateway:
         else:
             refuse_foreign_pages(scope)
         if open_route:
+            await self._limit_open_rate(scope)
             return caller or ANYBODY, True
         # Before a bad key is refused: whoever guesses keys calls too.
         await self._limit_rate(scope, caller)
@@ -153,13 +159,35 @@ class Gateway:
             wait = await self._service.ports.limits.hit(name, limit=rate.requests, window_seconds=window)
         except StoreError:
             wait = await self._own_limits.hit(name, limit=rate.requests, window_seconds=window)
-        if wait > 0:
-            raise ProblemError(
-                429,
-                "rate_limited",
-                f"more than {rate.requests:,} requests in {rate.per_seconds:g} s",
-                headers={"Retry-After": str(ceil(wait))},
+        _refuse_rate(rate, wait)
+
+    async def _limit_open_rate(self, scope: Scope) -> None:
+        """Bound what an address may ask of the routes that are open to all, in this process alone."""
+        peer = peer_of(scope)
+        if self._service.settings.api_rate_limit is not None and peer is not None:
+            rate = OPEN_RATE
+            _refuse_rate(
+                rate,
+                await self._own_limits.hit(
+                    f"open/{peer}", limit=rate.requests, window_seconds=rate.per_seconds
+                ),
             )
+
+
+def _refuse_rate(rate: RateLimit, wait: float) -> None:
+    if wait > 0:
+        raise ProblemError(
+            429,
+            "rate_limited",
+            f"more than {rate.requests:,} requests in {rate.per_seconds:g} s",
+            headers={"Retry-After": str(ceil(wait))},
+        )
+
+
+def _address(scope: Scope) -> str:
+    """Name a caller without a key: by its address, this machine's included."""
+    client = scope.get("client")
+    return "local" if client is None else address_group(client[0])
 
 
 def _refuse_unstorable(scope: Scope) -> None:

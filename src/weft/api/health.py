@@ -13,7 +13,7 @@ from weft import telemetry
 from weft.api.answer import answer
 from weft.api.auth import open_to_all
 from weft.api.schema import Readiness, answers
-from weft.api.service import service_of
+from weft.api.service import CheckedParts, service_of
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import MICROSECONDS
 from weft.errors import StoreKeyError, WeftError
@@ -79,24 +79,35 @@ async def check_readiness(request: Request) -> Response:
     Anybody may ask, so a message names no path and no address; the log has the details.
     """
     service = service_of(request)
-    known = service.faults()
-    # What is known to be away is not asked, and what is there is asked now.
-    faults = {"journal": known.get("journal") or await _journal_fault(service)}
-    if "store" in known:
-        faults["store"] = known["store"] or await _store_fault(service)
-    faults |= {name: fault for name, fault in known.items() if name not in faults}
+    # Calls at the same time share one check: nobody may keep more than that under way.
+    if service.checking is None or service.checking.done():
+        service.checking = asyncio.create_task(_check(service))
+    checked = await asyncio.shield(service.checking)
+    faults = dict(checked.faults)
     faults["stopping"] = "it is stopping, and takes no new work" if service.stopping.is_set() else None
     ready = not any(faults.values())
     checks = {
         name: {"ok": fault is None, "message": fault or ("no" if name == "stopping" else "ready")}
         for name, fault in faults.items()
     }
-    if service.shows_fleet and "worker" not in known and faults.get("store") is None:
+    if checked.workers is not None:
         # Work is accepted without a worker and waits for one, so this is said and makes nothing unready.
-        workers = await _in_time(service.ports.store.workers())
-        if workers is not None:
-            checks["workers"] = {"ok": True, "message": _living(workers)}
+        checks["workers"] = {"ok": True, "message": _living(checked.workers)}
     return answer({"ready": ready, "checks": checks}, status=200 if ready else 503)
+
+
+async def _check(service: Service) -> CheckedParts:
+    """Ask the journal and the store whether they can be used now."""
+    known = service.faults()
+    # What is known to be away is not asked, and what is there is asked now.
+    faults = {"journal": known.get("journal") or await _journal_fault(service)}
+    if "store" in known:
+        faults["store"] = known["store"] or await _store_fault(service)
+    faults |= {name: fault for name, fault in known.items() if name not in faults}
+    workers = None
+    if service.shows_fleet and "worker" not in known and faults.get("store") is None:
+        workers = await _in_time(service.ports.store.workers())
+    return CheckedParts(faults, workers)
 
 
 def _living(workers: Sequence[WorkerStatus]) -> str:
@@ -175,7 +186,7 @@ async def _look_around(service: Service) -> None:
         {(state,): active.get(state, 0) for state in ExecutionState if stats and state not in TERMINAL},
     )
     metrics.show(telemetry.DEAD_LETTERS_OPEN, {(): stats.open_letters} if stats else {})
-    metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams})
+    metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams.held})
     fleet = await _in_time(_look(ports))
     metrics.show(telemetry.STORE_UP, {(): fleet is not None})
     backlog, queues, running, workers = fleet or (None, (), {}, None)

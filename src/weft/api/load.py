@@ -2,34 +2,46 @@
 
 Whatever is over a bound is refused at once with 503 ``overloaded`` and ``Retry-After``. A server that says no
 keeps what it has promised; one that takes everything ends by losing it.
+
+Callers share each bound; a caller is an API key, or an address where there is no key. None may hold more than
+is left free. So one caller gets at most half, two get a third each, and something is left for the next one.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.api.problem import ProblemError
 from weft.core.time import micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.requests import HTTPConnection
+    from starlette.types import Scope
 
 # Requests that are being worked on. They share two cores or so: more at once are only later, each of them.
-MAX_REQUESTS = 1000
+_MAX_REQUESTS = 2000
+# Requests to routes that are open to all: health, and pages. They end at once.
+_MAX_OPEN_REQUESTS = 200
 # Streams, and calls that wait for an execution: they cost a socket and a few kilobytes, and no work.
-MAX_WAITING = 10_000
+_MAX_WAITING = 10_000
+# Streams alone. Each has a socket, a place in the feed and a few reads a second while something happens.
+_MAX_STREAMS = 2000
 # Bodies in memory. One of the greatest size is always let in.
-MAX_HELD_BYTES = 256 * 2**20
+_MAX_HELD_BYTES = 256 * 2**20
 
 RETRY_AFTER_SECONDS = 1
 # A caller that has not come again by then has given up its turn.
 TURN_SECONDS = 5
 
 _PLACE = "weft.place"
+
+# Who sent the request that the current task serves.
+current_caller: ContextVar[str] = ContextVar("weft_caller", default="")
 
 
 class OverloadedError(ProblemError):
@@ -75,67 +87,145 @@ class Line:
         self._turns.pop(caller, None)
 
 
-@dataclass(slots=True)
-class Load:
-    """How much the requests of one API have in hand."""
+class Share:
+    """A number of places, or of bytes, that callers share; see the head of this module."""
 
-    requests: int = 0
-    waiting: int = 0
-    streams: int = 0
-    held_bytes: int = 0
-    # Nodes that were let in and are not in the store yet.
-    coming: int = 0
-    # The backlog when the store last told it, with what was let in since: it counts while the store is away.
-    known_backlog: int = field(default=0, compare=False)
-    line: Line = field(default_factory=Line, compare=False)
+    __slots__ = ("_held_by", "held", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._held_by: dict[str, int] = {}
+
+    def take(self, caller: str, count: int = 1) -> bool:
+        """Let a caller hold so many more; False: there are too few left, or the caller has its share."""
+        own = self._held_by.get(caller, 0)
+        if own + count > self.limit - self.held:
+            return False
+        self.force(caller, count)
+        return True
+
+    def force(self, caller: str, count: int) -> None:
+        """Let a caller hold so many more, however many are left."""
+        self.held += count
+        self._held_by[caller] = self._held_by.get(caller, 0) + count
+
+    def give_back(self, caller: str, count: int = 1) -> None:
+        self.held -= count
+        left = self._held_by[caller] - count
+        if left:
+            self._held_by[caller] = left
+        else:
+            del self._held_by[caller]
+
+
+def _nobody(reason: str) -> None:
+    """Ignore a refusal: nobody counts."""
+
+
+class Load:
+    """How much the requests of one API have in hand.
+
+    ``connections``: how many there may be. Requests, streams and waits take three quarters of them at most,
+    so that a new caller finds one. ``refused``: called with the bound that a request was refused for.
+    """
+
+    def __init__(self, *, connections: int, refused: Callable[[str], None] = _nobody) -> None:
+        self._refused = refused
+        self.requests = Share(max(1, min(_MAX_REQUESTS, connections // 4)))
+        self.open_requests = Share(_MAX_OPEN_REQUESTS)
+        self.waiting = Share(max(1, min(_MAX_WAITING, connections // 2)))
+        self.streams = Share(max(1, min(_MAX_STREAMS, connections // 4)))
+        self.held_bytes = Share(_MAX_HELD_BYTES)
+        # Nodes that were let in and are not in the store yet.
+        self.coming = 0
+        # The backlog when the store last told it, with what was let in since: it counts while the store is
+        # away.
+        self.known_backlog = 0
+        self.line = Line()
+
+    def take(self, share: Share, caller: str, *, reason: str, what: str) -> None:
+        """Let a caller have one more of a share, or raise OverloadedError."""
+        if not share.take(caller):
+            raise self.refuse(reason, f"{share.held:,} {what}, and you have your share of {share.limit:,}")
+
+    def refuse(self, reason: str, detail: str) -> OverloadedError:
+        """Count a refusal, and return what to answer."""
+        self._refused(reason)
+        return OverloadedError(f"{detail}; try again")
 
 
 class Place:
     """What one request takes up of the load, from its beginning to its end."""
 
-    __slots__ = ("_held_bytes", "_load", "_waiting")
+    __slots__ = ("_caller", "_held_bytes", "_load", "_share", "_waiting")
 
-    def __init__(self, load: Load) -> None:
-        if load.requests >= MAX_REQUESTS:
-            raise OverloadedError(f"{load.requests:,} requests are under way; try again")
-        load.requests += 1
+    def __init__(self, load: Load, caller: str, *, is_open: bool = False) -> None:
+        """``is_open``: the route is open to all."""
+        self._share = load.open_requests if is_open else load.requests
+        load.take(
+            self._share,
+            caller,
+            reason="open_requests" if is_open else "requests",
+            what="requests are under way",
+        )
         self._load = load
+        self._caller = caller
         self._held_bytes = 0
         self._waiting = False
 
     def leave(self) -> None:
         """Release what the request takes up of the load: its count, its body bytes and its wait."""
-        self.stop_waiting()
-        self._load.requests -= 1
-        self._load.held_bytes -= self._held_bytes
+        (self._load.waiting if self._waiting else self._share).give_back(self._caller)
+        self._waiting = False
+        if self._held_bytes:
+            self._load.held_bytes.give_back(self._caller, self._held_bytes)
+            self._held_bytes = 0
 
     def hold(self, count: int) -> None:
         """Take up memory for so many more bytes of the request's body."""
-        held = self._load.held_bytes
-        if held > self._held_bytes and held + count > MAX_HELD_BYTES:
-            raise OverloadedError("the requests under way hold too much data; try again")
-        self._load.held_bytes += count
+        if not count:
+            return
+        held_bytes = self._load.held_bytes
+        if held_bytes.held == self._held_bytes:
+            held_bytes.force(self._caller, count)
+        elif not held_bytes.take(self._caller, count):
+            raise self._load.refuse("bodies", "the requests under way, or yours, hold too much data")
         self._held_bytes += count
 
     def wait(self) -> None:
         """Count as one that waits from now on, not as one that is worked on."""
         if self._waiting:
             return
-        if self._load.waiting >= MAX_WAITING:
-            raise OverloadedError(f"{self._load.waiting:,} streams and waiting calls are open; try again")
+        load = self._load
+        load.take(load.waiting, self._caller, reason="waiting", what="streams and waiting calls are open")
         self._waiting = True
-        self._load.waiting += 1
-        self._load.requests -= 1
+        self._share.give_back(self._caller)
 
     def stop_waiting(self) -> None:
         if self._waiting:
             self._waiting = False
-            self._load.waiting -= 1
-            self._load.requests += 1
+            self._load.waiting.give_back(self._caller)
+            # It was let in once, and is answered now.
+            self._share.force(self._caller, 1)
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Count as an open stream in this block."""
+        load = self._load
+        load.take(load.streams, self._caller, reason="streams", what="event streams are open")
+        try:
+            yield
+        finally:
+            load.streams.give_back(self._caller)
 
 
 def place_of(request: HTTPConnection) -> Place:
-    place: Place = request.scope[_PLACE]
+    return place_in(request.scope)
+
+
+def place_in(scope: Scope) -> Place:
+    place: Place = scope[_PLACE]
     return place
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from weft.api.connection_table import ConnectionTable, connection_limit
-from weft.api.load import Load
-from weft.telemetry import Metrics
+from weft.api.load import Load, current_caller
+from weft.api.threads import FairThreads
+from weft.logs import RateLimitedLog
+from weft.telemetry import REQUESTS_REFUSED, Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import HTTPConnection
 
@@ -20,10 +22,9 @@ if TYPE_CHECKING:
     from weft.handlers.registry import Registry
     from weft.ports import ApiPorts
     from weft.settings import Settings
+    from weft.store.contract import WorkerStatus
 
-# Large documents that are read and checked at once. Python runs one of them at a time, and lets the event
-# loop in between; several threads are there so that a slow document does not hold up the quick ones.
-_THREADS = 4
+log = logging.getLogger("weft.api")
 
 # What others do in a fleet is heard through hints, which may be lost: whoever waits asks the journal so
 # often, and all who wait together not more often than so many times a second.
@@ -32,10 +33,6 @@ _LOOKS_A_SECOND = 200
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="weft-api")
 
 
 def _no_faults() -> Mapping[str, str | None]:
@@ -68,6 +65,14 @@ class Process(Protocol):
         """Return for each part of the process the fault that keeps that part from its work, or None."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedParts:
+    """What a check of readiness found: faults of the parts by name, and the workers where they were asked."""
+
+    faults: Mapping[str, str | None]
+    workers: Sequence[WorkerStatus] | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Service:
     """One API. The routes find it at ``request.app.state.service``."""
@@ -79,7 +84,7 @@ class Service:
     # Set when the process is asked to stop: streams and waits end, and new work is refused.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     # How much the requests have in hand now.
-    load: Load = field(default_factory=Load)
+    load: Load = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
     # The connections that requests come on.
     connections: ConnectionTable = field(init=False)
@@ -91,26 +96,36 @@ class Service:
     shows_fleet: bool = True
     # Handlers of living workers, when the store was last asked.
     announced: frozenset[str] = frozenset()
-    _threads: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
+    # The check of readiness that is under way.
+    checking: asyncio.Task[CheckedParts] | None = None
+    _threads: FairThreads = field(default_factory=FairThreads, repr=False)
 
     def __post_init__(self) -> None:
+        now = self.ports.clock.monotonic
+        limit = connection_limit(self.settings)
         self.connections = ConnectionTable(
-            limit=connection_limit(self.settings),
-            has_keys=bool(self.settings.api_keys),
-            metrics=self.metrics,
-            now=self.ports.clock.monotonic,
+            limit=limit, has_keys=bool(self.settings.api_keys), metrics=self.metrics, now=now
         )
+        rate_limited = RateLimitedLog(log, now=now)
+
+        def refused(reason: str) -> None:
+            self.metrics.count(REQUESTS_REFUSED, reason)
+            rate_limited.warning("request.refused", reason=reason)
+
+        self.load = Load(connections=limit, refused=refused)
 
     async def run_in_thread(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Call a function that may take long in a thread of a small pool, while the event loop goes on."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+        """Call a function that may take long in a thread of a small pool, while the event loop goes on.
+
+        Callers have the threads in turn, and none has more than half of them.
+        """
+        return await self._threads.run(current_caller.get(), function, *args, **kwargs)
 
     def look_seconds(self, at_most: float) -> float:
         """Return the seconds that a waiting request relies on the feed alone before it reads the journal."""
         if not self.is_shared:
             return at_most
-        return min(at_most, max(_LOOK_SECONDS, self.load.waiting / _LOOKS_A_SECOND))
+        return min(at_most, max(_LOOK_SECONDS, self.load.waiting.held / _LOOKS_A_SECOND))
 
 
 def serve_engine(

@@ -23,7 +23,7 @@ from starlette.responses import Response
 
 from weft.api.answer import no_content, page
 from weft.api.auth import caller_of
-from weft.api.load import OverloadedError, place_of
+from weft.api.load import place_in, place_of
 from weft.api.problem import ProblemError, invalid_request
 from weft.api.schema import Events, Limit, answers, problems
 from weft.api.schema import Request as QueryModel
@@ -47,8 +47,6 @@ log = logging.getLogger("weft.api")
 router = APIRouter(tags=["events"])
 
 MEDIA_TYPE = "text/event-stream"
-# Open streams. Each has a socket, a place in the feed and a few reads a second while something happens.
-MAX_STREAMS = 1000
 # A line that says nothing, so that whoever is in between does not take a quiet stream for a dead one.
 COMMENT_SECONDS = 15.0
 # The journal is read this often even if nothing is told: the feed is a hint.
@@ -213,19 +211,13 @@ class EventStream(Response, ABC):
         """Write events until there is nothing more to tell."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        load = self._service.load
-        if load.streams >= MAX_STREAMS:
-            raise OverloadedError(f"{load.streams:,} event streams are open; try again")
-        load.streams += 1
-        try:
+        with place_in(scope).streaming():
             # A client that has its headers hears all that happens from then on.
             async with self.subscribe() as subscription:
                 self._send = send
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
                 await unless(self._tell(subscription), _left(receive), self._service.stopping.wait())
-        finally:
-            load.streams -= 1
         # A client that does not read holds this up, and by now nothing but its own connection.
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -160,6 +160,35 @@ def digest_of(output: bytes | None) -> str | None:
     return None if output is None else hashlib.sha256(output).hexdigest()
 
 
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a node or an execution failed. ``error["code"]`` reads what ``error.code`` does."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    node: str | None = None
+    details: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.__struct_fields__:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return getattr(self, key) if key in self.__struct_fields__ else default
+
+    def keys(self) -> tuple[str, ...]:
+        return self.__struct_fields__
+
+
+def failure_of(error: dict[str, Any] | None) -> Failure | None:
+    """Return an error as users of Python see it."""
+    shown = shown_error(error)
+    if shown is None:
+        return None
+    return Failure(**{name: shown[name] for name in Failure.__struct_fields__ if name in shown})
+
+
 def shown_error(error: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return an error as users see it: ``details`` is always an object.
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import inspect
 import logging
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from weft.core.payload import Json  # noqa: TC001 - the decoder reads the annotations
+from weft.core.rows import Failure  # noqa: TC001 - the same
+from weft.core.state import NodeState  # noqa: TC001 - the same
 from weft.core.time import MICROSECONDS
 from weft.errors import HandlerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from weft.core.payload import Json
     from weft.handlers.http.outbound import Outbound
 
 # The handler that calls a user's function by reference. Who places its calls looks at the function.
@@ -41,6 +46,8 @@ class Handler:
     kind: HandlerKind
     function: Callable[..., Any]
     config_schema: Json = None
+    # False: it has the context, and never asks it for facts of the execution.
+    asks_for_facts: bool = True
 
     @property
     def queue(self) -> str:
@@ -55,6 +62,44 @@ class StopSignal:
     requested: bool = False
 
 
+class ParentNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a parent of a node. ``output`` is None unless it completed."""
+
+    state: NodeState
+    output: Json = None
+    error: Failure | None = None
+
+
+class ExecutionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution around an attempt, as its context shows it."""
+
+    input: Json
+    labels: dict[str, str]
+    workflow: str | None
+    version: int | None
+    is_last_attempt: bool
+    parents: dict[str, ParentNode]
+
+
+class FactsSource(ABC):
+    """Reads the facts of an execution once, when a function first asks for one of them."""
+
+    def __init__(self) -> None:
+        self.payload: bytes | None = None
+        self._facts: ExecutionFacts | None = None
+
+    def get(self) -> ExecutionFacts:
+        if self._facts is None:
+            if self.payload is None:
+                self.payload = self.load()
+            self._facts = msgspec.json.decode(self.payload, type=ExecutionFacts)
+        return self._facts
+
+    @abstractmethod
+    def load(self) -> bytes:
+        """Return the facts as JSON; it may block, and is called from any thread."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerContext:
     """What a handler may know of the attempt it runs."""
@@ -66,6 +111,42 @@ class HandlerContext:
     # In UTC. At this moment the attempt is asked to stop; what it returns later does not count.
     deadline: datetime
     stop: StopSignal = field(default_factory=StopSignal, repr=False)
+    facts: FactsSource | None = field(default=None, repr=False)
+
+    @property
+    def input(self) -> Json:
+        """The execution's input."""
+        return self._known().input
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The execution's labels."""
+        return self._known().labels
+
+    @property
+    def workflow(self) -> str | None:
+        """The name of the workflow; None for a definition without a name."""
+        return self._known().workflow
+
+    @property
+    def version(self) -> int | None:
+        """The version of the workflow; None for a definition that is not deployed."""
+        return self._known().version
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """True if a failure of this attempt fails the node for good."""
+        return self._known().is_last_attempt
+
+    @property
+    def parents(self) -> Mapping[str, ParentNode]:
+        """The node's parents by id, each with ``state``, ``output`` and ``error``."""
+        return self._known().parents
+
+    def _known(self) -> ExecutionFacts:
+        if self.facts is None:
+            raise HandlerError("this context knows nothing of an execution")
+        return self.facts.get()
 
     @property
     def idempotency_key(self) -> str:
@@ -113,6 +194,8 @@ class Invocation:
     target: str
     is_coroutine: bool
     call: Callable[[], Any]
+    # Whether it was given the context.
+    takes_context: bool = False
 
 
 class BadConfig(HandlerError):  # noqa: N818 - named like its code

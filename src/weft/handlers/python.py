@@ -125,7 +125,8 @@ class PythonFunction:
                 self.signature.bind(**arguments)
             except TypeError as error:
                 raise BadConfig(f"args do not fit {self.reference}: {error}") from None
-        return Invocation(self.reference, self.is_coroutine, partial(self.function, **arguments))
+        call = partial(self.function, **arguments)
+        return Invocation(self.reference, self.is_coroutine, call, takes_context=self.takes_context)
 
 
 def describe(reference: str, function: Callable[..., Any]) -> PythonFunction:

@@ -109,7 +109,8 @@ class Registry:
         is_coroutine = handler.kind is HandlerKind.NATIVE or is_coroutine_function(handler.function)
         if handler.kind is HandlerKind.USER:
             config = self._decoded(handler, config)
-        return Invocation(name, is_coroutine, partial(handler.function, config, context))
+        call = partial(handler.function, config, context)
+        return Invocation(name, is_coroutine, call, takes_context=handler.asks_for_facts)
 
     def add(self, handler: Handler) -> None:
         """Register a handler. Its name must be free, unless the same function is defined once more."""

@@ -229,8 +229,8 @@ def _registry_of(session: Session | None) -> Registry:
 
     registry = Registry()
     plain, coroutine = (nobody, nobody) if session is None else (session.call, session.call_coroutine)
-    registry.add(Handler("function", HandlerKind.USER, plain))
-    registry.add(Handler("coroutine", HandlerKind.USER, coroutine))
+    registry.add(Handler("function", HandlerKind.USER, plain, asks_for_facts=False))
+    registry.add(Handler("coroutine", HandlerKind.USER, coroutine, asks_for_facts=False))
     return registry
 
 

@@ -11,20 +11,11 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from weft.core.rows import Failure  # noqa: TC001 - the same
 from weft.core.state import TERMINAL, ExecutionState, NodeState
 from weft.errors import Problem  # noqa: TC001 - the same
 
 T = TypeVar("T")
-
-
-class Failure(Struct, frozen=True, kw_only=True):
-    """Why a node or an execution failed."""
-
-    code: str
-    message: str
-    retryable: bool = False
-    node: str | None = None
-    details: dict[str, Any] = {}
 
 
 class Node(Struct, frozen=True, kw_only=True):

@@ -65,7 +65,8 @@ class Mocks:
         calls.append(_shown(self._nodes[node_id], config))
         if _is_function(mock):
             given = {**_arguments(self._nodes[node_id], decode(config)), "context": context}
-            return Invocation(node_id, is_coroutine_function(mock), partial(mock, **_taken(mock, given)))
+            call = partial(mock, **_taken(mock, given))
+            return Invocation(node_id, is_coroutine_function(mock), call, takes_context=True)
         return Invocation(node_id, True, partial(_answer, mock))
 
 
@@ -108,6 +109,7 @@ class MockingRunner(Runner):
                 generation=task.generation,
                 attempt=task.attempt,
                 timeout_seconds=task.timeout_seconds,
+                facts=partial(self.facts, task),
             )
         )
 

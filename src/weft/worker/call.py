@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from weft.handlers.outcome import Outcome
 
 
@@ -25,6 +27,8 @@ class HandlerCall:
     # An earlier attempt was lost with the process it ran in. This one gets a process to itself, so that
     # whatever happens to the process is this call's doing.
     alone: bool = False
+    # Reads what the context shows of the execution, as JSON of ``ExecutionFacts``; None: nothing can be read.
+    facts: Callable[[], Awaitable[bytes]] | None = None
 
 
 class AttemptLostError(WeftError):

@@ -29,6 +29,7 @@ from weft.clock import RealClock
 from weft.core.payload import decode, encode
 from weft.errors import HandlerError
 from weft.handlers.contract import (
+    FactsSource,
     FunctionNotAllowed,
     HandlerContext,
     StopSignal,
@@ -58,6 +59,29 @@ _EXIT_SECONDS = 1.0
 _log = logging.getLogger("weft.worker.child")
 
 
+class ChildFacts(FactsSource):
+    """Facts for a call in this child process: the parent reads them from the journal."""
+
+    def __init__(self, number: int, send: Callable[[wire.ToParent], None]) -> None:
+        super().__init__()
+        self._number = number
+        self._send = send
+        self._reply: wire.Facts | None = None
+        self._received = threading.Event()
+
+    def load(self) -> bytes:
+        self._send(wire.AskFacts(self._number))
+        self._received.wait()
+        assert self._reply is not None
+        if self._reply.payload is None:
+            raise HandlerError(self._reply.problem)
+        return self._reply.payload
+
+    def receive(self, reply: wire.Facts) -> None:
+        self._reply = reply
+        self._received.set()
+
+
 class Child:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -66,6 +90,9 @@ class Child:
         self._loop = asyncio.new_event_loop()
         self._between: deque[Callable[[], None]] = deque()
         self._stops: dict[int, StopSignal] = {}
+        self._facts: dict[int, ChildFacts] = {}
+        # A function may ask for facts in a thread of its own.
+        self._sending = threading.Lock()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._announced: set[str] = set()
         self._load_problems: list[str] = []
@@ -111,6 +138,11 @@ class Child:
                 if stop is not None:
                     stop.requested = True
                 self._loop.call_soon_threadsafe(self._cancel, message.number)
+            case wire.Facts():
+                # Here, not on the loop: the function that waits for it may hold the loop up.
+                source = self._facts.get(message.number)
+                if source is not None:
+                    source.receive(message)
             case wire.Probe():
                 self._loop.call_soon_threadsafe(self._send, wire.Alive())
 
@@ -169,6 +201,7 @@ class Child:
             task.cancel()
 
     def _bind(self, run: wire.Run) -> Invocation:
+        facts = self._facts[run.number] = ChildFacts(run.number, self._send)
         context = HandlerContext(
             execution_id=run.execution_id,
             node_id=run.node_id,
@@ -176,6 +209,7 @@ class Child:
             attempt=run.attempt,
             deadline=deadline_after(self._clock.now(), run.timeout_seconds),
             stop=self._stops[run.number],
+            facts=facts,
         )
         try:
             return self._registry.bind(run.handler, decode(run.config), context)
@@ -193,6 +227,7 @@ class Child:
     def _end(self, number: int, outcome: Outcome) -> None:
         self._stops.pop(number, None)
         self._tasks.pop(number, None)
+        self._facts.pop(number, None)
         should_recycle = self._leaks is not None and self._leaks.should_recycle()
         if isinstance(outcome, Completed):
             self._send(wire.Ended(number, output=outcome.output, should_recycle=should_recycle))
@@ -204,9 +239,10 @@ class Child:
             )
 
     def _send(self, message: wire.ToParent) -> None:
-        # Only the main thread sends. It may wait here for the parent, which always reads.
+        # It may wait here for the parent, which always reads.
         try:
-            self._channel.sendall(wire.frame(message))
+            with self._sending:
+                self._channel.sendall(wire.frame(message))
         except OSError:
             os._exit(0)
 

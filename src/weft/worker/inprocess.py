@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft.core.payload import decode
 from weft.handlers.contract import HandlerContext, HandlerKind, StopSignal, deadline_after
 from weft.handlers.outcome import Completed, Failed, classify, completed, timed_out
+from weft.worker.facts import LoopFacts
 from weft.worker.threads import DaemonThreads
 
 if TYPE_CHECKING:
@@ -44,13 +45,14 @@ class InProcess:
     async def call(self, call: HandlerCall) -> Outcome:
         """Run a call; see ``Caller.call``."""
         stop = StopSignal()
+        facts = LoopFacts(call.facts)
         try:
-            invocation = self.bind(call, self._context(call, stop))
+            invocation = self.bind(call, self._context(call, stop, facts))
             if self._registry.get(call.handler).kind is HandlerKind.INSTANT:
                 return self._encode(invocation, invocation.call())
         except Exception as error:
             return classify(error)
-        task = asyncio.create_task(self._run(invocation))
+        task = asyncio.create_task(self._run(invocation, facts))
         try:
             await asyncio.wait((task,), timeout=call.timeout_seconds)
         except asyncio.CancelledError:
@@ -71,7 +73,7 @@ class InProcess:
     def bind(self, call: HandlerCall, context: HandlerContext) -> Invocation:
         return self._registry.bind(call.handler, decode(call.config), context)
 
-    def _context(self, call: HandlerCall, stop: StopSignal) -> HandlerContext:
+    def _context(self, call: HandlerCall, stop: StopSignal, facts: LoopFacts) -> HandlerContext:
         return HandlerContext(
             execution_id=call.execution_id,
             node_id=call.node_id,
@@ -79,9 +81,10 @@ class InProcess:
             attempt=call.attempt,
             deadline=deadline_after(self._clock.now(), call.timeout_seconds),
             stop=stop,
+            facts=facts,
         )
 
-    async def _run(self, invocation: Invocation) -> Outcome:
+    async def _run(self, invocation: Invocation, facts: LoopFacts) -> Outcome:
         """Return the outcome of a call, whatever it raises: also SystemExit and its own CancelledError."""
 
         def in_thread() -> Any:
@@ -92,6 +95,8 @@ class InProcess:
                 return classify(error)
 
         try:
+            if invocation.takes_context and invocation.is_coroutine:
+                await facts.prefetch()
             result = invocation.call() if invocation.is_coroutine else await self._threads.run(in_thread)
             return (
                 result if isinstance(result, (Completed, Failed)) else self._encode(invocation, await result)

@@ -21,11 +21,12 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
 from weft.core.payload import decode
+from weft.errors import HandlerError
 from weft.handlers.contract import PYTHON
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
 from weft.handlers.secrets import process_mask
@@ -35,6 +36,7 @@ from weft.worker.call import AttemptLostError
 from weft.worker.process import ChildProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from types import TracebackType
 
     from weft.handlers.usercode import UserCode
@@ -109,6 +111,8 @@ class ChildPool:
         # By target. Learned from the children: this process need not import the users' code to know.
         self._is_coroutine: dict[str, bool] = {}
         self._is_closed = False
+        # The loop holds its tasks weakly.
+        self._replies: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,6 +156,8 @@ class ChildPool:
         for running in self._line:
             running.end(AttemptLostError("the worker was closed before the call started", charged=False))
         self._line.clear()
+        for reply in self._replies:
+            reply.cancel()
         children = tuple(self._children)
         for child in children:
             child.dismiss()
@@ -163,6 +169,12 @@ class ChildPool:
     def learn(self, target: str, is_coroutine: bool) -> None:
         self._is_coroutine[target] = is_coroutine
         self._serve_line()
+
+    def answer(self, reply: Coroutine[Any, Any, None]) -> None:
+        """Let the reply to a child be made while the loop goes on."""
+        task = asyncio.create_task(reply)
+        self._replies.add(task)
+        task.add_done_callback(self._replies.discard)
 
     def has_room(self, child: _Child) -> None:
         """A call has ended: the next may start, and a child that is one too many may go."""
@@ -333,6 +345,10 @@ class _Child:
                     self._run(running)
             case wire.CallTarget():
                 self._pool.learn(message.name, message.is_coroutine)
+            case wire.AskFacts():
+                running_or_none = self.calls.get(message.number)
+                if running_or_none is not None:
+                    self._pool.answer(self._tell_facts(running_or_none))
             case wire.Ended():
                 running_or_none = self.calls.pop(message.number, None)
                 self.should_recycle = self.should_recycle or message.should_recycle
@@ -344,6 +360,17 @@ class _Child:
                 if any(running.is_overdue for running in self.calls.values()):
                     self._loop_answers = True
                     self._kill("was killed because another call in it did not stop")
+
+    async def _tell_facts(self, running: _Running) -> None:
+        """Send a call what it asked for, unless it has ended meanwhile."""
+        read = running.call.facts
+        try:
+            payload = None if read is None else await read()
+            reply = wire.Facts(running.number, payload, "this context knows nothing of an execution")
+        except HandlerError as error:
+            reply = wire.Facts(running.number, problem=str(error))
+        if running.number in self.calls and not self.is_leaving:
+            self._process.send(reply)
 
     def _kill(self, verdict: str) -> None:
         if self._verdict is None:

@@ -20,6 +20,7 @@ from weft.logs import RateLimitedLog
 from weft.masking import Mask
 from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker.call import AttemptLostError, Caller, HandlerCall
+from weft.worker.facts import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -166,6 +167,10 @@ class Runner:
         is_large = len(outcome.output) > _MASKED_ON_LOOP_BYTES
         return await asyncio.to_thread(mask_output) if is_large else mask_output()
 
+    async def facts(self, task: Task) -> bytes:
+        """Return what a context shows of the execution, as soon as the journal can be read."""
+        return await _when_reachable(lambda: read_facts(task, self._ports.journal))
+
     async def outcome(self, task: Task) -> Outcome:
         """Call the task's handler. Raises AttemptLostError where nobody can know how it ended."""
         config = self._config(task)
@@ -182,6 +187,7 @@ class Runner:
                     timeout_seconds=task.timeout_seconds,
                     # After a loss it runs alone, so that the guilty one is charged and no neighbour.
                     alone=task.losses > 0 or task.attempt > 1 + task.failures,
+                    facts=partial(self.facts, task),
                 )
             )
         context = NativeContext(

@@ -46,6 +46,14 @@ class StopCall(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
+class Facts(msgspec.Struct, frozen=True, tag=True):
+    """What the context of a call shows of its execution, or why that cannot be read."""
+
+    number: int
+    payload: bytes | None = None
+    problem: str = ""
+
+
 class Probe(msgspec.Struct, frozen=True, tag=True):
     """Is your loop running? Answered by the loop itself."""
 
@@ -59,6 +67,12 @@ class CallTarget(msgspec.Struct, frozen=True, tag=True):
 
     name: str
     is_coroutine: bool
+
+
+class AskFacts(msgspec.Struct, frozen=True, tag=True):
+    """A function asks its context for something of the execution."""
+
+    number: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -76,12 +90,12 @@ class Alive(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-ToChild: TypeAlias = LoadCode | Run | StopCall | Probe
-ToParent: TypeAlias = Ready | CallTarget | Ended | Alive
+ToChild: TypeAlias = LoadCode | Run | StopCall | Facts | Probe
+ToParent: TypeAlias = Ready | CallTarget | AskFacts | Ended | Alive
 
 _ENCODER = msgspec.msgpack.Encoder()
-to_child = msgspec.msgpack.Decoder(LoadCode | Run | StopCall | Probe)
-to_parent = msgspec.msgpack.Decoder(Ready | CallTarget | Ended | Alive)
+to_child = msgspec.msgpack.Decoder(LoadCode | Run | StopCall | Facts | Probe)
+to_parent = msgspec.msgpack.Decoder(Ready | CallTarget | AskFacts | Ended | Alive)
 
 
 def frame(message: ToChild | ToParent) -> bytes:

@@ -49,17 +49,17 @@ def reasons(
 
 
 def at(phase: str | None, **fields: Any) -> Position:
-    return Position(phase, **{"places": 5, **fields})
+    return Position(phase, **{"slots": 5, **fields})
 
 
 @pytest.mark.parametrize(
-    ("phase", "state", "served", "settled", "places"),
+    ("phase", "state", "served", "settled", "slots"),
     [*product(PHASES, OPEN, [True, False], [frozenset[str](), PARENTS], [0, 5])],
 )
 def test_every_unsettled_node_has_a_reason_wherever_it_stands(
-    phase: str | None, state: ExecutionState, served: bool, settled: frozenset[str], places: int
+    phase: str | None, state: ExecutionState, served: bool, settled: frozenset[str], slots: int
 ) -> None:
-    for position in (at(phase, places=places), None):
+    for position in (at(phase, slots=slots), None):
         found = reasons(position, state=state, served=served, settled=settled)
         assert found
         assert all(why.code and why.message for why in found)
@@ -82,8 +82,8 @@ def test_a_node_of_a_terminal_execution_has_none(state: ExecutionState) -> None:
         (at("waiting"), {"settled": frozenset()}, "waiting_for_parents"),
         (at("waiting"), {}, "starting"),
         (at("free"), {}, "starting"),
-        (at("free", places_taken=5), {}, "window"),
-        (at("free", places_taken=5), {"max_concurrency_binds": True}, "max_concurrency"),
+        (at("free", slots_taken=5), {}, "window"),
+        (at("free", slots_taken=5), {"max_concurrency_binds": True}, "max_concurrency"),
         (at("throttled"), {}, "rate_limited"),
         (at("timer"), {}, "retry_scheduled"),
         (at("queued"), {}, "waiting_for_worker"),

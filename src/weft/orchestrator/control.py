@@ -76,7 +76,7 @@ async def cancel_batch(batch_id: str, ports: Ports, *, namespace: str, actor: st
     query = ExecutionQuery(batch=batch_id, states=_NOT_TERMINAL)
     before: tuple[int, str] | None = None
     while True:
-        # The place in the list goes on, so one that a retry opens again meanwhile is not cancelled twice.
+        # The position in the list goes on, so one that a retry opens again meanwhile is not cancelled twice.
         rows = await ports.journal.executions(
             query, namespace=namespace, before=before, limit=_CANCELLED_AT_ONCE
         )

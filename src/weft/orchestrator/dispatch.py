@@ -1,4 +1,4 @@
-"""Step 3: a decision becomes a task, a place in a line, or an event of its own."""
+"""Step 3: a decision becomes a task, a ticket in a wait queue, or an event of its own."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:
         changed = await _carry_out(free, events, context)
         if not changed:
             break
-        # A node in a line holds no place, so that others of its execution may have it; and a node that is
-        # settled after all frees its children.
+        # A throttled node holds no concurrency slot, so another node of its execution may take it; and a node
+        # that is settled after all frees its children.
         decided.update((node.execution.id, node.node_id) for node in free)
         free = [
             node
@@ -249,8 +249,9 @@ async def _send(wanted: list[tuple[FreeNode, DispatchNode]], context: Context) -
             continue
         if answer is Answer.UNKNOWN:
             await rebuild(task.execution_id, ports)
-        elif answer is Answer.NO_PLACE and task.resource_tag is not None:
-            # Without a place it would hold a token that another could use: it stands in line again later.
+        elif answer is Answer.NO_SLOT and task.resource_tag is not None:
+            # Without a concurrency slot it would keep a token that another node could use: it joins the wait
+            # queue again later.
             ticket = task.ref
             await ports.limits.leave(task.resource_tag, ticket)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context
 
-# Of a wider execution, places are scarce: there, who became free first goes first.
+# In a wider execution concurrency slots are scarce: the node that became free first goes first.
 _MOST_NODES = 200
 
 

@@ -47,7 +47,7 @@ _MAX_PROBLEMS = 1000
 
 
 class ResolvedDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What executions are made of: a plan, and its place among the workflows."""
+    """What executions are made of: a plan, and the workflow and version it belongs to."""
 
     plan: Plan
     # What the plan was made of; b"": the journal has it.

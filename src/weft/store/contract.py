@@ -7,7 +7,8 @@ rebuilt from the journal. What every store promises:
 - It holds, of each execution, one generation and one epoch. What carries an older one is refused; what
   carries a newer one is answered UNKNOWN, and so is an execution the store does not have: never "zero
   left", never "nothing to do". UNKNOWN leads to a rebuild.
-- Fan-in is a *set* of awaited parents, places are a *set* of node ids: a doubled message changes neither.
+- Fan-in is a *set* of awaited parents, concurrency slots a *set* of node ids: a doubled message
+  changes neither.
 - Time is the store's own: leases and timers are compared with it, not with a caller's clock.
 - A lease expires only if its worker could have renewed it: after a gap without sweeps (the store refused
   writes, or the process was suspended) no lease expires for the length of a lease.
@@ -45,7 +46,7 @@ class Answer(StrEnum):
     # The node, attempt, generation or epoch is not the current one, or the execution is closed or paused.
     REFUSED = "refused"
     # The execution has as many tasks in flight as it may.
-    NO_PLACE = "no_place"
+    NO_SLOT = "no_slot"
     # The store does not have this execution, or an older life of it.
     UNKNOWN = "unknown"
 
@@ -149,8 +150,9 @@ class ExecutionStatus(msgspec.Struct, frozen=True, gc=False):
 
     paused: bool
     nodes: dict[str, NodeStatus]
-    places_taken: int
-    places: int
+    # Concurrency slots: nodes that are queued, running or orphaned, and how many may be.
+    slots_taken: int
+    slots: int
 
 
 class WorkerState(StrEnum):
@@ -225,10 +227,10 @@ class StateStore(Protocol):
         """Drop an execution and leave a tombstone, even of an unknown one: nothing starts after this."""
 
     async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> Sequence[Applied]:
-        """Merge the journal's rows; answer with *all* free nodes of each execution, as many as have a place.
+        """Merge the journal's rows; answer with all free nodes of an execution that have a concurrency slot.
 
         All of them and not only those just freed: that repairs what a crash cut short, and wakes what
-        waits for a place. An execution whose row is terminal is let go instead, as ``close`` does.
+        waits for a concurrency slot. An execution whose row is terminal is let go instead, as ``close`` does.
 
         ``ahead``: tasks that follow on the rows. Those whose nodes are free then are
         queued in the same go, as ``queue`` does; a store may leave any of them free.

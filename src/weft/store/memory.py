@@ -91,10 +91,10 @@ class _Execution:
         "is_open",
         "nodes",
         "outcomes",
-        "places",
         "plan",
         "row",
         "running",
+        "slots",
         "window",
     )
 
@@ -108,8 +108,8 @@ class _Execution:
         self.outcomes: dict[str, NodeRow] = {}
         # Dicts as ordered sets: first freed, first served.
         self.free: dict[str, None] = {}
-        self.places: set[str] = set()
-        # Of those with a place, how many a worker has in hand; and how many wait without one,
+        self.slots: set[str] = set()
+        # Of those with a concurrency slot, how many a worker has in hand; and how many wait without one,
         # for a timer or in the line of their tag.
         self.running = 0
         self.delayed = 0
@@ -236,7 +236,7 @@ class MemoryStore:
         node = execution.nodes[node_id]
         self._leave_free(execution, node_id)
         node.phase, node.lease_until = ORPHANED, now + self._orphaned
-        execution.places.add(node_id)
+        execution.slots.add(node_id)
         self._leases[execution.row.id, node_id] = node
 
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
@@ -415,7 +415,7 @@ class MemoryStore:
 
     def _leave_phase(self, execution: _Execution, node_id: str, node: _Node) -> None:
         if node.phase in _IN_FLIGHT:
-            execution.places.discard(node_id)
+            execution.slots.discard(node_id)
             self._leases.pop((execution.row.id, node_id), None)
             if node.phase is RUNNING:
                 execution.running -= 1
@@ -445,7 +445,7 @@ class MemoryStore:
     def _free_nodes(self, execution: _Execution) -> Sequence[FreeNode]:
         if not execution.free or not execution.is_open:
             return ()
-        room = execution.window - len(execution.places)
+        room = execution.window - len(execution.slots)
         if room <= 0:
             return ()
         return [self._free_node(execution, node_id) for node_id in islice(execution.free, room)]
@@ -496,12 +496,12 @@ class MemoryStore:
         execution, node = found
         if node.phase is not FREE or not execution.is_open:
             return _REFUSED
-        if len(execution.places) >= execution.window:
+        if len(execution.slots) >= execution.window:
             node.released = False
-            return Answer.NO_PLACE
+            return Answer.NO_SLOT
         self._leave_free(execution, node_id)
         node.phase, node.queued_at = QUEUED, task.queued_at
-        execution.places.add(node_id)
+        execution.slots.add(node_id)
         if self._queued is not None:
             node.lease_until = self._now() + self._queued
             self._leases[task.execution_id, node_id] = node
@@ -745,7 +745,7 @@ class MemoryStore:
             return {}
         return {
             node_id: Running(node.attempt, node.worker, node.queued_at, node.started_at)
-            for node_id in execution.places
+            for node_id in execution.slots
             if (node := execution.nodes[node_id]).phase is RUNNING
         }
 
@@ -754,14 +754,14 @@ class MemoryStore:
         execution = self._executions.get(execution_id)
         if execution is None:
             return [], 0
-        running = [name for name in execution.places if execution.nodes[name].phase is RUNNING]
-        return running, len(execution.places)
+        running = [name for name in execution.slots if execution.nodes[name].phase is RUNNING]
+        return running, len(execution.slots)
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         return [
             None
             if (execution := self._executions.get(execution_id)) is None
-            else (len(execution.places) - execution.running + execution.delayed, execution.running)
+            else (len(execution.slots) - execution.running + execution.delayed, execution.running)
             for execution_id in execution_ids
         ]
 
@@ -788,7 +788,7 @@ class MemoryStore:
             for node_id, node in shown.items()
         }
         paused = execution.row.state is ExecutionState.PAUSED
-        return ExecutionStatus(paused, nodes, len(execution.places), execution.window)
+        return ExecutionStatus(paused, nodes, len(execution.slots), execution.window)
 
     @staticmethod
     def _awaited(execution: _Execution, node_id: str, node: _Node) -> tuple[str, ...]:

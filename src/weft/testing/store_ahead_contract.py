@@ -112,7 +112,7 @@ class AheadContract:
         walk.clock.advance(60)
         assert list((await walk.store.due(idle_seconds=5)).woken) == [(row.id, 1)]
 
-    async def test_an_install_queues_as_many_as_have_a_place(self, new_walk: Callable[..., Walk]) -> None:
+    async def test_an_install_queues_as_many_as_have_a_slot(self, new_walk: Callable[..., Walk]) -> None:
         names = [f"a{number}" for number in range(8)]
         walk = new_walk(*names)
         snapshot = await walk.submit()
@@ -126,7 +126,7 @@ class AheadContract:
         shown = await phases(walk)
         assert [name for name in names if shown[name] == "queued"] == names[1:4]
 
-    async def test_what_has_no_place_stays_free(self, new_walk: Callable[..., Walk]) -> None:
+    async def test_what_has_no_slot_stays_free(self, new_walk: Callable[..., Walk]) -> None:
         children = [f"b{number}" for number in range(8)]
         walk = new_walk("a", *[node(name, "a") for name in children])
         await walk.begin()

@@ -111,7 +111,7 @@ class StoreContract:
         assert await phases(walk) == {"a": "orphaned", "b": "orphaned"}
         status = await walk.store.inspect("x1")
         assert status is not None
-        assert status.places_taken == 2
+        assert status.slots_taken == 2
 
     async def test_only_what_a_paused_execution_had_in_hand_is_in_limbo_after_a_rebuild(
         self, new_walk: Callable[..., Walk]
@@ -264,7 +264,7 @@ class StoreContract:
         assert await phases(walk) == {"b": "timer"}
         status = await walk.store.inspect("x1")
         assert status is not None
-        assert (status.nodes["b"].attempt, status.places_taken) == (2, 0)
+        assert (status.nodes["b"].attempt, status.slots_taken) == (2, 0)
         walk.clock.advance(1)
         assert list((await walk.store.due(idle_seconds=NEVER)).woken) == [("x1", 1)]
         (free,) = await free_nodes(walk)
@@ -548,7 +548,7 @@ class StoreContract:
         await walk.complete("a")
         status = await walk.store.inspect("x1")
         assert status is not None
-        assert (set(status.nodes), status.places_taken) == ({"b"}, 1)
+        assert (set(status.nodes), status.slots_taken) == ({"b"}, 1)
         walk.clock.advance(self.LEASE_SECONDS)
         assert [lease.node_id for lease in await expired(walk)] == ["b"]
         assert list(await walk.store.renew([walk.lease("a")])) == [Answer.REFUSED]
@@ -636,7 +636,7 @@ class StoreContract:
         (free,) = await apply_rows(walk, "n")
         assert (free.attempt, [row.node_id for row in free.parents], free.waiting) == (2, ["a"], 1)
 
-    # -- queue and places ----------------------------------------------------------------------------
+    # -- queue and slots ----------------------------------------------------------------------------
 
     async def test_a_node_is_queued_and_sent_once(
         self, new_walk: Callable[..., Walk], bench: StoreBench
@@ -675,9 +675,9 @@ class StoreContract:
         assert answers == [Answer.YES] * self.WINDOW
         assert await free_nodes(walk) == []
         late = as_seen_before(walk, free[0].execution, names[-1])
-        assert await queue(walk, late) is Answer.NO_PLACE
+        assert await queue(walk, late) is Answer.NO_SLOT
         assert (await phases(walk))[names[-1]] == "free"
-        # Whatever settles gives its place on.
+        # Whatever settles gives its slot on.
         await start(walk, names[0])
         await walk.record(await walk.completed(names[0]))
         assert [one.node_id for one in await apply_rows(walk, names[0])] == [names[self.WINDOW]]
@@ -688,7 +688,7 @@ class StoreContract:
         assert walk.started == [("a", 1, 1)]
         status = await walk.store.inspect("x1")
         assert status is not None
-        assert (status.places_taken, status.places) == (1, 1)
+        assert (status.slots_taken, status.slots) == (1, 1)
         assert await walk.complete("a") == ["b"]
 
     async def test_a_place_is_not_given_back_twice(self, new_walk: Callable[..., Walk]) -> None:
@@ -698,15 +698,13 @@ class StoreContract:
         await walk.advance(event, event, event)
         assert [name for name, _, _ in walk.started] == ["a", "b", "c"]
 
-    async def test_a_node_that_waits_for_its_retry_holds_no_place(
-        self, new_walk: Callable[..., Walk]
-    ) -> None:
+    async def test_a_node_that_waits_for_its_retry_holds_no_slot(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a", "b", max_concurrency=1)
         await walk.begin()
         assert await walk.advance(await walk.failed("a", retryable=True)) == ["b"]
         assert await phases(walk) == {"a": "timer", "b": "running"}
 
-    async def test_a_node_in_limbo_and_a_reported_one_hold_their_places(
+    async def test_a_node_in_limbo_and_a_reported_one_hold_their_slots(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a", "b", max_concurrency=1)
@@ -727,7 +725,7 @@ class StoreContract:
         status = await walk.store.inspect("x1")
         assert status is not None
         assert (status.nodes["a"].phase, status.nodes["a"].resource_tag) == ("throttled", "api")
-        assert status.places_taken == 0
+        assert status.slots_taken == 0
 
     async def test_a_released_node_is_free_with_its_token(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
@@ -781,7 +779,7 @@ class StoreContract:
         await walk.store.release("x1", generation=1, node_id="b", attempt=1)
         (a,) = await free_nodes(walk)
         await walk.hand_out(a)
-        assert await queue(walk, as_seen_before(walk, a.execution, "b")) is Answer.NO_PLACE
+        assert await queue(walk, as_seen_before(walk, a.execution, "b")) is Answer.NO_SLOT
         (b,) = await _after(walk, await walk.completed("a"))
         assert (b.node_id, b.released) == ("b", False)
 
@@ -822,7 +820,7 @@ class StoreContract:
         assert await start(walk, "a") is Answer.REFUSED
         status = await walk.store.inspect("x1")
         assert status is not None
-        assert (status.nodes["a"].phase, status.places_taken) == ("free", 0)
+        assert (status.nodes["a"].phase, status.slots_taken) == ("free", 0)
         assert await walk.advance(walk.resumed()) == ["a"]
         assert walk.started == [("a", 1, 1)]
 
@@ -1165,7 +1163,7 @@ class StoreContract:
         assert status.nodes["d"].awaited == ("b",)
         running = status.nodes["b"]
         assert (running.worker, running.queued_at, running.started_at) == (WORKER, now, now)
-        assert (status.paused, status.places_taken, status.places) == (False, 2, 2)
+        assert (status.paused, status.slots_taken, status.slots) == (False, 2, 2)
 
     async def test_a_look_at_one_node_shows_that_alone(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a", "b", node("c", "a"))
@@ -1176,7 +1174,7 @@ class StoreContract:
         assert status is not None
         assert everything.nodes.keys() == {"a", "b"}
         assert status.nodes == {"b": everything.nodes["b"]}
-        assert (status.places_taken, status.places) == (everything.places_taken, everything.places)
+        assert (status.slots_taken, status.slots) == (everything.slots_taken, everything.slots)
         assert await walk.store.inspect("stranger", names=["a"]) is None
 
     async def test_a_look_says_until_when_a_timer_runs(self, new_walk: Callable[..., Walk]) -> None:

@@ -219,8 +219,8 @@ async def explain_node(
             seen.phase if seen else None,
             seen.awaited if seen else (),
             seen.due_at if seen else None,
-            status.places_taken,
-            status.places,
+            status.slots_taken,
+            status.slots,
         )
     limit = plan.definition.max_concurrency
     reasons = explain(
@@ -230,7 +230,7 @@ async def explain_node(
         position,
         settled={settled.node_id for settled in rows.values() if settled.is_settled},
         served=workers is None or any(_takes(worker, plan.nodes[node_id]) for worker in workers),
-        max_concurrency_binds=status is not None and limit is not None and limit <= status.places,
+        max_concurrency_binds=status is not None and limit is not None and limit <= status.slots,
         retrying=await _retrying(execution_id, row, ports)
         if position and position.phase == "timer"
         else None,

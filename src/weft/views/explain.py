@@ -22,8 +22,8 @@ class Position(msgspec.Struct, frozen=True):
     phase: str | None
     awaited: tuple[str, ...] = ()
     due_at: int | None = None
-    places_taken: int = 0
-    places: int = 0
+    slots_taken: int = 0
+    slots: int = 0
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,12 +73,12 @@ def explain(
                 reasons.append(Why("waiting_for_parents", f"waits for {shown}", nodes=awaited))
             elif not reasons:
                 reasons.append(Why("starting", "its parents are settled; it is about to be decided"))
-        case "free" if position.places_taken >= position.places:
+        case "free" if position.slots_taken >= position.slots:
             if max_concurrency_binds:
-                text = f"{position.places_taken} of {position.places} nodes of this execution are in flight"
+                text = f"{position.slots_taken} of {position.slots} nodes of this execution are in flight"
                 reasons.append(Why("max_concurrency", text))
             else:
-                text = f"{position.places_taken} tasks of this execution are in flight, as many as may be"
+                text = f"{position.slots_taken} tasks of this execution are in flight, as many as may be"
                 reasons.append(Why("window", text))
         case "free":
             if not reasons:

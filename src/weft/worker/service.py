@@ -425,6 +425,6 @@ async def _has_token(task: Task, ports: Ports) -> bool:
         attempt=task.attempt,
         was_queued=True,
     )
-    # Its place is free for another node of its execution.
+    # Its concurrency slot is free for another node of its execution.
     await ports.transport.publish([Wake(task.execution_id, task.generation, task.digest)])
     return False

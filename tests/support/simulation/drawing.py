@@ -1,4 +1,4 @@
-"""Workflows drawn from a seed: all rules, both policies, conditions, retries, places, tags, caches."""
+"""Workflows drawn from a seed: all rules, both policies, conditions, retries, slots, tags, caches."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def draw_definition(
         "failure_policy": rng.choice(["fail_fast", "continue", "continue"][: 1 if "skips" in more else 3]),
         "nodes": nodes,
     }
-    if is_more("places", 0.25, 0.7):
+    if is_more("slots", 0.25, 0.7):
         definition["max_concurrency"] = rng.randint(1, 3)
     if rng.random() < 0.1:
         definition["timeout_seconds"] = rng.choice([5, 60])

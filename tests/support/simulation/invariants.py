@@ -201,7 +201,7 @@ class Invariants:
         if execution.generation != request.generation:
             return  # a start that slipped in beside a commit: its result is refused
         self._check_ready(request, execution, plan)
-        self._check_places(request, execution, plan)
+        self._check_slots(request, execution, plan)
 
     def _check_ready(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
         node, rows = plan.nodes[request.node_id], self._rows(execution.id)
@@ -223,7 +223,7 @@ class Invariants:
         if any(row.finished_at is not None and row.finished_at > now for row in parents):
             raise Violation(f"I20 {node.id} was started before a parent finished")
 
-    def _check_places(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
+    def _check_slots(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
         if execution.state in TERMINAL:
             return  # it slipped in between the commit that ended the execution and the closing of the store
         in_hand = self._replay(execution.id).in_hand
@@ -233,7 +233,7 @@ class Invariants:
         in_hand[request.node_id] = request.attempt
         limit = plan.definition.max_concurrency
         if limit is not None and not self._world.losses and len(in_hand) > limit:
-            raise Violation(f"I10 {len(in_hand)} attempts in hand, {limit} places")
+            raise Violation(f"I10 {len(in_hand)} attempts in hand, {limit} slots")
 
     def took(self, task: Task, held: Lease) -> None:
         """Check what a handler is given."""

@@ -73,7 +73,7 @@ class Profile:
     is_calm: bool = False
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
-    # What the workflows have more of: "at_most_once", "early", "timers", "places", "tags", "skips",
+    # What the workflows have more of: "at_most_once", "early", "timers", "slots", "tags", "skips",
     # "nodes", "caches", "queues" (each with workers of its own); and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
@@ -111,7 +111,7 @@ PROFILES: dict[str, Profile] = {
     "caches": Profile(
         kinds=("reordered", "freeze.orchestrator", "freeze.sweeper"),
         collectors=4,
-        more=frozenset({"caches", "places"}),
+        more=frozenset({"caches", "slots"}),
     ),
     "collectors": Profile(
         kinds=("reordered",),
@@ -124,7 +124,7 @@ PROFILES: dict[str, Profile] = {
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),
     "limits": Profile(
-        kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"tags", "places"})
+        kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"tags", "slots"})
     ),
     "orchestrator_crash": Profile(
         kinds=("crash.orchestrator",), nets=frozenset({"reclaim", "rebuild"}), more=frozenset({"tags"})
@@ -198,7 +198,7 @@ PROFILES: dict[str, Profile] = {
         controls=3,
         is_swarm=True,
         rebuilds=True,
-        more=frozenset({"early", "at_most_once", "timers", "tags", "places"}),
+        more=frozenset({"early", "at_most_once", "timers", "tags", "slots"}),
     ),
     "ahead_swarm": Profile(
         kinds=_MOST,
@@ -207,6 +207,6 @@ PROFILES: dict[str, Profile] = {
         rebuilds=True,
         dispatches_speculatively=True,
         collectors=2,
-        more=frozenset({"places"}),
+        more=frozenset({"slots"}),
     ),
 }

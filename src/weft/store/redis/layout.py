@@ -59,7 +59,7 @@ CONSTANTS: dict[str, str | int] = {
     # Answers; the last two are a yes to the end of what was not there, and a start that has to wait.
     "YES": 1,
     "REFUSED": 2,
-    "NO_PLACE": 3,
+    "NO_SLOT": 3,
     "UNKNOWN": 4,
     "PAUSED": 5,
     "WAS_GONE": 6,
@@ -184,7 +184,7 @@ PIECE_BITS = 31
 ANSWERS = {
     CONSTANTS["YES"]: Answer.YES,
     CONSTANTS["REFUSED"]: Answer.REFUSED,
-    CONSTANTS["NO_PLACE"]: Answer.NO_PLACE,
+    CONSTANTS["NO_SLOT"]: Answer.NO_SLOT,
     CONSTANTS["UNKNOWN"]: Answer.UNKNOWN,
     CONSTANTS["WAS_GONE"]: Answer.YES,
 }

@@ -461,7 +461,7 @@ class RedisStore(Inspector, Sweep):
         return replies
 
     async def _moved(self, unknown: Sequence[int], execution_ids: Sequence[str]) -> list[int]:
-        """Return those of the unknown executions, by their places, that were found in another partition."""
+        """Return the positions of the unknown executions that were found in another partition."""
         found = set(await self._seek([execution_ids[index] for index in unknown]))
         return [index for index in unknown if execution_ids[index] in found]
 

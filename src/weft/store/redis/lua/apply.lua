@@ -296,7 +296,7 @@ end
 
 -- -- the reply
 
--- Append the free nodes of the execution, as many as have a place.
+-- Append the free nodes of the execution, as many as have a concurrency slot.
 local function give(said, window)
   local head, tail = bounds()
   local room = math.min(window - counts % IN_HAND, MOST_VALUES)

@@ -147,7 +147,7 @@ end
 
 -- -- phases
 
--- Let a node leave its phase: its place, lease, timer, or place in the free list.
+-- Let a node leave its phase: drop its concurrency slot, lease, timer or entry of the free list.
 local function leave(name, record)
   local phase = sub(record, 1, 1)
   if phase == RUNNING then

@@ -1,4 +1,4 @@
--- Moves of nodes that give a place or take one, each only if the attempt is the current one. (guard, execution)
+-- Moves of nodes that take or release a concurrency slot, each only if the attempt is the current one. (guard, execution)
 -- ARGV, of each execution: generation, number of nodes; for each: name, attempt. No node is in a call twice.
 -- Reply: an answer for each node.
 local reply = {}

@@ -57,7 +57,7 @@ local function queue_task(about, task, window)
     end
   end
   if is_full then
-    return NO_PLACE
+    return NO_SLOT
   end
   local entry = sent(about.lane, task)
   if entry == REFUSED then

@@ -1,4 +1,4 @@
-"""What holds a node back: rates, places, the window, priorities, the deadline."""
+"""What holds a node back: rates, concurrency slots, the window, priorities, the deadline."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TestResourceTags:
                 assert len(starts) == 6
                 assert within_rate(starts, limits[tag])
 
-    async def test_a_node_that_waits_holds_no_slot_and_no_place(self, stage: Stage) -> None:
+    async def test_a_node_that_waits_holds_neither_kind_of_slot(self, stage: Stage) -> None:
         async with stage.open(resource_limits={"api": ONE}, worker_concurrency=1) as engine:
             execution_id = await stage.submit(
                 workflow(
@@ -178,7 +178,7 @@ class TestResourceTags:
         assert shown["state"] == "COMPLETED"
 
 
-class TestPlaces:
+class TestConcurrencySlots:
     async def test_no_more_nodes_of_an_execution_are_in_flight_than_it_allows(
         self, engine: Engine, stage: Stage
     ) -> None:
@@ -218,7 +218,7 @@ class TestPlaces:
             await stage.call("a", execution_id)
         assert len(stage.calls) == 3
 
-    async def test_a_node_that_waits_for_a_retry_holds_no_place(self, engine: Engine, stage: Stage) -> None:
+    async def test_a_node_that_waits_for_a_retry_holds_no_slot(self, engine: Engine, stage: Stage) -> None:
         later = {"base_delay_seconds": LATER_SECONDS}
         execution_id = await stage.submit(
             workflow(node("a", max_retries=1, retry=later), node("b"), max_concurrency=1)

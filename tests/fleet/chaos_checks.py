@@ -80,7 +80,7 @@ class Reckoning:
     calls: int = 0
     # Attempts that ended without a result, with a worker and orphaned, and those that failed.
     lost: int = 0
-    in_limbo: int = 0
+    orphaned: int = 0
     failed: int = 0
     # From the end of the last fault to that of the last execution.
     settled_seconds: float = 0.0
@@ -89,7 +89,7 @@ class Reckoning:
         verdict = "nothing is lost, nothing counts twice, nothing is left over"
         return (
             f"{self.executions:,} executions, {self.nodes:,} nodes, {self.calls:,} calls; "
-            f"{len(self.strikes):,} faults cost {self.lost:,} attempts with their workers, {self.in_limbo:,} "
+            f"{len(self.strikes):,} faults cost {self.lost:,} attempts with their workers, {self.orphaned:,} "
             f"that nobody was known to have, and {self.failed:,} that failed; all was terminal "
             f"{self.settled_seconds:.1f} s after the last fault; "
             + (f"{len(self.wrong)} things are wrong" if self.wrong else verdict)
@@ -179,7 +179,7 @@ class Reckoning:
     def causes(self, event: History, *, ready_at: int, submitted_at: int) -> set[Strike]:
         """Give the faults that may have cost an attempt."""
         if event.worker is None:
-            self.in_limbo += 1
+            self.orphaned += 1
             # Redis has lost it, or whoever submitted it could not tell Redis of it.
             rebuild = int(REBUILD_SECONDS * MICROSECONDS)
             return {

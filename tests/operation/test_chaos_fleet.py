@@ -18,7 +18,7 @@ async def test_a_fleet_under_random_faults_loses_nothing_and_does_nothing_twice_
     assert reckoning.executions == 50
     assert {strike.fault.kind for strike in reckoning.strikes} == set(Kind)
     # Otherwise the faults struck nobody at work, and this test has shown nothing.
-    assert reckoning.lost + reckoning.in_limbo > 0
+    assert reckoning.lost + reckoning.orphaned > 0
 
 
 def test_a_seed_draws_its_faults_and_no_others() -> None:

@@ -451,7 +451,7 @@ MUTANTS = (
         "an execution that has ended stays open in the store",
     ),
     Mutant(
-        "no_limbo",
+        "no_orphans",
         f"{_STORE}._install",
         "if not fresh:",
         "if False:",

@@ -229,10 +229,10 @@ class MemoryStore:
         if not fresh:
             for node_id in list(execution.free):
                 if snapshot.may_be_in_hand(node_id, execution.nodes[node_id].attempt):
-                    self._enter_limbo(execution, node_id, now)
+                    self._orphan(execution, node_id, now)
         return Answer.YES
 
-    def _enter_limbo(self, execution: _Execution, node_id: str, now: int) -> None:
+    def _orphan(self, execution: _Execution, node_id: str, now: int) -> None:
         node = execution.nodes[node_id]
         self._leave_free(execution, node_id)
         node.phase, node.lease_until = ORPHANED, now + self._orphaned

@@ -101,7 +101,7 @@ class StoreContract:
         }
         assert all((one.parents, one.seen, one.waiting) == ((), {}, 0) for one in free)
 
-    async def test_an_install_that_is_not_fresh_puts_what_is_ready_in_limbo(
+    async def test_an_install_that_is_not_fresh_orphans_what_is_ready(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a", "b", node("c", "a"))
@@ -113,7 +113,7 @@ class StoreContract:
         assert status is not None
         assert status.slots_taken == 2
 
-    async def test_only_what_a_paused_execution_had_in_hand_is_in_limbo_after_a_rebuild(
+    async def test_only_what_a_paused_execution_had_in_hand_is_orphaned_by_a_rebuild(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         """What is queued was not started: it is free again, as the same attempt, and starts once."""
@@ -142,14 +142,14 @@ class StoreContract:
         await walk.apply(await walk.record(walk.resumed()))
         assert sorted(one.node_id for one in await free_nodes(walk)) == free
 
-    async def test_nobody_starts_what_is_in_limbo(self, new_walk: Callable[..., Walk]) -> None:
+    async def test_nobody_starts_what_is_orphaned(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await installed(walk)
         await walk.rebuild()
         assert await start(walk, "a") is Answer.REFUSED
         assert await queue(walk, as_seen_before(walk, await walk.execution(), "a")) is Answer.REFUSED
 
-    async def test_limbo_that_nobody_adopts_expires_without_a_holder(
+    async def test_an_orphan_that_nobody_adopts_expires_without_a_holder(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a")
@@ -704,7 +704,7 @@ class StoreContract:
         assert await walk.advance(await walk.failed("a", retryable=True)) == ["b"]
         assert await phases(walk) == {"a": "timer", "b": "running"}
 
-    async def test_a_node_in_limbo_and_a_reported_one_hold_their_slots(
+    async def test_an_orphaned_node_and_a_reported_one_hold_their_slots(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a", "b", max_concurrency=1)
@@ -926,7 +926,7 @@ class StoreContract:
         assert list(await walk.store.renew([held])) == [Answer.REFUSED]
         assert [lease.node_id for lease in await expired(walk)] == ["a"]
 
-    async def test_a_heartbeat_adopts_exactly_its_attempt_out_of_limbo(
+    async def test_a_heartbeat_adopts_exactly_its_orphaned_attempt(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a")
@@ -1017,7 +1017,7 @@ class StoreContract:
         walk.clock.advance(self.LEASE_SECONDS)
         assert [(lease.node_id, lease.attempt) for lease in await expired(walk)] == [("a", 2)]
 
-    async def test_a_report_holds_its_attempt_in_limbo(self, new_walk: Callable[..., Walk]) -> None:
+    async def test_a_report_holds_its_orphaned_attempt(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await walk.begin()
         result = await walk.result("a")

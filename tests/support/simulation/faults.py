@@ -285,9 +285,9 @@ class WatchedStore(MemoryStore):
     def _renew(self, item: Lease, until: int) -> Answer:
         execution = self._executions.get(item.execution_id)
         node = None if execution is None else execution.nodes.get(item.node_id)
-        was_limbo = node is not None and node.phase is ORPHANED
+        was_orphaned = node is not None and node.phase is ORPHANED
         answer = super()._renew(item, until)
-        if was_limbo and answer is Answer.YES:
+        if was_orphaned and answer is Answer.YES:
             self._world.hits["orphaned: adopted by a heartbeat"] += 1
         return answer
 

@@ -10,8 +10,8 @@
 --     its tasks
 -- Reply: an answer for each.
 local is_first, is_last = number() == 1, number() == 1
-local limbo_for, first_for, keep, given = number(), number(), argument(), argument()
-local limbo_until = string.format(WHOLE, now + limbo_for)
+local orphaned_for, first_for, keep, given = number(), number(), argument(), argument()
+local orphaned_until = string.format(WHOLE, now + orphaned_for)
 
 local function judged(mark, generation, epoch, updated)
   if token ~= given or token == EMPTY then
@@ -31,12 +31,12 @@ end
 
 local function put_ready(name, attempt, kept, not_before, in_hand)
   -- Compared with the server's time now, not with that of the snapshot.
-  if limbo_for == 0 or in_hand ~= MAY_BE_IN_HAND or tonumber(not_before) > now then
+  if orphaned_for == 0 or in_hand ~= MAY_BE_IN_HAND or tonumber(not_before) > now then
     free_in_time(name, attempt, kept, not_before)
   else
     put(name, ORPHANED .. attempt .. COLON .. kept .. COLON)
     counts = counts + 1
-    add(leases, limbo_until, lease_of(name, attempt))
+    add(leases, orphaned_until, lease_of(name, attempt))
   end
 end
 

@@ -138,10 +138,12 @@ async def test_what_a_peer_has_rebuilt_meanwhile_is_not_rebuilt_again(
 
 async def test_of_two_builders_the_later_epoch_stays(ports: Ports) -> None:
     await submit([submission("x")], ports)
-    token = await ports.store.incarnation_id()
+    incarnation_id = await ports.store.incarnation_id()
     early = await ports.journal.rebuild("x", seen_epoch=1)
     assert early is not None
     assert await ports.journal.rebuild("x", seen_epoch=1) is None  # the other one was quicker
     assert await rebuild("x", ports) is Answer.YES
-    assert list(await ports.store.install([early], incarnation_id=token, fresh=False)) == [Answer.REFUSED]
+    assert list(await ports.store.install([early], incarnation_id=incarnation_id, fresh=False)) == [
+        Answer.REFUSED
+    ]
     assert await ports.store.epochs(["x"]) == [3]

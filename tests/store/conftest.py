@@ -62,7 +62,7 @@ def new_store(clock: VirtualClock, walks: list[Walk]) -> Callable[..., RedisStor
             redis,
             plans=plan,
             executions=execution,
-            new_id=lambda: f"token-{next(ids)}",
+            new_id=lambda: f"incarnation-{next(ids)}",
             options=StoreOptions(**settings),
             **given,
         )

@@ -104,7 +104,7 @@ class Partition(MemoryStore):
 
 class Model:
     def __init__(self, partitions: int, *, now: Callable[[], int], **settings: Any) -> None:
-        words = count(1)
+        numbers = count(1)
         self.sent: list[Task] = []
         self.published: list[Result] = []
         self.partitions: list[Partition] = []
@@ -112,7 +112,7 @@ class Model:
             Partition(
                 peers=self.partitions,
                 now=now,
-                new_id=lambda: f"word-{next(words)}",
+                new_id=lambda: f"incarnation-{next(numbers)}",
                 publish=self.published.extend,
                 send=self.sent.extend,
                 options=StoreOptions(**settings),
@@ -152,9 +152,9 @@ class Model:
         self, snapshot: Snapshot, *, incarnation_id: str, fresh: bool, ahead: Sequence[Task] = ()
     ) -> Answer:
         number = self.where(snapshot.execution.id)
-        word = incarnation_id.split(" ")[number]
+        own = incarnation_id.split(" ")[number]
         (answer,) = await self.partitions[number].install(
-            [snapshot], incarnation_id=word, fresh=fresh, ahead=ahead
+            [snapshot], incarnation_id=own, fresh=fresh, ahead=ahead
         )
         return answer
 

@@ -153,7 +153,7 @@ class StoreMachine(RuleBasedStateMachine):
         # What was told before, to be told again.
         self.row_updates: list[RowUpdate] = []
         self.snapshots: list[Snapshot] = []
-        # Words of earlier lives, on both sides.
+        # Ids of earlier incarnations, on both sides.
         self.incarnation_ids: list[tuple[str, str]] = []
         # Executions whose nodes a sweep has freed, in whatever order.
         self.unordered: set[str] = set()
@@ -174,7 +174,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.redis,
             plans=plan,
             executions=self.journal.execution,
-            new_id=lambda: f"token-{next(self._ids)}",
+            new_id=lambda: f"incarnation-{next(self._ids)}",
             now=self.clock.now,
             options=StoreOptions(inline_input_bytes=4, **self.settings),
         )
@@ -251,14 +251,14 @@ class StoreMachine(RuleBasedStateMachine):
         incarnation_ids: tuple[str, str] | None = None,
         ahead: Sequence[Task] = (),
     ) -> None:
-        ours, theirs = incarnation_ids or await self.new_tokens()
+        ours, theirs = incarnation_ids or await self.new_incarnations()
         expected = await self.model.install(snapshot, incarnation_id=theirs, fresh=fresh, ahead=ahead)
         (answered,) = await self.store.install([snapshot], incarnation_id=ours, fresh=fresh, ahead=ahead)
         assert answered is expected
         self.keep(snapshot, expected)
 
-    async def new_tokens(self) -> tuple[str, str]:
-        """Give both stores' words for their lives; where one is over, another begins."""
+    async def new_incarnations(self) -> tuple[str, str]:
+        """Return the incarnation ids of both stores; where an incarnation is over, another begins."""
         self.over.clear()
         return await self.store.incarnation_id(), await self.model.incarnation_id()
 
@@ -567,7 +567,7 @@ class StoreMachine(RuleBasedStateMachine):
         snapshot = await self.rebuilt(row.id, order)
         if snapshot is None:
             return
-        ours, theirs = await self.new_tokens()
+        ours, theirs = await self.new_incarnations()
         with patch.object(self.redis, "scripts", dies_after(parts, self.redis.scripts)):
             try:
                 (answered,) = await self.store.install([snapshot], incarnation_id=ours, fresh=False)
@@ -789,8 +789,8 @@ class StoreMachine(RuleBasedStateMachine):
     # -- what goes wrong ---------------------------------------------------------------------------
 
     async def new_life(self) -> None:
-        """Remember the words of a life that is over."""
-        self.incarnation_ids.append(await self.new_tokens())
+        """Remember the ids of an incarnation that is over."""
+        self.incarnation_ids.append(await self.new_incarnations())
 
     @rule(x=INDEXES, n=INDEXES, how=st.sampled_from(["DEL", "UNLINK", "PEXPIRE"]))
     @told
@@ -807,13 +807,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         x=INDEXES,
-        what=st.sampled_from(["server", "token", "set", "everything"]),
+        what=st.sampled_from(["server", "incarnation", "set", "everything"]),
         which=st.sampled_from(SORTED_SETS),
     )
     @told
     async def lose_a_life(self, x: int, what: str, which: str) -> None:
         row, _, _ = await self.chosen(x)
-        self.incarnation_ids.append(await self.new_tokens())
+        self.incarnation_ids.append(await self.new_incarnations())
         number = self.model.where(row.id)
         keys = self.redis.partitions[number]
         if what == "everything":
@@ -821,8 +821,8 @@ class StoreMachine(RuleBasedStateMachine):
             await self.redis.call("FLUSHDB" if self.bench.server is None else "FLUSHALL")
             self.lose_everything()
             return
-        await self.lose_partition(number, keeps_list=what == "token")
-        if what == "token":
+        await self.lose_partition(number, keeps_list=what == "incarnation")
+        if what == "incarnation":
             await self.redis.call("DEL", keys.incarnation_id)
             self.over.add(number)
         elif what == "set":
@@ -940,7 +940,7 @@ class RestartMachine(StoreMachine):
     async def restart(self, kill: bool) -> None:
         """It comes back with its data, or with what it had written of them: neither is believed."""
         assert self.bench.server is not None
-        self.incarnation_ids.append(await self.new_tokens())
+        self.incarnation_ids.append(await self.new_incarnations())
         if kill:
             self.bench.server.kill()
         else:

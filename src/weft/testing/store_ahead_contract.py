@@ -93,18 +93,18 @@ class AheadContract:
     ) -> None:
         walk = new_walk("a", "b", "z", node("c", "a"))
         snapshot = await walk.submit()
-        row, token = snapshot.execution, await walk.store.incarnation_id()
+        row, incarnation_id = snapshot.execution, await walk.store.incarnation_id()
         tasks = [task_of(walk, row, name) for name in ("a", "b", "c")]
         tasks[1] = replace(tasks[1], attempt=2)
-        assert list(await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)) == [
-            Answer.YES
-        ]
+        assert list(
+            await walk.store.install([snapshot], incarnation_id=incarnation_id, fresh=True, ahead=tasks)
+        ) == [Answer.YES]
         assert await phases(walk) == {"a": "queued", "b": "free", "z": "free"}
         assert [one.node_id for one in await free_nodes(walk)] == ["b", "z"]
         assert await start(walk, "a") is Answer.YES
         # Refused, an install queues nothing either.
         tasks = [task_of(walk, row, "z")]
-        answers = await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)
+        answers = await walk.store.install([snapshot], incarnation_id=incarnation_id, fresh=True, ahead=tasks)
         assert list(answers) == [Answer.REFUSED]
         assert (await phases(walk))["z"] == "free"
         if bench.sent is not None:
@@ -119,8 +119,10 @@ class AheadContract:
         tasks = [task_of(walk, snapshot.execution, name) for name in names]
         # The first is of another epoch: its node stays free.
         tasks = [replace(tasks[0], epoch=2), *tasks[1:]]
-        token = await walk.store.incarnation_id()
-        (answer,) = await walk.store.install([snapshot], incarnation_id=token, fresh=True, ahead=tasks)
+        incarnation_id = await walk.store.incarnation_id()
+        (answer,) = await walk.store.install(
+            [snapshot], incarnation_id=incarnation_id, fresh=True, ahead=tasks
+        )
         assert answer is Answer.YES
         # The window of these suites.
         shown = await phases(walk)

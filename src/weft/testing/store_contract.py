@@ -185,14 +185,14 @@ class StoreContract:
         walks = [new_walk("a", node("b", "a"), execution_id=f"x{number}") for number in range(1, 121)]
         snapshots = [await walk.submit() for walk in walks]
         store = walks[0].store
-        token = await store.incarnation_id()
+        incarnation_id = await store.incarnation_id()
         await store.close("x7", generation=1, epoch=1)
         # One of them twice: the second finds the first.
         given = [*snapshots, snapshots[0]]
         answers = [Answer.YES] * 120 + [Answer.REFUSED]
         answers[6] = Answer.REFUSED
-        assert list(await store.install(given, incarnation_id=token, fresh=True)) == answers
-        assert list(await store.install([], incarnation_id=token, fresh=True)) == []
+        assert list(await store.install(given, incarnation_id=incarnation_id, fresh=True)) == answers
+        assert list(await store.install([], incarnation_id=incarnation_id, fresh=True)) == []
         assert await store.inspect("x7") is None
         for walk in walks:
             assert walk.execution_id == "x7" or await phases(walk) == {"a": "free"}
@@ -202,14 +202,14 @@ class StoreContract:
         self, new_walk: Callable[..., Walk], bench: StoreBench
     ) -> None:
         walk = new_walk("a")
-        token = await walk.store.incarnation_id()
-        assert await walk.store.incarnation_id() == token
+        incarnation_id = await walk.store.incarnation_id()
+        assert await walk.store.incarnation_id() == incarnation_id
         snapshot = await walk.submit()
         await bench.flush()
-        assert list(await walk.store.install([snapshot], incarnation_id=token, fresh=True)) == [
+        assert list(await walk.store.install([snapshot], incarnation_id=incarnation_id, fresh=True)) == [
             Answer.REFUSED
         ]
-        assert await walk.store.incarnation_id() != token
+        assert await walk.store.incarnation_id() != incarnation_id
 
     async def test_a_first_builder_that_comes_late_is_refused_and_a_later_one_is_not(
         self, new_walk: Callable[..., Walk], clock: VirtualClock

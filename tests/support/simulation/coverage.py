@@ -207,7 +207,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "install: fresh",
         "install: rebuilt",
         "install: refused by the epoch",
-        "install: refused by the token",
+        "install: refused by the incarnation",
         "orphaned: adopted by a heartbeat",
         "orphaned: adopted by a report",
         "reclaim: results",

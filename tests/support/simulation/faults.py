@@ -279,7 +279,9 @@ class WatchedStore(MemoryStore):
             if answer is Answer.YES:
                 hits["install: fresh" if fresh else "install: rebuilt"] += 1
             else:
-                hits["install: refused by the epoch" if is_life else "install: refused by the token"] += 1
+                hits[
+                    "install: refused by the epoch" if is_life else "install: refused by the incarnation"
+                ] += 1
         return answers
 
     def _renew(self, item: Lease, until: int) -> Answer:

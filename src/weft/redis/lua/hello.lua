@@ -1,9 +1,9 @@
 -- A server that was restarted or replaced may have lost what it answered for: its state counts as lost. A database that
 -- lost commits is another incarnation: the state runs ahead of it, and counts as lost too.
--- What an execution holds names the token it was installed under, so dropping the token drops them all. Their hashes go
+-- What an execution holds names the incarnation it was installed under, so dropping its id drops them all. Their hashes go
 -- too: nobody would come for that of an execution which has ended since. Tasks of a lost incarnation of the database may
 -- rest on results that it no longer has: they go with it.
--- KEYS: server, token, active, leases, timers, free, unsettled, incarnation, lanes.
+-- KEYS: server, incarnation id, active, leases, timers, free, unsettled, incarnation, lanes.
 -- ARGV: the server's run id; how the keys of an execution's hash and of a lane begin; the incarnation of the database: id,
 --   line, started, position ('' where the caller knows none); 1 if the caller has just compared it, and it prevails.
 -- Returns 1 where there was something to drop, else 0 (a new server is no loss); and when the incarnation began.

@@ -64,17 +64,17 @@ CONSTANTS: dict[str, str | int] = {
     "PAUSED": 5,
     "WAS_GONE": 6,
     # The keys of a partition that every script is given, in this order.
-    "TOKEN_KEY": 1,
+    "INCARNATION_KEY": 1,
     "LEASES_KEY": 2,
     "TIMERS_KEY": 3,
     "FREE_KEY": 4,
     "ACTIVE_KEY": 5,
     "UNSETTLED_KEY": 6,
     "LANES_KEY": 7,
-    # Behind them, where a script has keys of its own: streams, and what a sweep or a token asks for.
+    # Behind them, where a script has keys of its own: streams, and what a sweep or an incarnation asks for.
     "OWN_KEY": 8,
-    # Where the id begins in the key of an execution, counted from the end of the token's key; and the lane in
-    # the key of its stream, counted from the end of the key of all lanes.
+    # Where the id begins in the key of an execution, counted from the end of the incarnation's key; and the
+    # lane in the key of its stream, counted from the end of the key of all lanes.
     "ID_FROM": len(_KEYS.executions) - len(_KEYS.incarnation_id) + 1,
     "LANE_FROM": len(_KEYS.tasks) - len(_KEYS.lanes) + 1,
     # Fields of an execution's hash.

@@ -152,8 +152,8 @@ class RedisStore(Inspector, Sweep):
         await self._redis.call("APPEND", keys.swept, "", partition=keys.partition)
 
     async def incarnation_id(self) -> str:
-        # Where there are several partitions each has a token of its own, and each may be lost by itself. One
-        # that is away has none: nothing can be installed there now.
+        # Each partition has an incarnation of its own, and may be lost by itself. One that is away has none:
+        # nothing can be installed there now.
         incarnation_ids = await all_that_answer([self._begin(keys) for keys in self._redis.partitions])
         return " ".join(
             [
@@ -163,7 +163,7 @@ class RedisStore(Inspector, Sweep):
         )
 
     async def _begin(self, keys: Keys) -> str:
-        """Return the token of a partition's incarnation, and begin one where none has begun."""
+        """Return the id of a partition's incarnation, and begin one where none has begun."""
         incarnation_id = await self._redis.script(
             *(_INCARNATION, [*keys.shared, keys.server, keys.incarnation]),
             [self._new_id(), *self._redis.known_incarnation()],

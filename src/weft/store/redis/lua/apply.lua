@@ -24,14 +24,14 @@ local closed, closed_ids, deadlines = {}, {}, {}
 
 -- Let an execution go, unless it is of a later epoch here, and leave a tombstone; return an answer.
 local function let_go(key, generation, epoch)
-  if token == EMPTY then
+  if incarnation_id == EMPTY then
     return UNKNOWN
   end
   local got = redis.pcall('HMGET', key, MARK, ROW)
   -- Whatever else was there goes, too.
   local row = not got.err and got[2] or EMPTY
   local known, incarnation, known_epoch, known_state = match(not got.err and got[1] or EMPTY, MARK_PATTERN)
-  if incarnation ~= token then
+  if incarnation ~= incarnation_id then
     known_state = nil
   end
   local is_live = known_state and known_state ~= CLOSED and known_state ~= INSTALLING
@@ -48,7 +48,7 @@ local function let_go(key, generation, epoch)
   -- The tombstone refuses builders that come late. That of the first epoch is refused by the time anyway: if it is what was
   -- here, nobody is left to come, and the tombstone only tells those who still run something of it.
   local keep = is_live and tonumber(epoch) == 1 and keep_plain_tombstone or keep_tombstone
-  closed[#closed + 1] = {key, generation .. COLON .. token .. COLON .. epoch .. COLON .. CLOSED, keep}
+  closed[#closed + 1] = {key, generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. CLOSED, keep}
   local _, deadline, unsettled = match(row, ROW_PATTERN)
   if deadline and deadline ~= NO_TIME then
     deadlines[#deadlines + 1] = COLON .. id_of(key)

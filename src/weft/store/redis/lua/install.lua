@@ -2,7 +2,7 @@
 -- there for nobody. Queue tasks of nodes that are free then. (guard, execution, queueing, counting)
 -- ARGV: as in queueing; whether this is the first call, whether it is the last; for how long ready nodes are orphaned,
 --   in microseconds (0: they are free); for how many microseconds the first epoch may be installed; for how many seconds a
---   hash is kept; token. For each execution:
+--   hash is kept; incarnation_id. For each execution:
 --     generation:epoch:state unsettled values ready tasks window deadline     (deadline 0: none)
 --     when it was updated
 --     its values: each a field and a text
@@ -14,14 +14,14 @@ local orphaned_for, first_for, keep, given = number(), number(), argument(), arg
 local orphaned_until = string.format(WHOLE, now + orphaned_for)
 
 local function judged(mark, generation, epoch, updated)
-  if token ~= given or token == EMPTY then
+  if incarnation_id ~= given or incarnation_id == EMPTY then
     return REFUSED
   elseif not is_first then
-    return mark ~= generation .. COLON .. token .. COLON .. epoch .. COLON .. INSTALLING and REFUSED or nil
+    return mark ~= generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. INSTALLING and REFUSED or nil
   end
   -- What an earlier incarnation, or nobody of weft, has left there is written over.
   local _, incarnation, known = match(mark or EMPTY, MARK_PATTERN)
-  if incarnation == token and tonumber(epoch) <= tonumber(known) then
+  if incarnation == incarnation_id and tonumber(epoch) <= tonumber(known) then
     return REFUSED
   elseif tonumber(epoch) == 1 and now >= updated + first_for then
     -- All of it may be over by now, and its tombstone be gone.
@@ -86,11 +86,11 @@ for place = 1, execution_count do
   reply[place] = refused or YES
   if not refused then
     parts[#parts + 1] = {
-      key = key, mark = generation .. COLON .. token .. COLON .. epoch .. COLON .. (is_last and to_be or INSTALLING),
+      key = key, mark = generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. (is_last and to_be or INSTALLING),
       state = to_be, from = from, values = values, ready = ready, tasks = tasks, window = tonumber(window),
     }
     local _, incarnation, _, letter = match(known or EMPTY, MARK_PATTERN)
-    if incarnation == token and letter ~= CLOSED and letter ~= INSTALLING then -- until now it was there
+    if incarnation == incarnation_id and letter ~= CLOSED and letter ~= INSTALLING then -- until now it was there
       local _, _, before = match(got[2] or EMPTY, ROW_PATTERN)
       unsettled_by = unsettled_by - tonumber(before or 0)
     end

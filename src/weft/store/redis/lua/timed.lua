@@ -8,11 +8,11 @@ local idle, most, leases_passed, free_passed = number(), argument(), argument(),
 local lease_for, longest_gap = number(), number()
 -- Each sorted set has held a member since this incarnation began that is never removed. Without it the set was lost, and
 -- nobody would ever wait for what was in it: then this incarnation is over.
-if token ~= EMPTY then
+if incarnation_id ~= EMPTY then
   for index = LEASES_KEY, ACTIVE_KEY do
     local score = redis.pcall('ZSCORE', KEYS[index], SENTINEL)
     if not score or type(score) == 'table' then
-      call('UNLINK', unpack(KEYS, TOKEN_KEY, UNSETTLED_KEY))
+      call('UNLINK', unpack(KEYS, INCARNATION_KEY, UNSETTLED_KEY))
       break
     end
   end

@@ -1,6 +1,6 @@
 -- What every script about executions begins with: its time, its incarnation, and the guard in front of each execution.
 --
--- KEYS: token, leases, timers, free, active, unsettled, lanes; then the script's own; last a hash for each execution.
+-- KEYS: incarnation_id, leases, timers, free, active, unsettled, lanes; then the script's own; last a hash for each execution.
 -- ARGV: now in microseconds (0: the server's time); the number of executions; then the script's own.
 --
 -- The names in capitals are made by layout.py. An execution that is missing, that was installed in another incarnation
@@ -30,11 +30,11 @@ if now == 0 then
 end
 -- A number becomes text for every command it goes into, and .. makes 1.8e+15 of a time.
 local now_text = string.format(WHOLE, now)
-local token = call('GET', KEYS[TOKEN_KEY]) or EMPTY
+local incarnation_id = call('GET', KEYS[INCARNATION_KEY]) or EMPTY
 local execution_count = tonumber(ARGV[2])
 local hashes = #KEYS - execution_count
 -- Where the id begins in the key of an execution's hash.
-local id_from = #KEYS[TOKEN_KEY] + ID_FROM
+local id_from = #KEYS[INCARNATION_KEY] + ID_FROM
 
 local function id_of(key)
   return sub(key, id_from)
@@ -79,7 +79,7 @@ local function mark_of(text)
     local generation, incarnation, epoch, state = match(text, MARK_PATTERN)
     mark = {
       generation = generation or poison(), epoch = epoch, state = state,
-      is_here = incarnation == token and state ~= INSTALLING, is_live = state ~= CLOSED,
+      is_here = incarnation == incarnation_id and state ~= INSTALLING, is_live = state ~= CLOSED,
     }
     marks[text] = mark
   end

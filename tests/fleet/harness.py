@@ -310,7 +310,7 @@ def left_in(client: redis.Redis) -> dict[str, Any]:
             if int(client.get(key) or 0):
                 left[key] = client.get(key)
         elif ":x:" in key and kind == "hash":
-            # Of what was closed a mark stays for a while.
+            # Of what was closed a tombstone stays for a while.
             fields = client.hkeys(key)
             if fields not in ([], [b"!"]) or client.ttl(key) == -1:
                 left[key] = fields

@@ -35,7 +35,7 @@ class Partition(MemoryStore):
         self._halves: dict[str, int] = {}
 
     def lose(self, execution_id: str) -> None:
-        """Forget an execution and its mark, as a server does that drops a key."""
+        """Forget an execution and its tombstone, as a server does that drops a key."""
         self._drop(execution_id)
         self._closed.pop(execution_id, None)
         self._halves.pop(execution_id, None)
@@ -92,7 +92,7 @@ class Partition(MemoryStore):
         if self._halves.get(execution_id, 0) > epoch:
             return Answer.REFUSED
         if execution_id not in self._executions and execution_id not in self._halves:
-            # A mark is left in every partition, and where no life has begun, one begins with it.
+            # A tombstone is left in every partition, and where no incarnation has begun, one begins with it.
             for peer in self._peers:
                 peer.begin_life()
         self._halves.pop(execution_id, None)

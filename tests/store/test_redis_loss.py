@@ -123,7 +123,7 @@ class TestLostKeys:
         assert list(await store.renew([walk.lease("b")])) == [Answer.YES]
         assert await store.backlog() == 2
 
-    async def test_a_mark_of_an_earlier_life_says_nothing(
+    async def test_a_tombstone_of_an_earlier_incarnation_says_nothing(
         self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
     ) -> None:
         walk = join(new_walk)

@@ -81,7 +81,7 @@ STEPS = 40
 
 MOST_EXECUTIONS = 2
 LEASE_SECONDS = 15.0
-# A memory store forgets marks after 900 s, Redis by its own clock: in no story does so much time pass.
+# A memory store forgets tombstones after 900 s, Redis by its own clock: in no story does so much time pass.
 MOST_SECONDS = 850.0
 # Where an attempt stands of which a result may come.
 IN_HAND = "running orphaned"
@@ -239,7 +239,7 @@ class StoreMachine(RuleBasedStateMachine):
             await self.apply([row_update], ahead)
 
     async def end(self, execution_id: str, generation: int, epoch: int) -> None:
-        # Where it is, is found out: who does not know leaves a mark in every partition.
+        # Where it is, is found out: who does not know leaves a tombstone in every partition.
         await self.store.epochs([execution_id])
         await self.both("close", execution_id, generation=generation, epoch=epoch)
 
@@ -799,7 +799,7 @@ class StoreMachine(RuleBasedStateMachine):
         number = self.model.where(row.id)
         key = self.redis.partitions[number].execution(row.id)
         await self.redis.call(how, key, *([0] if how == "PEXPIRE" else []))
-        await self.lose_marks([row.id])
+        await self.lose_tombstones([row.id])
         if row.id in await self.live():
             self.doubtful.add(number)
         self.model.partitions[number].lose(row.id)
@@ -838,7 +838,7 @@ class StoreMachine(RuleBasedStateMachine):
     async def expect_unknown(self, row: ExecutionRow, plan: Plan, node: NodeRow) -> None:
         """What is lost is unknown to every move: never "nothing left"."""
         attempt = (row.id, row.generation, node.node_id, node.attempt)
-        if row.is_terminal:  # as somebody has it who was late; the end itself leaves a mark
+        if row.is_terminal:  # as somebody has it who was late; the end itself leaves a tombstone
             row = replace(row, state=ExecutionState.RUNNING)
         started = await self.store.start([StartRequest(*attempt, "any", "worker-1")])
         answers = [
@@ -857,10 +857,10 @@ class StoreMachine(RuleBasedStateMachine):
     async def lose_partition(self, number: int, *, keeps_list: bool = False) -> None:
         self.model.partitions[number].end_life(keeps_list=keeps_list)
         self.doubtful.discard(number)
-        await self.lose_marks([name for name in self.executions if self.model.where(name) == number])
+        await self.lose_tombstones([name for name in self.executions if self.model.where(name) == number])
 
-    async def lose_marks(self, execution_ids: Sequence[str]) -> None:
-        """Lose the marks in partitions that executions do not lie in: of what is not known, each has one."""
+    async def lose_tombstones(self, execution_ids: Sequence[str]) -> None:
+        """Lose the tombstones in partitions other than those of the executions."""
         for name in execution_ids:
             for keys in self.redis.partitions:
                 if keys.partition != self.model.where(name):

@@ -93,7 +93,7 @@ async def test_what_is_not_where_its_id_draws_it_is_found_by_every_move(
     assert list(await stranger().renew([walk.lease("a")])) == [Answer.REFUSED]
 
 
-async def test_the_mark_of_one_that_is_not_there_is_wherever_it_may_come_to_lie(
+async def test_the_tombstone_of_one_that_is_not_there_is_wherever_it_may_come_to_lie(
     four: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
 ) -> None:
     walk = new_walk("a", store=new_store(four))
@@ -106,13 +106,13 @@ async def test_the_mark_of_one_that_is_not_there_is_wherever_it_may_come_to_lie(
         assert applied.answer is Answer.REFUSED
 
 
-async def test_a_later_life_is_found_where_a_mark_of_an_earlier_one_is_in_the_way(
+async def test_a_later_life_is_found_where_a_tombstone_of_an_earlier_one_is_in_the_way(
     four: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
 ) -> None:
     walk = new_walk("a", store=new_store(four))
     await install(walk, (partition_of("x1", 4) + 1) % 4)
     await walk.record(walk.cancelled())
-    # Whoever has never seen it leaves a mark where it is drawn, too.
+    # Whoever has never seen it leaves a tombstone where it is drawn, too.
     assert await new_store(four).close("x1", generation=1, epoch=1) is Answer.YES
     await walk.record(walk.retried())
     assert await walk.reopen() == ["a"]

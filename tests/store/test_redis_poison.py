@@ -177,7 +177,7 @@ async def test_an_end_is_applied(
         row_updates.append(RowUpdate(recorded_event.execution, walk.plan, recorded_event.rows))
     await poison()
     assert {one.answer for one in await store.apply(row_updates)} == {Answer.YES}
-    # Of the bad one, too, there is a mark.
+    # Of the bad one, too, there is a tombstone.
     assert set(await store.renew([walk.lease("a") for walk in several])) == {Answer.REFUSED}
 
 

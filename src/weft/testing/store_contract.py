@@ -367,7 +367,7 @@ class StoreContract:
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
 
-    async def test_close_leaves_a_mark_even_if_the_execution_is_not_there(
+    async def test_close_leaves_a_tombstone_even_if_the_execution_is_not_there(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a")
@@ -400,7 +400,7 @@ class StoreContract:
         walk.clock.advance(self.LEASE_SECONDS)
         assert await expired(walk) == []
 
-    async def test_the_last_row_leaves_a_mark_even_if_the_execution_is_not_there(
+    async def test_the_last_row_leaves_a_tombstone_even_if_the_execution_is_not_there(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a")

@@ -158,7 +158,7 @@ class Partitions:
     async def _seek(self, execution_ids: Sequence[str]) -> list[str]:
         """Search all partitions for executions; return those that are elsewhere, and remember where.
 
-        Of one that is closed there may be several marks, and the latest counts.
+        Of one that is closed there may be several tombstones, and the latest counts.
         """
         if len(self._redis.partitions) == 1 or not execution_ids:
             return []

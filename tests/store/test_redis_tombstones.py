@@ -32,7 +32,7 @@ async def kept_seconds(redis: Redis) -> int:
     return int(await redis.call("TTL", key))
 
 
-async def test_what_was_installed_once_leaves_a_mark_for_a_minute(
+async def test_what_was_installed_once_leaves_a_tombstone_for_a_minute(
     redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
 ) -> None:
     walk = new_walk("a")
@@ -42,7 +42,7 @@ async def test_what_was_installed_once_leaves_a_mark_for_a_minute(
     assert await start(walk, "a") is Answer.REFUSED
 
 
-async def test_where_a_lease_is_long_the_mark_outlives_some_of_them(
+async def test_where_a_lease_is_long_the_tombstone_outlives_some_of_them(
     redis: Redis, new_store: Callable[..., RedisStore], new_walk: Callable[..., Walk]
 ) -> None:
     store = new_store(redis, lease_seconds=100.0)
@@ -52,7 +52,7 @@ async def test_where_a_lease_is_long_the_mark_outlives_some_of_them(
 
 
 @pytest.mark.parametrize("installed", [False, True])
-async def test_where_a_builder_may_still_come_the_mark_stays_for_long(
+async def test_where_a_builder_may_still_come_the_tombstone_stays_for_long(
     redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, installed: bool
 ) -> None:
     """One that was never here has its builder before it; one of a later epoch may have several behind it."""
@@ -68,7 +68,7 @@ async def test_where_a_builder_may_still_come_the_mark_stays_for_long(
     assert await walk.install(snapshot, fresh=True) is Answer.REFUSED
 
 
-async def test_a_mark_stays_as_it_is_until_a_later_epoch_is_closed(
+async def test_a_tombstone_stays_as_it_is_until_a_later_epoch_is_closed(
     redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
 ) -> None:
     await new_walk("a").begin()

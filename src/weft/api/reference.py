@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from weft.api.app import create_app
 from weft.api.service import Service
+from weft.clock import RealClock
 from weft.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +51,9 @@ _PROBLEM = "application/problem+json"
 def openapi_document() -> str:
     """Return the OpenAPI document of the whole API as text."""
     unused: Any = None
-    app = create_app(Service(settings=Settings(), ports=unused, registry=unused, feed=unused))
+    # The service has a clock from the start; nothing else of the ports is used.
+    ports: Any = SimpleNamespace(clock=RealClock())
+    app = create_app(Service(settings=Settings(), ports=ports, registry=unused, feed=unused))
     return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 

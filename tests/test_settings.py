@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import SettingsError
-from weft.settings import RateLimit, ResourceLimit, Settings, read_settings, settings_page
+from weft.settings import RateLimit, ResourceLimit, Settings, child_environment, read_settings, settings_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -224,3 +224,22 @@ def test_the_committed_page_is_the_table_in_the_code() -> None:
     assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == settings_page(), (
         "redraw it: python -m weft.settings > docs/settings.md"
     )
+
+
+def test_the_environment_of_a_child_has_no_secret_setting_and_all_else() -> None:
+    kept = [
+        "WEFT_API_KEYS",
+        "WEFT_API_KEYS_FILE",
+        "WEFT_API_KEY",
+        "WEFT_API_KEY_FILE",
+        "WEFT_DATABASE_URL",
+        "WEFT_DATABASE_URL_FILE",
+        "WEFT_REDIS_URL_FILE",
+        "WEFT_CELERY_BROKER_URL",
+        "WEFT_LLM_API_KEY",
+        "WEFT_SECRET_A",
+        "WEFT_SECRET_A_FILE",
+        "WEFT_redis_url",
+    ]
+    others = ["PATH", "WEFT_CONFIG", "WEFT_URL", "WEFT_LLM_MODEL", "REDIS_URL", "MY_SECRET", "WEFT_SECRETS"]
+    assert child_environment(dict.fromkeys(kept + others, "x")) == dict.fromkeys(others, "x")

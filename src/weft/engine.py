@@ -103,6 +103,8 @@ class EngineParts(msgspec.Struct, frozen=True):
     runner: Callable[[Ports], Runner] | None = None
     # Makes another journal than ``data`` says; this process has to be the only one on it.
     journal: Callable[[], JournalAdapter] | None = None
+    # Of the child processes; without it, that of this process.
+    environment: Mapping[str, str] | None = None
 
 
 NO_PARTS = EngineParts()
@@ -151,7 +153,7 @@ class Engine:
         )
         self.ports.timers_changed = self.orchestrator.nudge
         mask = process_mask(settings.secrets())
-        self._caller = self._make_caller(registry, settings, code, mask)
+        self._caller = self._make_caller(registry, settings, code, mask=mask, environment=parts.environment)
         name = worker_name(new_id)
         runner = parts.runner
         self.worker = Worker(
@@ -229,7 +231,13 @@ class Engine:
         )
 
     def _make_caller(
-        self, registry: Registry, settings: Settings, code: UserCode | None, mask: Mask
+        self,
+        registry: Registry,
+        settings: Settings,
+        code: UserCode | None,
+        *,
+        mask: Mask,
+        environment: Mapping[str, str] | None,
     ) -> Caller:
         if code is None:
             return InProcess(
@@ -246,6 +254,7 @@ class Engine:
             grace_seconds=settings.worker_grace_seconds,
             max_payload_bytes=settings.bounds().max_payload_bytes,
             mask=mask,
+            environment=environment,
         )
 
     async def __aenter__(self) -> Self:

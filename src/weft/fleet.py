@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from contextlib import suppress
 from math import ceil
@@ -24,6 +25,7 @@ from weft.limits.redis import RedisLimits
 from weft.orchestrator.service import Orchestrator
 from weft.ports import ApiPorts
 from weft.redis.connection import Redis
+from weft.settings import Settings, child_environment
 from weft.store.contract import StoreOptions
 from weft.store.redis import RedisStore
 from weft.transport.redis.streams import RedisStreams
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
     from weft.core.ledger.changes import RecordedEvent
     from weft.handlers.registry import Registry
-    from weft.settings import Settings
     from weft.telemetry import Metrics
     from weft.transport.celery import CeleryTransport
 
@@ -105,6 +106,7 @@ class Fleet:
                 grace_seconds=settings.worker_grace_seconds,
                 max_payload_bytes=settings.bounds().max_payload_bytes,
                 mask=mask,
+                environment=child_environment(os.environ),
             )
             self.worker = Worker(
                 self.ports,

@@ -28,7 +28,8 @@ PREFIX = "WEFT_"
 
 # Names that are read elsewhere: by the client, by the handlers, by the tests, or before the fields.
 _OTHER_NAMES = frozenset({"WEFT_CONFIG", "WEFT_DEBUG", "WEFT_URL", "WEFT_API_KEY", "WEFT_API_KEY_FILE"})
-_OTHER_PREFIXES = ("WEFT_SECRET_", "WEFT_TEST_")
+SECRET_PREFIX = "WEFT_SECRET_"  # noqa: S105 - the beginning of its name
+_OTHER_PREFIXES = (SECRET_PREFIX, "WEFT_TEST_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +420,23 @@ def read_settings(
             "it cannot read a URL of Sentinels, so name the server itself (redis:// or rediss://)"
         )
     return settings, [warning for layer in layers[1:] for warning in layer.unknown()]
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the processes that run users' functions on a server.
+
+    It has neither the settings that are secrets (the keys of the API, the addresses of Redis, PostgreSQL and
+    a broker, the key of the language model) nor WEFT_SECRET_…: a function gets the secrets of its node with
+    the call. Everything else stays.
+    """
+    secret = {f"{PREFIX}{name.upper()}" for name, item in _FIELDS.items() if item.metadata["secret"]}
+    # The client's own.
+    secret.add("WEFT_API_KEY")
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.upper().removesuffix("_FILE") not in secret and not name.upper().startswith(SECRET_PREFIX)
+    }
 
 
 @dataclass(frozen=True, slots=True)

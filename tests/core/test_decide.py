@@ -175,13 +175,21 @@ class TestTheConfig:
 
 
 class TestTheCacheKey:
-    def key(self, config: Json, *parents: NodeRow, handler: str = "echo", namespace: str = "default") -> str:
+    def key(
+        self,
+        config: Json,
+        *parents: NodeRow,
+        handler: str = "echo",
+        namespace: str = "default",
+        **fields: Json,
+    ) -> str:
         decision = decided(
             *(parents or (A, B)),
             config=config,
             handler=handler,
             cache=CACHE,
             row=execution(namespace=namespace),
+            **fields,
         )
         assert isinstance(decision, DispatchNode)
         assert decision.cache_key is not None
@@ -200,6 +208,12 @@ class TestTheCacheKey:
             == self.key({"x": "{{ a.n }}", "y": "{{ b.n }}"})
             == self.key({"x": 1, "y": "{{ a.n + 1 }}"})
         )
+
+    def test_has_the_names_of_the_secrets_that_the_node_was_granted(self) -> None:
+        keys = {self.key({"x": 1}), self.key({"x": 1}, secrets=["A"]), self.key({"x": 1}, secrets=["B"])}
+        assert len(keys) == 3
+        assert self.key({"x": 1}, secrets=["A", "B"]) == self.key({"x": 1}, secrets=["B", "A"])
+        assert self.key({"x": 1}, secrets=[]) in keys
 
     def test_differs_by_config_handler_and_namespace(self) -> None:
         keys = {

@@ -84,6 +84,7 @@ EVERYTHING = {
             "queue": "LLM.eu-1",
             "delivery": "at_least_once",
             "cache": {"ttl_seconds": 0.5},
+            "secrets": ["API_KEY", "_other2"],
         },
         {"id": "once", "handler": "echo", "delivery": "at_most_once", "max_retries": 0},
     ],
@@ -344,6 +345,26 @@ def test_wrong_types_and_ranges_are_refused_on_nodes_and_in_defaults(field: str,
 )
 def test_wrong_types_of_other_fields_of_a_node_are_refused(field: str, value: Any) -> None:
     assert only_problem(of_nodes(node("a"), node("b", "a", **{field: value})))[0] == f"/nodes/1/{field}"
+
+
+@pytest.mark.parametrize(
+    ("secrets", "where", "words"),
+    [
+        ("API_KEY", "", "must be a list of names of secrets, not the string 'API_KEY'"),
+        (None, "", "must be a list of names of secrets, not null"),
+        ([f"S{number}" for number in range(101)], "", "101 secrets; the limit is 100"),
+        (["A", 1], "/1", "must be the name of a secret, not the number 1"),
+        (["A", "a-b"], "/1", "'a-b' is not allowed: use 1 to 128 letters, digits and '_'"),
+        (["{{ input.name }}"], "/0", "is not allowed"),
+        (["2ND"], "/0", "not starting with a digit"),
+        (["API_KEY_FILE"], "/0", "WEFT_SECRET_…_FILE names the file of a secret"),
+        (["API_KEY", "api_key"], "/1", "'api_key' is listed twice; upper and lower case are the same"),
+    ],
+)
+def test_the_secrets_of_a_node_are_names(secrets: Any, where: str, words: str) -> None:
+    found = only_problem(of_nodes(node("a"), node("b", "a", secrets=secrets)))
+    assert found[0] == f"/nodes/1/secrets{where}"
+    assert words in found[1]
 
 
 @pytest.mark.parametrize(

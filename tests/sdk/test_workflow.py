@@ -10,7 +10,7 @@ from typing import Any, assert_type
 
 import pytest
 
-from weft import DefinitionError, Workflow
+from weft import DefinitionError, Workflow, run
 from weft.definition.validation import check
 from weft.handlers.registry import Registry
 
@@ -369,3 +369,24 @@ def test_a_notebook_shows_what_is_wrong_with_a_graph() -> None:
     assert "there is no node &#x27;missing&#x27;" in html
     assert "fetch() at" in html
     assert "<img" not in html
+
+
+def test_a_function_reads_the_secrets_that_its_node_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_SECRET_API_KEY", "sk-4711")
+    flow = Workflow("w")
+
+    @flow.node(secrets=["API_KEY"])
+    async def used(context: Any) -> Any:
+        assert repr(context.secrets) == "GrantedSecrets(API_KEY)"
+        return f"with {context.secrets['API_KEY']}", len(context.secrets["API_KEY"])
+
+    @flow.node(max_retries=0)
+    def denied(context: Any) -> str:
+        return str(context.secrets["API_KEY"])
+
+    assert flow.definition()["nodes"][0]["secrets"] == ["API_KEY"]
+    result = run(flow)
+    assert result.nodes["used"].output == ["with ***", 7]
+    failed = result.nodes["denied"].error
+    assert failed is not None
+    assert (failed["code"], failed["retryable"]) == ("bad_config", False)

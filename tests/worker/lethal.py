@@ -58,6 +58,12 @@ async def meet(count: int) -> int:
     return os.getpid()
 
 
+async def secrets_of(count: int, context: HandlerContext) -> dict[str, Any]:
+    """Return the secrets of this call, while others run in the same process."""
+    await meet(count)
+    return {"secrets": dict(context.secrets), "mine": os.environ.get("MINE")}
+
+
 async def linger(beacon: str) -> NoReturn:
     tell(beacon, "lingering")
     try:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -595,3 +596,19 @@ async def test_children_do_not_outlive_a_parent_that_is_killed(beacon: Beacon) -
     await beacon.hung_up()
     assert parent.stderr is not None
     await parent.stderr.read()
+
+
+async def test_calls_that_share_a_child_have_each_their_own_secrets() -> None:
+    environment = {**os.environ, "MINE": "1"}
+    async with ChildPool(
+        1, code=LETHAL, grace_seconds=PATIENT_SECONDS, max_payload_bytes=2**20, environment=environment
+    ) as pool:
+        outcomes = await asyncio.gather(
+            *[
+                pool.call(replace(python("secrets_of", count=3), secrets={name: name * 9}))
+                for name in ("A", "B", "C")
+            ]
+        )
+    assert [value(outcome) for outcome in outcomes] == [
+        {"secrets": {name: name * 9}, "mine": "1"} for name in ("A", "B", "C")
+    ]

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, WithJsonSchema
 
 from weft.api.problem import CODES, MEDIA_TYPE
-from weft.definition.model import ID_PATTERN, LANE_PATTERN, MAX_RETRIES, MAX_TIMEOUT_SECONDS, NAME_PATTERN
+from weft.definition.model import (
+    ID_PATTERN,
+    LANE_PATTERN,
+    MAX_RETRIES,
+    MAX_TIMEOUT_SECONDS,
+    NAME_PATTERN,
+    SECRET_PATTERN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -215,6 +222,7 @@ def example_of(model: type[BaseModel]) -> Any:
 _Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN.pattern}$")]
 _NodeId = Annotated[str, Field(pattern=f"^{ID_PATTERN.pattern}$")]
 _Lane = Annotated[str, Field(pattern=f"^{LANE_PATTERN.pattern}$")]
+_SecretName = Annotated[str, Field(pattern=f"^{SECRET_PATTERN.pattern}$")]
 _Timeout = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS)]
 _Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES)]
 
@@ -273,6 +281,9 @@ class NodeDefinition(NodeDefaults):
         "none_failed_min_one_success", "none_failed", "all_success", "all_done", "one_success", "one_failed"
     ] = "none_failed_min_one_success"
     cache: Cache = _MAY_BE_MISSING
+    secrets: list[_SecretName] = Field(
+        [], max_length=100, description="names of secrets that its function may read: `context.secrets`"
+    )
 
 
 class AdHocDefinition(Request):

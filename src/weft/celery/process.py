@@ -30,6 +30,7 @@ from celery.signals import (
 from weft.cli.local import load_registry, loop_factory
 from weft.errors import SettingsError
 from weft.fleet import Fleet
+from weft.handlers.secrets import short_ones
 from weft.handlers.usercode import UserCode
 from weft.settings import read_settings
 from weft.transport.celery import own_queue
@@ -125,6 +126,8 @@ class WorkerProcess:
         settings = self._settings
         code = UserCode(modules=settings.imports, allow=settings.python_allow)
         registry = load_registry(settings)
+        for problem in short_ones():
+            log.warning("secret.short: %s", problem)
         async with Fleet(
             settings, registry=registry, roles={"worker"}, queues=self._queues, code=code
         ) as fleet:

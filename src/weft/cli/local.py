@@ -46,9 +46,12 @@ def run(
     quiet: Annotated[bool, Parameter(help="show no progress")] = False,
 ) -> int:
     """Run one definition in this process, and print its output."""
+    from weft.handlers.secrets import short_ones
     from weft.sdk.run import run_to_end
 
     settings = _settings(concurrency=concurrency)
+    for problem in short_ones():
+        say(f"warning: {problem}")
     with masked_stderr(settings):
         # What a user's code prints, at its import too, is for people; stdout is for the output alone.
         with redirect_stdout(sys.stderr):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - the parser reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -152,6 +153,7 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
     from weft.clock import new_id
     from weft.engine import Engine, EngineParts
     from weft.handlers.usercode import UserCode
+    from weft.settings import child_environment
     from weft.telemetry import Metrics
 
     def open_journal() -> JournalAdapter:
@@ -173,7 +175,10 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
         code=UserCode(modules=settings.imports, allow=settings.python_allow),
         recovers=True,
         metrics=Metrics(),
-        parts=EngineParts(journal=None if settings.database_url is None else open_journal),
+        parts=EngineParts(
+            journal=None if settings.database_url is None else open_journal,
+            environment=child_environment(os.environ),
+        ),
     )
 
 

@@ -190,7 +190,7 @@ class Stop:
 def set_up_logs(settings: Settings, warnings: Iterable[str]) -> None:
     """Log as a server does, and print nothing, without the values of any secret."""
     from weft import logs
-    from weft.handlers.secrets import known, process_mask
+    from weft.handlers.secrets import known, process_mask, short_ones
 
     mask = process_mask(settings.secrets())
     # A module of WEFT_IMPORTS may print while it is imported.
@@ -198,3 +198,5 @@ def set_up_logs(settings: Settings, warnings: Iterable[str]) -> None:
     logs.set_up_logs(secrets=[*known(), *settings.secrets()], debug=bool(os.environ.get("WEFT_DEBUG")))
     for warning in warnings:
         log.warning("settings.unknown", extra={"problem": warning})
+    for problem in short_ones():
+        log.warning("secret.short", extra={"problem": problem})

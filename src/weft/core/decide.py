@@ -164,6 +164,8 @@ def _cache_key(free: FreeNode, config: Json, secrets: Sequence[SecretSlot] = ())
         ]
         for slot in secrets
     ]
-    namespace, handler = free.execution.namespace, free.node.handler
-    key = b"\0".join((namespace.encode(), handler.encode(), canonical([config, slots])))
+    namespace, handler, granted = free.execution.namespace, free.node.handler, free.node.secrets
+    # Without granted secrets the key is that of earlier releases.
+    asked = [config, slots, sorted(granted)] if granted else [config, slots]
+    key = b"\0".join((namespace.encode(), handler.encode(), canonical(asked)))
     return hashlib.sha256(key).hexdigest()

@@ -43,6 +43,8 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     signature: bytes = b""
     # Of the execution's hot state that the task was made on: the store queues it under no other.
     epoch: int = 0
+    # The names of the secrets that its function may read, beside those that stand in its config.
+    granted: tuple[str, ...] = ()
 
     @property
     def idempotency_key(self) -> str:

@@ -19,6 +19,7 @@ from weft.definition.model import (
     MAX_TIMEOUT_SECONDS,
     NAME_FORM,
     NAME_PATTERN,
+    SECRET_PATTERN,
     Delivery,
     FailurePolicy,
     TriggerRule,
@@ -35,6 +36,8 @@ Rule: TypeAlias = Callable[[Json], Faults]
 
 _FINE: Faults = ()
 _MAX_SHOWN_CHARACTERS = 80
+# A function with more passwords than this has another problem. Each is a look at the environment or a file.
+_MAX_SECRETS = 100
 # Far above what any of these objects can hold, so that the rest of such an object is one of many problems.
 _MAX_FIELDS_READ = 1000
 
@@ -98,6 +101,29 @@ def _number(low: int, high: int, *, above_low: bool = False) -> Rule:
         return _FINE
 
     return rule
+
+
+def _secret_names(value: Json) -> Faults:
+    if not isinstance(value, list):
+        return _one(f"must be a list of names of secrets, not {kind(value)}")
+    if len(value) > _MAX_SECRETS:
+        return _one(f"{len(value):,} secrets; the limit is {_MAX_SECRETS}")
+    found = []
+    seen: set[str] = set()
+    for index, name in enumerate(value):
+        if not isinstance(name, str):
+            found.append((f"/{index}", f"must be the name of a secret, not {kind(name)}"))
+        elif not SECRET_PATTERN.fullmatch(name):
+            words = "1 to 128 letters, digits and '_', not starting with a digit"
+            found.append((f"/{index}", f"{shown(name)} is not allowed: use {words}"))
+        elif name.upper().endswith("_FILE"):
+            message = f"{shown(name)} is not allowed: WEFT_SECRET_…_FILE names the file of a secret"
+            found.append((f"/{index}", message))
+        elif name.upper() in seen:
+            found.append((f"/{index}", f"{shown(name)} is listed twice; upper and lower case are the same"))
+        else:
+            seen.add(name.upper())
+    return found
 
 
 def _record(fields: Mapping[str, Rule], required: Collection[str] = ()) -> Rule:
@@ -197,6 +223,7 @@ NODE_FIELDS: dict[str, Rule] = {
     "condition": _text,
     "trigger_rule": _one_of(TriggerRule),
     "cache": _record({"ttl_seconds": _TTL}, required=("ttl_seconds",)),
+    "secrets": _secret_names,
     **_SHARED_FIELDS,
 }
 

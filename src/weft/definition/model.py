@@ -22,6 +22,8 @@ ID_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 # Queues and resource tags: like names, but upper case and a leading underscore too, because a queue is named
 # after its handler unless the node says otherwise, and handlers are often named after functions.
 LANE_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+# The variable of a secret is WEFT_SECRET_ and its name in upper case.
+SECRET_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 DEFAULT_MAX_RETRIES = 3
@@ -82,6 +84,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     cache_ttl_seconds: float | None
     # Whether each attempt is committed as issued before its task exists.
     is_issued: bool
+    # What its function may read of the worker's secrets, beside those that its config names.
+    secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,7 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
         delivery=delivery,
         cache_ttl_seconds=None if cache is None else float(cache["ttl_seconds"]),
         is_issued=at_most_once or cache is not None,
+        secrets=tuple(node.get("secrets", ())),
     )
 
 

@@ -112,6 +112,8 @@ class HandlerContext:
     deadline: datetime
     stop: StopSignal = field(default_factory=StopSignal, repr=False)
     facts: FactsSource | None = field(default=None, repr=False)
+    # Those that the node was granted, by the names it gives them: ``context.secrets["API_KEY"]``.
+    secrets: GrantedSecrets = field(default_factory=lambda: GrantedSecrets(), repr=False)
 
     @property
     def input(self) -> Json:
@@ -196,6 +198,18 @@ class Invocation:
     call: Callable[[], Any]
     # Whether it was given the context.
     takes_context: bool = False
+
+
+class GrantedSecrets(dict[str, str]):
+    """The secrets of one attempt: those in the node's field ``secrets``, and those that its config names."""
+
+    def __missing__(self, name: str) -> str:
+        raise BadConfig(
+            f"this node was not granted the secret {name!r}: add the name to the field `secrets` of the node"
+        )
+
+    def __repr__(self) -> str:
+        return f"GrantedSecrets({', '.join(self)})"
 
 
 class BadConfig(HandlerError):  # noqa: N818 - named like its code

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.handlers.contract import BadConfig
-from weft.masking import Mask
+from weft.masking import SHORTEST, Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,11 +39,25 @@ def lookup(name: str) -> str:
 
 def known() -> list[str]:
     """Return every readable secret of this process: the values that must not be shown anywhere."""
-    values = []
+    return list(_readable().values())
+
+
+def short_ones() -> list[str]:
+    """Return the names of the secrets whose values are too short to be masked, as warnings at the start."""
+    return [
+        f"the secret {name} has under {SHORTEST} characters, so it is not masked anywhere; set a longer one"
+        for name, value in _readable().items()
+        if len(value.strip()) < SHORTEST
+    ]
+
+
+def _readable() -> dict[str, str]:
+    values = {}
     for variable in os.environ:
         if variable.startswith(PREFIX):
+            name = variable.removeprefix(PREFIX).removesuffix("_FILE")
             with suppress(BadConfig):
-                values.append(lookup(variable.removeprefix(PREFIX).removesuffix("_FILE")))
+                values[name] = lookup(name)
     return values
 
 

@@ -319,11 +319,18 @@ def make_task(
         namespace=execution.namespace,
         epoch=execution.epoch,
     )
-    if sign is None and not decision.secrets and decision.cache_key is None and config_blob is None:
+    if (
+        sign is None
+        and not decision.secrets
+        and not node.secrets
+        and decision.cache_key is None
+        and config_blob is None
+    ):
         return task
     return replace(
         task,
         secrets=decision.secrets,
+        granted=node.secrets,
         cache_key=decision.cache_key,
         config_blob=config_blob,
         signature=b"" if sign is None else sign(execution.id, execution.generation, node.id, free.attempt),

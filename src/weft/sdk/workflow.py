@@ -72,6 +72,7 @@ class NodeOptions(NodeDefaults, total=False):
     condition: str
     trigger_rule: TriggerRule
     cache: CacheOptions
+    secrets: Sequence[str]
 
 
 class HandlerNodeOptions(NodeOptions, total=False):

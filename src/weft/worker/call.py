@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from weft.handlers.outcome import Outcome
 
@@ -29,6 +29,8 @@ class HandlerCall:
     alone: bool = False
     # Reads what the context shows of the execution, as JSON of ``ExecutionFacts``; None: nothing can be read.
     facts: Callable[[], Awaitable[bytes]] | None = None
+    # The secrets that its node was granted, by name.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class AttemptLostError(WeftError):

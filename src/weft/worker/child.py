@@ -31,6 +31,7 @@ from weft.errors import HandlerError
 from weft.handlers.contract import (
     FactsSource,
     FunctionNotAllowed,
+    GrantedSecrets,
     HandlerContext,
     StopSignal,
     UnknownHandler,
@@ -210,6 +211,7 @@ class Child:
             deadline=deadline_after(self._clock.now(), run.timeout_seconds),
             stop=self._stops[run.number],
             facts=facts,
+            secrets=GrantedSecrets(run.secrets),
         )
         try:
             return self._registry.bind(run.handler, decode(run.config), context)

@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from weft.core.payload import decode
-from weft.handlers.contract import HandlerContext, HandlerKind, StopSignal, deadline_after
+from weft.handlers.contract import GrantedSecrets, HandlerContext, HandlerKind, StopSignal, deadline_after
 from weft.handlers.outcome import Completed, Failed, classify, completed, timed_out
 from weft.worker.facts import LoopFacts
 from weft.worker.threads import DaemonThreads
@@ -82,6 +82,7 @@ class InProcess:
             deadline=deadline_after(self._clock.now(), call.timeout_seconds),
             stop=stop,
             facts=facts,
+            secrets=GrantedSecrets(call.secrets),
         )
 
     async def _run(self, invocation: Invocation, facts: LoopFacts) -> Outcome:

@@ -36,7 +36,7 @@ from weft.worker.call import AttemptLostError
 from weft.worker.process import ChildProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from types import TracebackType
 
     from weft.handlers.usercode import UserCode
@@ -98,9 +98,15 @@ class ChildPool:
         grace_seconds: float,
         max_payload_bytes: int,
         mask: Mask | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``mask``: what the children must not show; by default the secrets of this process."""
+        """Start no child yet.
+
+        ``mask``: what the children must not show; by default the secrets of this process. ``environment``:
+        that of the children; by default this process's.
+        """
         self.code = code
+        self.environment = environment
         self.mask = process_mask() if mask is None else mask
         self.grace_seconds = grace_seconds
         self.max_payload_bytes = max_payload_bytes
@@ -257,6 +263,7 @@ class _Child:
         self._process = ChildProcess(
             max_message_bytes=pool.max_payload_bytes + ENVELOPE_BYTES,
             mask=pool.mask,
+            environment=pool.environment,
             heard=self._hear,
             gone=self._lose_all,
         )
@@ -320,6 +327,7 @@ class _Child:
                 generation=call.generation,
                 attempt=call.attempt,
                 timeout_seconds=call.timeout_seconds,
+                secrets=dict(call.secrets),
             )
         )
         running.rearm(self._loop.call_later(call.timeout_seconds, self.stop, running, _Stop.TIMEOUT))

@@ -18,7 +18,7 @@ from weft.worker import wire
 from weft.worker.relay import Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from weft.masking import Mask
 
@@ -40,6 +40,7 @@ class ChildProcess(asyncio.Protocol):
         *,
         max_message_bytes: int,
         mask: Mask,
+        environment: Mapping[str, str] | None,
         heard: Callable[[wire.ToParent], None],
         gone: Callable[[str], None],
     ) -> None:
@@ -51,7 +52,7 @@ class ChildProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []  # until the transport is there
         self._asked_to_go = False
-        self._process, channel, self._relay = _start(mask)
+        self._process, channel, self._relay = _start(mask, environment)
         # Kept, because the loop holds its tasks weakly.
         self._connecting = self._loop.create_task(
             self._loop.create_unix_connection(lambda: self, sock=channel)
@@ -123,7 +124,9 @@ class ChildProcess(asyncio.Protocol):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def _start(mask: Mask) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | None]:
+def _start(
+    mask: Mask, environment: Mapping[str, str] | None
+) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | None]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with theirs:
@@ -145,6 +148,8 @@ def _start(mask: Mask) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | 
                 stdout=stderr,
                 stderr=stderr,
                 pass_fds=(theirs.fileno(),),
+                # From its first instruction on, so that /proc/PID/environ has no more either.
+                env=environment,
                 # A group of its own: Ctrl-C in a terminal does not go to it, and a kill reaches the
                 # programs it started.
                 process_group=0,

@@ -79,7 +79,7 @@ class Runner:
 
     def run_instant(self, task: Task, started_at: int) -> Result:
         """Run a task that cannot block: its output is its config, byte for byte, with secrets hidden."""
-        if task.secrets:
+        if task.secrets or task.granted:
             try:
                 _secrets(task)
             except HandlerError as error:
@@ -118,7 +118,7 @@ class Runner:
             return self._result(task, started_at, None, charged=loss.charged)
         except Exception as error:
             outcome = classify(error, user_code=False)
-        if task.secrets or isinstance(outcome, Failed):
+        if task.secrets or task.granted or isinstance(outcome, Failed):
             outcome = await self._masked(outcome, task)
         return self._result(task, started_at, outcome)
 
@@ -151,7 +151,7 @@ class Runner:
         """Mask the secrets that a handler was given, wherever it repeats them, and in an error all others."""
         try:
             # Read again: the content of a secret's file may have changed since this process started.
-            granted = Mask(_secrets(task))
+            granted = Mask(_secrets(task).values())
         except HandlerError:
             granted = _NO_SECRETS  # it was never given one
         if isinstance(outcome, Failed):
@@ -188,6 +188,7 @@ class Runner:
                     # After a loss it runs alone, so that the guilty one is charged and no neighbour.
                     alone=task.losses > 0 or task.attempt > 1 + task.failures,
                     facts=partial(self.facts, task),
+                    secrets=_secrets(task),
                 )
             )
         context = NativeContext(
@@ -268,7 +269,9 @@ def _masked_output(outcome: Completed, mask: Mask, *, target: str, max_bytes: in
     return completed(mask.value(decode(outcome.output)), target=target, max_bytes=max_bytes)
 
 
-def _secrets(task: Task) -> list[str]:
-    """Return the secrets that a task names; raises BadConfig if one is missing."""
+def _secrets(task: Task) -> dict[str, str]:
+    """Return the secrets that a task was granted, by name; raises BadConfig if one is missing."""
+    if not task.secrets and not task.granted:
+        return {}
     names = {part.name for slot in task.secrets for part in slot.parts if not isinstance(part, str)}
-    return [lookup(name) for name in sorted(names)]
+    return {name: lookup(name) for name in sorted(names.union(task.granted))}

@@ -40,6 +40,8 @@ class Run(msgspec.Struct, frozen=True, tag=True):
     generation: int
     attempt: int
     timeout_seconds: float
+    # Of its node alone: a child runs the calls of many.
+    secrets: dict[str, str] = {}
 
 
 class StopCall(msgspec.Struct, frozen=True, tag=True):

@@ -16,6 +16,7 @@ from weft.errors import InputError, NotFoundError
 from weft.feed.memory import MemoryFeed
 from weft.handlers.http.outbound import Outbound
 from weft.handlers.secrets import process_mask
+from weft.journal.contract import LOCAL_ACTOR
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
@@ -416,16 +417,16 @@ class Engine:
         return await explain_node(execution_id, node_id, self.ports, workers=None)
 
     async def cancel(self, execution_id: str) -> None:
-        await control.cancel(execution_id, self.ports)
+        await control.cancel(execution_id, self.ports, actor=LOCAL_ACTOR)
 
     async def pause(self, execution_id: str) -> None:
-        await control.pause(execution_id, self.ports)
+        await control.pause(execution_id, self.ports, actor=LOCAL_ACTOR)
 
     async def resume(self, execution_id: str) -> None:
-        await control.resume(execution_id, self.ports)
+        await control.resume(execution_id, self.ports, actor=LOCAL_ACTOR)
 
     async def retry(self, execution_id: str, *, nodes: Sequence[str] = ()) -> None:
-        row = await control.retry(execution_id, self.ports, nodes=tuple(nodes))
+        row = await control.retry(execution_id, self.ports, nodes=tuple(nodes), actor=LOCAL_ACTOR)
         plan = await self.ports.journal.plan(row.digest)
         assert plan is not None
         self.watch(execution_id, total=len(plan.nodes))

@@ -88,7 +88,7 @@ async def test_an_event_has_the_fields_that_are_known_of_it_and_no_others(play: 
     await play.ended(execution_id)
     events = (await play.get(events_of(execution_id))).json["items"]
     common = {"seq", "at", "type", "execution", "generation"}
-    assert set(events[0]) == common
+    assert set(events[0]) == common | {"actor"}
     attempt = {"node", "attempt", "state", "worker", "queued_at", "started_at", "finished_at"}
     assert set(events[2]) == common | attempt | {"output_digest"}
     assert set(events[3]) == common | attempt | {"error"}

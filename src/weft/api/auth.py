@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Match
 
 from weft.api.problem import ProblemError
 from weft.errors import SettingsError
-from weft.journal.contract import DEFAULT_NAMESPACE
+from weft.journal.contract import DEFAULT_NAMESPACE, LOCAL_ACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,11 +43,12 @@ class ApiCaller:
     """Who sent a request: which namespace it may see, and what the history calls it."""
 
     namespace: str
-    actor: str | None
+    actor: str
     name: str
 
 
-ANYBODY = ApiCaller(DEFAULT_NAMESPACE, None, "anybody")
+# Without keys only this machine is let in. Everybody on it is one caller.
+ANYBODY = ApiCaller(DEFAULT_NAMESPACE, LOCAL_ACTOR, "anybody")
 
 
 def caller_of(request: HTTPConnection) -> ApiCaller:

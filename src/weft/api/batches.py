@@ -46,7 +46,9 @@ async def start_batch(request: Request) -> Response:
     if len(body.inputs) > ports.bounds.max_batch:
         message = f"{len(body.inputs):,} inputs; the limit is {ports.bounds.max_batch:,}"
         raise invalid_request([Problem("/inputs", message)])
-    options = SubmitOptions(namespace=namespace, labels=body.labels, priority=body.priority)
+    options = SubmitOptions(
+        namespace=namespace, labels=body.labels, priority=body.priority, actor=caller_of(request).actor
+    )
     batch_id = ports.new_id()
 
     async def start(claim: Claim | None) -> None:

@@ -84,8 +84,8 @@ async def retry_dead_letter(letter_id: str, request: Request) -> Response:
 )
 async def drop_dead_letter(letter_id: str, request: Request) -> Response:
     """Mark a dead letter as dropped: nobody will retry it."""
-    catalog, namespace = service_of(request).ports.catalog, caller_of(request).namespace
-    if not await catalog.drop_letter(letter_id, namespace=namespace):
+    catalog, caller = service_of(request).ports.catalog, caller_of(request)
+    if not await catalog.drop_letter(letter_id, namespace=caller.namespace, actor=caller.actor):
         raise _no_letter(letter_id)
     return no_content()
 

@@ -139,7 +139,9 @@ async def _start(
     service = service_of(request)
     ports = service.ports
     namespace = caller_of(request).namespace
-    options = SubmitOptions(namespace=namespace, labels=body.labels, priority=body.priority)
+    options = SubmitOptions(
+        namespace=namespace, labels=body.labels, priority=body.priority, actor=caller_of(request).actor
+    )
     execution_id = ports.new_id()
     is_live = True
 

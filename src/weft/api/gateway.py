@@ -153,7 +153,7 @@ class Gateway:
         peer = peer_of(scope)
         if rate is None or peer is None:
             return
-        who = caller.actor if caller is not None and caller.actor is not None else peer
+        who = peer if caller is None or caller is ANYBODY else caller.actor
         name, window = f"api/{who}", rate.per_seconds
         try:
             wait = await self._service.ports.limits.hit(name, limit=rate.requests, window_seconds=window)

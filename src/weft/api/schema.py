@@ -403,6 +403,44 @@ class Alias(BaseModel):
     version: int
 
 
+_CHANGE = {
+    "number": 7,
+    "at": _AT,
+    "action": "alias.set",
+    "actor": "key-3f2a91c0",
+    "workflow": "order-report",
+    "version": 2,
+    "alias": "production",
+    "dead_letter": None,
+}
+
+
+class Change(BaseModel):
+    """One write that belongs to no execution: who did what to a workflow, an alias or a dead letter."""
+
+    model_config = ConfigDict(json_schema_extra=_example(_CHANGE))
+
+    number: int
+    at: Time
+    action: Literal[
+        "workflow.stored", "workflow.deleted", "alias.set", "alias.deleted", "dead_letter.dropped"
+    ]
+    actor: str | None = Field(description="the name of the API key; `local` on a server without keys")
+    workflow: str | None
+    version: int | None
+    alias: str | None
+    dead_letter: str | None = Field(description="its id")
+
+
+class Changes(BaseModel):
+    """Changes of workflows, aliases and dead letters, newest first."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"items": [_CHANGE], "next_cursor": None}))
+
+    items: list[Change]
+    next_cursor: str | None
+
+
 # --- Executions.
 
 Labels = Annotated[

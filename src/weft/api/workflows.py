@@ -15,6 +15,7 @@ from weft.api.definition import check_definition
 from weft.api.problem import invalid_request
 from weft.api.schema import (
     Alias,
+    Changes,
     Definition,
     NewAlias,
     PageQuery,
@@ -72,7 +73,7 @@ async def store_workflow(request: Request) -> Response:
     assert name is not None
     body = await service.run_in_thread(encode, document, max_bytes=service.ports.bounds.max_body_bytes)
     version, new = await service.ports.catalog.put_version(
-        name, checked.plan, body, namespace=caller.namespace
+        name, checked.plan, body, namespace=caller.namespace, actor=caller.actor
     )
     stored = {"name": name, "version": version.version, "digest": version.digest}
     headers = {"Location": f"/v1/workflows/{name}?version={version.version}"}
@@ -170,8 +171,9 @@ async def put_alias(name: str, alias: str, request: Request) -> Response:
     if not _is_alias(alias):
         message = f"must be a name like a workflow's, not a number and not {LATEST}"
         raise invalid_request([Problem("/alias", message)])
+    caller = caller_of(request)
     done = await service_of(request).ports.catalog.put_alias(
-        name, alias, wanted.version, namespace=caller_of(request).namespace
+        name, alias, wanted.version, namespace=caller.namespace, actor=caller.actor
     )
     if not done:
         raise _no_version(name, str(wanted.version))
@@ -187,9 +189,11 @@ async def put_alias(name: str, alias: str, request: Request) -> Response:
 async def delete_alias(name: str, alias: str, request: Request) -> Response:
     """Take a name away from a version."""
     await _find(name, request)
-    namespace = caller_of(request).namespace
+    caller = caller_of(request)
     catalog = service_of(request).ports.catalog
-    if not _is_alias(alias) or not await catalog.delete_alias(name, alias, namespace=namespace):
+    if not _is_alias(alias) or not await catalog.delete_alias(
+        name, alias, namespace=caller.namespace, actor=caller.actor
+    ):
         raise NotFoundError(f"workflow {name} has no alias {alias[:200]!r}")
     return no_content()
 
@@ -203,11 +207,33 @@ async def delete_alias(name: str, alias: str, request: Request) -> Response:
 async def delete_workflow(name: str, request: Request) -> Response:
     """Let no new execution start by this name. Running ones go on, and the history stays."""
     await _find(name, request)
+    caller = caller_of(request)
     if not await service_of(request).ports.catalog.delete_workflow(
-        name, namespace=caller_of(request).namespace
+        name, namespace=caller.namespace, actor=caller.actor
     ):
         raise _no_workflow(name)
     return no_content()
+
+
+@router.get(
+    "/v1/changes",
+    operation_id="listChanges",
+    responses={**answers(200, Changes), **problems(422)},
+)
+async def list_changes(request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+    """List who stored and deleted workflows, moved aliases and dropped dead letters, newest first."""
+    cursor = read_cursor(query.cursor, int)
+    found = await service_of(request).ports.catalog.changes(
+        namespace=caller_of(request).namespace,
+        before=int(cursor[0]) if cursor else None,
+        limit=query.limit + 1,
+    )
+    items = found[: query.limit]
+    more = len(found) > query.limit
+    return page(
+        [{**msgspec.structs.asdict(change), "at": rfc3339(change.at)} for change in items],
+        next_cursor=cursor_of(items[-1].number) if more else None,
+    )
 
 
 # --- What they share.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 BATCHES = broker_queue("weft-batches")
 
 # How soon a member looks again, and how much later each time.
+# Who the history says submitted an execution that a Celery task started.
+_ACTOR = "celery"
 _LOOK_SECONDS = 0.25
 _LOOK_FACTOR = 1.5
 _LONGEST_LOOK_SECONDS = 15.0
@@ -124,7 +126,7 @@ async def _start(
     execution_id = ports.new_id()
     digest = hashlib.sha256(canonical([workflow, given])).hexdigest()
     claim = Claim(key=f"celery:{task_id}", request_digest=digest, resource=f"execution/{execution_id}")
-    options = SubmitOptions(labels=dict(labels or {}), priority=priority)
+    options = SubmitOptions(labels=dict(labels or {}), priority=priority, actor=_ACTOR)
     try:
         await submit([make_submission(execution_id, source, payload, options)], ports, claim=claim)
     except ClaimedError as claimed:

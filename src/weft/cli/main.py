@@ -77,6 +77,7 @@ GROUPS = {
         Command("dlq show", "weft.cli.dead_letters:show", "Show one dead letter with its attempts."),
         Command("dlq retry", "weft.cli.dead_letters:retry", "Retry the execution of a dead letter."),
         Command("dlq drop", "weft.cli.dead_letters:drop", "Mark a dead letter as dealt with."),
+        Command("changes", "weft.cli.changes:changes", "List who changed workflows and aliases."),
         Command("workers", "weft.cli.remote:workers", "List the workers and their load."),
         Command("queues", "weft.cli.remote:queues", "List the queues and what waits in them."),
     ),

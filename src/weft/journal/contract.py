@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from weft.core.state import ExecutionState
     from weft.definition.plan import Plan
 
+# What the history calls whoever needs no key: a caller on this machine, or the program that runs the engine.
+LOCAL_ACTOR = "local"
 DEFAULT_NAMESPACE = "default"
 LATEST = "latest"
 
@@ -50,6 +52,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the commit that accepts the execution also starts it. Not where the store cannot be told now: an
     # execution that is PENDING has no task anywhere.
     starts: bool = False
+    # Who submitted it: the name of an API key, or of the way in.
+    actor: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +74,20 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     digest: str
     created_at: int
+
+
+class CatalogChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One write that belongs to no execution's history: who changed a workflow, or dropped a dead letter."""
+
+    number: int
+    at: int
+    # ``workflow.stored``, ``workflow.deleted``, ``alias.set``, ``alias.deleted`` or ``dead_letter.dropped``.
+    action: str
+    actor: str | None = None
+    workflow: str | None = None
+    version: int | None = None
+    alias: str | None = None
+    dead_letter: str | None = None
 
 
 class WorkflowRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +253,8 @@ class Journal(RowReader, Protocol):
         """Remove up to ``limit`` executions that became terminal before then, with all that is theirs.
 
         That is their rows, events, dead letters, claims and the blobs nobody else names, batches that
-        have no execution left, and definitions that neither a version nor an execution names. Returns
+        have no execution left, definitions that neither a version nor an execution names, and changes of the
+        catalog from before then. Returns
         the number of executions removed, the oldest first: less than ``limit`` means that none is left.
         """
 
@@ -299,16 +318,33 @@ class Catalog(RowReader, Protocol):
     async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
         """Read one dead letter."""
 
-    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+    async def drop_letter(
+        self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
         """Mark a dead letter as dropped, whatever its state; False where there is none.
 
         A dropped letter stays so: a retry of its execution does not change it.
         """
 
+    async def changes(
+        self, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
+    ) -> Sequence[CatalogChange]:
+        """List who changed workflows and aliases and dropped dead letters, newest first.
+
+        Every call below that is given an ``actor`` and changes something adds one in its transaction.
+        ``before``: the number of the last one that was shown.
+        """
+
     # -- workflows -----------------------------------------------------------------------------------
 
     async def put_version(
-        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
+        self,
+        name: str,
+        plan: Plan,
+        document: bytes,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        actor: str | None = None,
     ) -> tuple[Version, bool]:
         """Store a version and make it the latest; True where it is new.
 
@@ -333,14 +369,24 @@ class Catalog(RowReader, Protocol):
         """List versions of a workflow that is not deleted, newest first."""
 
     async def put_alias(
-        self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
+        self,
+        name: str,
+        alias: str,
+        version: int,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        actor: str | None = None,
     ) -> bool:
         """Point an alias at a version, whatever it named before; False where there is no such version."""
 
-    async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+    async def delete_alias(
+        self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
         """Remove an alias; False where there is none."""
 
-    async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+    async def delete_workflow(
+        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
         """Delete a workflow and its aliases: no new execution starts by its name. False where there is none.
 
         Executions and their history stay.

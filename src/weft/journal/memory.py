@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from weft.journal.contract import (
     LATEST,
     ActiveExecution,
     Batch,
+    CatalogChange,
     Claim,
     ExecutionQuery,
     JournalStats,
@@ -64,15 +65,40 @@ class MemoryWorkflows:
         # digest → the definition, ready to run and as it was given
         self._plans: dict[str, Plan] = {}
         self._documents: dict[str, bytes] = {}
+        # With their namespaces, oldest first.
+        self._changes: list[tuple[str, CatalogChange]] = []
+        self._last_change = 0
+
+    async def changes(
+        self, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
+    ) -> Sequence[CatalogChange]:
+        found = (
+            change
+            for place, change in reversed(self._changes)
+            if place == namespace and (before is None or change.number < before)
+        )
+        return list(islice(found, limit))
+
+    def _add_change(self, namespace: str, actor: str | None, action: str, **fields: Any) -> None:
+        self._last_change += 1
+        change = CatalogChange(number=self._last_change, at=self._now(), action=action, actor=actor, **fields)
+        self._changes.append((namespace, change))
 
     async def put_version(
-        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
+        self,
+        name: str,
+        plan: Plan,
+        document: bytes,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        actor: str | None = None,
     ) -> tuple[Version, bool]:
         self._put_definition(plan, document)
         shelf = self._shelves.setdefault((namespace, name), _Shelf())
         known = next((each for each in shelf.versions.values() if each.digest == plan.digest), None)
         if known is not None:
             shelf.latest = known.version
+            self._add_change(namespace, actor, "workflow.stored", workflow=name, version=known.version)
             return known, False
         now = self._now()
         if not shelf.versions:
@@ -81,6 +107,7 @@ class MemoryWorkflows:
         shelf.versions[number] = new = Version(
             workflow=name, version=number, digest=plan.digest, created_at=now
         )
+        self._add_change(namespace, actor, "workflow.stored", workflow=name, version=number)
         return new, True
 
     async def version(
@@ -119,22 +146,38 @@ class MemoryWorkflows:
         return [shelf.versions[number] for number in numbers[:limit]]
 
     async def put_alias(
-        self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
+        self,
+        name: str,
+        alias: str,
+        version: int,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        actor: str | None = None,
     ) -> bool:
         shelf = self._shelves.get((namespace, name), _NOTHING)
         if version not in shelf.versions:
             return False
         shelf.aliases[alias] = version
+        self._add_change(namespace, actor, "alias.set", workflow=name, alias=alias, version=version)
         return True
 
-    async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return self._shelves.get((namespace, name), _NOTHING).aliases.pop(alias, None) is not None
+    async def delete_alias(
+        self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
+        if self._shelves.get((namespace, name), _NOTHING).aliases.pop(alias, None) is None:
+            return False
+        self._add_change(namespace, actor, "alias.deleted", workflow=name, alias=alias)
+        return True
 
-    async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+    async def delete_workflow(
+        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
         shelf = self._shelves.get((namespace, name), _NOTHING)
         existed = bool(shelf.versions)
         shelf.versions.clear()
         shelf.aliases.clear()
+        if existed:
+            self._add_change(namespace, actor, "workflow.deleted", workflow=name)
         return existed
 
     def _put_definition(self, plan: Plan, document: bytes) -> None:
@@ -264,12 +307,15 @@ class MemoryJournal(MemoryWorkflows):
             assert payload is not None
             self._cache[key] = (payload, now + micros(ttl_seconds))
 
-    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
+    async def drop_letter(
+        self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
         letter = await self.dead_letter(letter_id, namespace=namespace)
         if letter is None:
             return False
         letters = self._letters[letter.execution_id]
         letters[letters.index(letter)] = replace(letter, state="dropped")
+        self._add_change(namespace, actor, "dead_letter.dropped", dead_letter=letter_id)
         return True
 
     async def put_blob(self, payload: bytes) -> str:
@@ -300,6 +346,7 @@ class MemoryJournal(MemoryWorkflows):
         for id_, batch in list(self._batches.items()):
             if batch.created_at < finished_before and not self._executions.keys() & set(batch.executions):
                 del self._batches[id_]
+        self._changes = [each for each in self._changes if each[1].at >= finished_before]
         self._drop_unnamed()
         return len(purged)
 
@@ -530,4 +577,4 @@ def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None)
     execution.labels, execution.priority = submission.labels, submission.priority
     execution.batch = submission.batch if batch is None else batch.id
     execution.partition = submission.partition
-    return ledger.admit(execution, submission.plan, starts=submission.starts)
+    return ledger.admit(execution, submission.plan, starts=submission.starts, actor=submission.actor)

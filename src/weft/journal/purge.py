@@ -125,6 +125,16 @@ def drop_definitions(digests: list[str]) -> Query[None]:
     )
 
 
+def drop_changes(before: int) -> Query[int]:
+    """Remove some changes of the catalog from before then; return their number."""
+    removed: int = yield (
+        "DELETE FROM changes WHERE number IN (SELECT number FROM changes WHERE at < ?"
+        " ORDER BY number LIMIT ? FOR UPDATE SKIP LOCKED)",
+        (before, _MAX_ROWS),
+    )
+    return removed
+
+
 def drop_stale(now: int) -> Query[int]:
     """Remove some outputs that the cache gives no longer; return their number."""
     removed: int = yield (

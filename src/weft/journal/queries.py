@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weft.core.state import TERMINAL, ExecutionState
 from weft.errors import JournalError
 from weft.journal import rows
-from weft.journal.contract import LATEST, ActiveExecution, Batch, Claim, JournalStats, Version, WorkflowRow
+from weft.journal.contract import (
+    LATEST,
+    ActiveExecution,
+    Batch,
+    CatalogChange,
+    Claim,
+    JournalStats,
+    Version,
+    WorkflowRow,
+)
 
 if TYPE_CHECKING:
     from weft.core.rows import DeadLetter, ExecutionRow
@@ -160,12 +169,52 @@ def dead_letter(letter_id: str, namespace: str) -> Query[DeadLetter | None]:
     return rows.read_letter(found[0]) if found else None
 
 
-def drop_letter(letter_id: str, namespace: str) -> Query[bool]:
+def drop_letter(by: CatalogWriter, letter_id: str) -> Query[bool]:
     changed = yield (
         "UPDATE dead_letters SET state = 'dropped' WHERE id = ? AND namespace = ?",
-        (letter_id, namespace),
+        (letter_id, by.namespace),
     )
+    if changed:
+        yield _change(by, "dead_letter.dropped", dead_letter=letter_id)
     return bool(changed)
+
+
+# -- who changed what --------------------------------------------------------------------------------
+
+
+class CatalogWriter(NamedTuple):
+    """Who changes the catalog, and when."""
+
+    namespace: str
+    actor: str | None
+    now: int
+
+
+def _change(
+    by: CatalogWriter,
+    action: str,
+    *,
+    workflow: str | None = None,
+    version: int | None = None,
+    alias: str | None = None,
+    dead_letter: str | None = None,
+) -> tuple[str, tuple[Any, ...]]:
+    return (
+        "INSERT INTO changes (namespace, at, action, actor, workflow, version, alias, dead_letter)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (by.namespace, by.now, action, by.actor, workflow, version, alias, dead_letter),
+    )
+
+
+def changes(namespace: str, before: int | None, limit: int) -> Query[list[CatalogChange]]:
+    earlier, given = ("", ()) if before is None else (" AND number < ?", (before,))
+    found = yield (
+        "SELECT number, at, action, actor, workflow, version, alias, dead_letter FROM changes"  # noqa: S608
+        f" WHERE namespace = ?{earlier} ORDER BY number DESC LIMIT ?",
+        (namespace, *given, limit),
+    )
+    names = CatalogChange.__struct_fields__
+    return [CatalogChange(**dict(zip(names, values, strict=True))) for values in found]
 
 
 def document(digest: str) -> Query[bytes | None]:
@@ -221,10 +270,9 @@ def blobs(names: list[str]) -> Query[dict[str, bytes]]:
 # other, by all processes.
 
 
-def put_version(
-    namespace: str, name: str, digest: str, document: bytes, now: int
-) -> Query[tuple[Version, bool]]:
+def put_version(by: CatalogWriter, name: str, digest: str, document: bytes) -> Query[tuple[Version, bool]]:
     """Make the definition of this digest the latest version; True where it is a new one."""
+    namespace, _, now = by
     yield from put_definition(digest, document, now)
     yield (
         "INSERT INTO workflows (namespace, name, latest, last_version, created_at) VALUES (?, ?, 0, 0, ?)"
@@ -238,6 +286,7 @@ def put_version(
             "UPDATE workflows SET latest = ? WHERE namespace = ? AND name = ?",
             (version.version, namespace, name),
         )
+        yield _change(by, "workflow.stored", workflow=name, version=version.version)
         return version, False
     ((number,),) = yield (
         "SELECT last_version + 1 FROM workflows WHERE namespace = ? AND name = ?",
@@ -250,6 +299,7 @@ def put_version(
         (number, number, now, namespace, name),
     )
     yield "INSERT INTO versions VALUES (?, ?, ?, ?, ?)", (namespace, name, number, digest, now)
+    yield _change(by, "workflow.stored", workflow=name, version=number)
     return Version(workflow=name, version=number, digest=digest, created_at=now), True
 
 
@@ -304,7 +354,8 @@ def _workflows(condition: str, values: tuple[Any, ...]) -> Query[list[WorkflowRo
     return list(by_name.values())
 
 
-def put_alias(namespace: str, name: str, alias: str, number: int) -> Query[bool]:
+def put_alias(by: CatalogWriter, name: str, alias: str, number: int) -> Query[bool]:
+    namespace = by.namespace
     yield "UPDATE workflows SET latest = latest WHERE namespace = ? AND name = ?", (namespace, name)
     if (yield from version(namespace, name, number)) is None:
         return False
@@ -313,26 +364,30 @@ def put_alias(namespace: str, name: str, alias: str, number: int) -> Query[bool]
         " ON CONFLICT (namespace, workflow, alias) DO UPDATE SET version = excluded.version",
         (namespace, name, alias, number),
     )
+    yield _change(by, "alias.set", workflow=name, alias=alias, version=number)
     return True
 
 
-def delete_alias(namespace: str, name: str, alias: str) -> Query[bool]:
+def delete_alias(by: CatalogWriter, name: str, alias: str) -> Query[bool]:
     removed = yield (
         "DELETE FROM aliases WHERE namespace = ? AND workflow = ? AND alias = ?",
-        (namespace, name, alias),
+        (by.namespace, name, alias),
     )
+    if removed:
+        yield _change(by, "alias.deleted", workflow=name, alias=alias)
     return bool(removed)
 
 
-def delete_workflow(namespace: str, name: str, now: int) -> Query[bool]:
+def delete_workflow(by: CatalogWriter, name: str) -> Query[bool]:
     deleted = yield (
         "UPDATE workflows SET deleted_at = ? WHERE namespace = ? AND name = ? AND deleted_at IS NULL",
-        (now, namespace, name),
+        (by.now, by.namespace, name),
     )
     if not deleted:
         return False
     for table in ("versions", "aliases"):
-        yield f"DELETE FROM {table} WHERE namespace = ? AND workflow = ?", (namespace, name)  # noqa: S608
+        yield f"DELETE FROM {table} WHERE namespace = ? AND workflow = ?", (by.namespace, name)  # noqa: S608
+    yield _change(by, "workflow.deleted", workflow=name)
     return True
 
 

@@ -15,6 +15,7 @@ from weft.journal.contract import (
     LATEST,
     ActiveExecution,
     Batch,
+    CatalogChange,
     Claim,
     ExecutionQuery,
     JournalStats,
@@ -166,15 +167,29 @@ class SqlJournal:
     ) -> Sequence[DeadLetter]:
         return await self._query(pages.dead_letters, query, namespace, before, limit, nothing=[])
 
-    async def drop_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._execute(queries.drop_letter, letter_id, namespace)
+    async def drop_letter(
+        self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
+        by = queries.CatalogWriter(namespace, actor, await self._clock())
+        return await self._transact(queries.drop_letter, by, letter_id)
+
+    async def changes(
+        self, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
+    ) -> Sequence[CatalogChange]:
+        return await self._query(queries.changes, namespace, before, limit, nothing=[])
 
     async def put_version(
-        self, name: str, plan: Plan, document: bytes, *, namespace: str = DEFAULT_NAMESPACE
+        self,
+        name: str,
+        plan: Plan,
+        document: bytes,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        actor: str | None = None,
     ) -> tuple[Version, bool]:
         self._plans.put(plan)
-        now = await self._clock()
-        return await self._transact(queries.put_version, namespace, name, plan.digest, document, now)
+        by = queries.CatalogWriter(namespace, actor, await self._clock())
+        return await self._transact(queries.put_version, by, name, plan.digest, document)
 
     async def version(
         self, name: str, version: int | str = LATEST, *, namespace: str = DEFAULT_NAMESPACE
@@ -198,15 +213,28 @@ class SqlJournal:
         return await self._query(queries.versions, namespace, name, before, limit, nothing=[])
 
     async def put_alias(
-        self, name: str, alias: str, version: int, *, namespace: str = DEFAULT_NAMESPACE
+        self,
+        name: str,
+        alias: str,
+        version: int,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        actor: str | None = None,
     ) -> bool:
-        return await self._transact(queries.put_alias, namespace, name, alias, version)
+        by = queries.CatalogWriter(namespace, actor, await self._clock())
+        return await self._transact(queries.put_alias, by, name, alias, version)
 
-    async def delete_alias(self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._execute(queries.delete_alias, namespace, name, alias)
+    async def delete_alias(
+        self, name: str, alias: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
+        by = queries.CatalogWriter(namespace, actor, await self._clock())
+        return await self._transact(queries.delete_alias, by, name, alias)
 
-    async def delete_workflow(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> bool:
-        return await self._transact(queries.delete_workflow, namespace, name, await self._clock())
+    async def delete_workflow(
+        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
+        by = queries.CatalogWriter(namespace, actor, await self._clock())
+        return await self._transact(queries.delete_workflow, by, name)
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._query(queries.cached, list(keys), await self._clock(), nothing={})
@@ -236,6 +264,8 @@ class SqlJournal:
         while await self._transact(purge.remove_some, self._event_table):
             pass
         await self._transact(purge.drop_batches, finished_before)
+        while await self._execute(purge.drop_changes, finished_before):
+            pass
         return purged
 
     async def sweep_blobs(self, *, older_than: int) -> int:

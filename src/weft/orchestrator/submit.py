@@ -17,7 +17,7 @@ from weft.core.snapshot import Snapshot
 from weft.core.task import Wake
 from weft.definition.validation import check_input
 from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem, StoreError
-from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, Submission
+from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, LOCAL_ACTOR, Submission
 from weft.orchestrator.context import Payloads
 from weft.orchestrator.dispatch import plain_task, send
 from weft.store.contract import Answer
@@ -62,6 +62,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = DEFAULT_NAMESPACE
     labels: dict[str, str] = {}
     priority: str = "normal"
+    # Who submits them, for the history.
+    actor: str = LOCAL_ACTOR
 
 
 async def find_source(
@@ -130,6 +132,7 @@ def make_submission(
         labels=options.labels,
         priority=options.priority,
         batch=batch,
+        actor=options.actor,
     )
 
 
@@ -166,9 +169,10 @@ async def submit(
         if start:
             await asyncio.sleep(0)
         part = rows[start : start + _INSTALLED_AT_ONCE]
-        plans = [submission.plan for submission in submissions[start : start + _INSTALLED_AT_ONCE]]
+        new = submissions[start : start + _INSTALLED_AT_ONCE]
+        plans = [submission.plan for submission in new]
         # Those who listen hear of the start before they hear of the first nodes.
-        _announce(part, plans, ports)
+        _announce(part, new, ports)
         if incarnation_id is not None:
             incarnation_id = await _install(part, plans, incarnation_id, ports)
     return rows
@@ -235,16 +239,23 @@ async def _install_and_send(started: Sequence[Snapshot], incarnation_id: str, po
         await ports.transport.publish(list(woken.values()))
 
 
-def _announce(rows: Sequence[ExecutionRow], plans: Sequence[Plan], ports: Ports) -> None:
+def _announce(rows: Sequence[ExecutionRow], submissions: Sequence[Submission], ports: Ports) -> None:
     """Announce that executions were created, and which of them were started."""
     recorded_events = []
-    for row, plan in zip(rows, plans, strict=True):
+    for row, submission in zip(rows, submissions, strict=True):
         created = History(
-            seq=1, at=row.created_at, type="execution.created", execution=row.id, generation=row.generation
+            seq=1,
+            at=row.created_at,
+            type="execution.created",
+            execution=row.id,
+            generation=row.generation,
+            actor=submission.actor,
         )
         history = [created]
         if row.started_at is not None:
-            history.append(replace(created, seq=2, type="execution.started", state=row.state))
+            history.append(replace(created, seq=2, type="execution.started", state=row.state, actor=None))
         event = ExecutionStarted(execution_id=row.id, generation=row.generation)
-        recorded_events.append(RecordedEvent(event, Verdict.ACCEPTED, row, plan, (), tuple(history)))
+        recorded_events.append(
+            RecordedEvent(event, Verdict.ACCEPTED, row, submission.plan, (), tuple(history))
+        )
     ports.announce(recorded_events)

@@ -137,6 +137,16 @@ def delete_workflow(name: str) -> ApiCall[None]:
     return ApiCall(method="DELETE", path=_path("workflows", name), shape=type(None))
 
 
+def changes() -> ApiCall[shapes.Page[shapes.Change]]:
+    """List who changed workflows and aliases and dropped dead letters, newest first."""
+    return ApiCall(
+        method="GET",
+        path=_path("changes"),
+        shape=shapes.Page[shapes.Change],
+        query=_query(limit=PAGE_SIZE),
+    )
+
+
 # --- Executions.
 
 

@@ -112,6 +112,7 @@ class AsyncClient:
     set_alias = _sends(calls.set_alias)
     delete_alias = _sends(calls.delete_alias)
     delete_workflow = _sends(calls.delete_workflow)
+    changes = _lists(calls.changes)
 
     start = _sends(calls.start)
     start_definition = _sends(calls.start_definition)
@@ -248,6 +249,7 @@ class Client:
     set_alias = _blocks(AsyncClient.set_alias)
     delete_alias = _blocks(AsyncClient.delete_alias)
     delete_workflow = _blocks(AsyncClient.delete_workflow)
+    changes = _iterates(AsyncClient.changes)
 
     start = _blocks(AsyncClient.start)
     start_definition = _blocks(AsyncClient.start_definition)

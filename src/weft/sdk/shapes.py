@@ -158,6 +158,19 @@ class WorkflowVersion(Struct, frozen=True, kw_only=True):
     definition: Any = None
 
 
+class Change(Struct, frozen=True, kw_only=True):
+    """Who did what to a workflow, an alias or a dead letter; ``dead_letter`` is its id."""
+
+    number: int
+    at: datetime
+    action: str
+    actor: str | None = None
+    workflow: str | None = None
+    version: int | None = None
+    alias: str | None = None
+    dead_letter: str | None = None
+
+
 class Batch(Struct, frozen=True, kw_only=True):
     id: str
     workflow: str

@@ -125,6 +125,7 @@ class JournalContract(
         self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         new = submission("e", node("a"), node("b", "a"), input=b'{"n": 1}', labels={"team": "blue"})
+        new = replace(new, actor="ann")
         (given,) = await journal.submit([new])
         row = await journal.execution("e")
         assert row == given
@@ -135,6 +136,7 @@ class JournalContract(
         assert await journal.nodes("e") == {}
         (created,) = await journal.events("e")
         assert (created.seq, created.type, created.execution) == (1, "execution.created", "e")
+        assert created.actor == "ann"
 
     async def test_an_execution_that_starts_with_its_submit_runs_after_one_commit(
         self, journal: JournalAdapter, clock: VirtualClock

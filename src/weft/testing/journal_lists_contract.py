@@ -466,7 +466,13 @@ class ListsContract:
         assert not await journal.drop_letter("stranger")
         assert not await journal.drop_letter(letters["a"].id, namespace="other")
         assert await run.letters() == {("a", 1): "open", ("b", 1): "open"}
-        assert await journal.drop_letter(letters["a"].id)
+        assert await journal.drop_letter(letters["a"].id, actor="ann")
+        (change,) = await journal.changes()
+        assert (change.action, change.actor, change.dead_letter) == (
+            "dead_letter.dropped",
+            "ann",
+            letters["a"].id,
+        )
         assert await journal.drop_letter(letters["a"].id)
         assert await run.letters() == {("a", 1): "dropped", ("b", 1): "open"}
         await run.retry()

@@ -204,3 +204,46 @@ class WorkflowsContract:
         assert [version.version for version in await journal.versions("w", namespace="other")] == [2, 1]
         assert [workflow.name for workflow in await journal.workflows(namespace="other")] == ["w"]
         assert await journal.workflows() == []
+
+    async def test_every_change_is_listed_with_its_actor_newest_first(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        new = content(1)
+        for _ in range(2):
+            await journal.put_version("w", new.plan, new.document, actor="ann")
+        await journal.put_alias("w", "live", 1, actor="ben")
+        clock.advance(1)
+        await journal.delete_alias("w", "live", actor="ann")
+        await journal.delete_workflow("w", actor="ben")
+        await journal.put_version("w", new.plan, new.document, namespace="other", actor="eve")
+        found = list(await journal.changes())
+        assert [(change.action, change.actor, change.version, change.alias) for change in found] == [
+            ("workflow.deleted", "ben", None, None),
+            ("alias.deleted", "ann", None, "live"),
+            ("alias.set", "ben", 1, "live"),
+            ("workflow.stored", "ann", 1, None),
+            ("workflow.stored", "ann", 1, None),
+        ]
+        assert {change.workflow for change in found} == {"w"}
+        assert (found[0].at, found[-1].at) == (clock.now(), clock.now() - 1_000_000)
+        assert list(await journal.changes(limit=2)) == found[:2]
+        assert list(await journal.changes(before=found[1].number, limit=2)) == found[2:4]
+        assert [change.actor for change in await journal.changes(namespace="other")] == ["eve"]
+
+    async def test_what_changed_nothing_is_no_change(self, journal: JournalAdapter) -> None:
+        await put(journal, "w")
+        before = await journal.changes()
+        await journal.put_alias("w", "live", 7, actor="ann")
+        await journal.delete_alias("w", "live", actor="ann")
+        await journal.delete_workflow("stranger", actor="ann")
+        await journal.drop_letter("stranger", actor="ann")
+        assert await journal.changes() == before
+
+    async def test_changes_from_before_the_retention_are_purged(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        await put(journal, "old")
+        clock.advance(10)
+        await put(journal, "new")
+        await journal.purge(finished_before=clock.now(), limit=10)
+        assert [change.workflow for change in await journal.changes()] == ["new"]

@@ -87,11 +87,13 @@ class Ledger:
 
     # -- admission ---------------------------------------------------------------------------------
 
-    def admit(self, execution: ExecutionRow, plan: Plan, *, starts: bool = False) -> ExecutionRow:
+    def admit(
+        self, execution: ExecutionRow, plan: Plan, *, starts: bool = False, actor: str | None = None
+    ) -> ExecutionRow:
         """Take in a new execution: one row, whatever the size of its graph.
 
-        ``starts``: it starts in the same commit. An execution that the journal has already stays as it is:
-        the answer to its submit was lost, and the submit came again.
+        ``starts``: it starts in the same commit. ``actor``: who submitted it. An execution that the journal
+        has already stays as it is: the answer to its submit was lost, and the submit came again.
         """
         known = self._change_of(execution.id)
         if known is not None:
@@ -99,7 +101,7 @@ class Ledger:
         execution.created_at = execution.updated_at = self.changes.now
         change = Change(LiveExecution(0, execution, plan, {}, is_whole=True), execution, is_new=True)
         self.changes.executions[execution.id] = change
-        self.changes.note(execution, "execution.created")
+        self.changes.note(execution, "execution.created", actor=actor)
         if starts:
             control.begin(self.changes, change)
         return execution

@@ -88,7 +88,7 @@ async def test_whatever_callers_do_a_rate_is_never_exceeded_and_no_release_is_in
 
 @settings(max_examples=100, deadline=None)
 @given(st.floats(0.01, 100_000), st.integers(1, 50))
-async def test_a_line_moves_at_its_rate(rate_per_second: float, count: int) -> None:
+async def test_a_queue_moves_at_its_rate(rate_per_second: float, count: int) -> None:
     clock = VirtualClock()
     limits = MemoryLimits({"api": Rate(rate_per_second)}, now=clock.now)
     for number in range(count):

@@ -18,7 +18,7 @@ from weft.limits.contract import Limits, Rate
 from weft.limits.memory import MemoryLimits
 from weft.limits.redis import RedisLimits
 from weft.redis.connection import Redis
-from weft.testing.limits_contract import LimitsContract, NewLimits, at_most_as_often, stand_in_line, ticket
+from weft.testing.limits_contract import LimitsContract, NewLimits, at_most_as_often, join_queue, ticket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -41,7 +41,7 @@ class TestRedisLimits(LimitsContract):
 
         return made
 
-    async def test_of_fifty_thousand_in_line_each_call_sees_a_piece(
+    async def test_of_fifty_thousand_waiting_each_call_sees_a_piece(
         self, redis: Redis, clock: VirtualClock
     ) -> None:
         limits = RedisLimits(redis, {"api": Rate(10, burst=5000)}, now=clock.now)
@@ -61,7 +61,7 @@ class TestRedisLimits(LimitsContract):
 
     async def test_who_is_let_go_again_has_the_place_he_had(self, redis: Redis, clock: VirtualClock) -> None:
         limits = RedisLimits(redis, {"api": Rate(1, burst=3)}, now=clock.now)
-        await stand_in_line(limits, "api", 3)
+        await join_queue(limits, "api", 3)
         first = (await limits.release()).tickets
         await limits.join("api", ticket(9))
         clock.advance(15)
@@ -72,7 +72,7 @@ class TestRedisLimits(LimitsContract):
     async def test_a_clock_that_is_set_back_keeps_nobody_out(self, redis: Redis) -> None:
         clock = VirtualClock()
         limits = RedisLimits(redis, {"api": Rate(1, burst=2)}, now=lambda: clock.now())
-        await stand_in_line(limits, "api", 4)
+        await join_queue(limits, "api", 4)
         for tag, one in (await limits.release()).tickets[:1]:
             assert await limits.spend(tag, one)
         assert await limits.hit("k", limit=1, window_seconds=10) == 0.0
@@ -171,11 +171,11 @@ async def test_whatever_callers_do_it_answers_as_memory_does_and_no_rate_is_exce
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.floats(0.01, 100_000), st.integers(1, 30))
-async def test_a_line_moves_at_its_rate(redis: Redis, rate_per_second: float, count: int) -> None:
+async def test_a_queue_moves_at_its_rate(redis: Redis, rate_per_second: float, count: int) -> None:
     clock = VirtualClock()
     tag = f"line{next(FRESH)}"
     limits = RedisLimits(redis, {tag: Rate(rate_per_second)}, now=clock.now)
-    await stand_in_line(limits, tag, count)
+    await join_queue(limits, tag, count)
     start = clock.now()
     for number in range(count):
         found = await limits.release()
@@ -275,7 +275,7 @@ async def test_two_connections_never_let_the_same_ticket_go(redis_url: str) -> N
     one, two = Redis(redis_url), Redis(redis_url)
     rates = {"api": Rate(100_000, burst=50)}
     both = [RedisLimits(one, rates), RedisLimits(two, rates)]
-    await stand_in_line(both[0], "api", 300)
+    await join_queue(both[0], "api", 300)
     seen: list[str] = []
     while len(seen) < 300:
         for found in await asyncio.gather(*(limits.release() for limits in both * 3)):

@@ -545,12 +545,12 @@ MUTANTS = (
     ),
     Mutant(
         "release_is_final",
-        "weft.limits.memory:_Line.take_back",
+        "weft.limits.memory:_WaitQueue.take_back",
         "late = [ticket for ticket, until in self.released.items() if until <= now]",
         "late: list[AttemptRef] = []",
         "sweeper_crash",
         150,
-        "a node that was let go from its line, and whose sweeper died, waits for ever",
+        "a node that was released, and whose sweeper died, waits for ever",
     ),
     # -- control -----------------------------------------------------------------------------------
     Mutant(
@@ -619,7 +619,7 @@ MUTANTS = (
     Mutant(
         "token_is_not_spent",
         "weft.limits.memory:MemoryLimits.spend",
-        "line.bucket.spend(now)",
+        "queue.bucket.spend(now)",
         "pass",
         "limits",
         60,

@@ -57,7 +57,7 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
     failures: int = 0
     losses: int = 0
     issued: int = 0
-    # A token of its resource tag is reserved for it: it goes to the queue, not to the line.
+    # A token of its resource tag is reserved for it: it is queued, and does not join the wait queue.
     released: bool = False
 
     @property

@@ -1,9 +1,9 @@
-"""Rates: a token bucket with a line beside it for resource tags, a sliding window for callers.
+"""Rates: a token bucket with a wait queue for each resource tag, a sliding window for callers.
 
 A resource tag limits *starts*, as the called service sees them. A token given when a task is sent
-would be spent later, together with others, when busy workers come free. So tagged nodes stand in a
-line beside their bucket; one is released when a token is there for it; and the token is spent at the
-start. Released but not started nodes never exceed the tokens that are there.
+would be spent later, together with others, when busy workers come free. So a tagged node
+joins the wait queue of its bucket; it is released when a token is there for it; and the token is spent at
+the start. Nodes that are released and not started never exceed the tokens that are there.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Limits(Protocol):
         """True if a rate is configured for the tag; a tag without a rate is unlimited."""
 
     async def join(self, tag: str, ticket: AttemptRef) -> None:
-        """Stand at the end of the line; somebody in it already keeps his place."""
+        """Append a ticket to the wait queue; a ticket that is there already keeps its position."""
 
     async def release(self) -> Released:
-        """Let go as many from each line as there are tokens nobody else was let go for.
+        """Release as many tickets of each wait queue as there are tokens that no released ticket waits for.
 
         A release is leased, not final: one that has led to no start after a while is made again, in case
         whoever was told of it has died.
         """
 
     async def spend(self, tag: str, ticket: AttemptRef) -> bool:
-        """Take a token for a start that happens now. False: there is none; wait in line again."""
+        """Take a token for a start that happens now. False: there is none; join the wait queue again."""
 
     async def leave(self, tag: str, ticket: AttemptRef) -> None:
         """Remove a ticket from the wait queue, or give up a release that the ticket will not use."""

@@ -1,4 +1,4 @@
-"""Rates in this process's memory: GCRA buckets with their lines, sliding windows."""
+"""Rates in this process's memory: GCRA buckets with their wait queues, sliding windows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _MANY_KEYS = 10_000
 
 
-class _Line:
-    """Those who wait for a token of one bucket."""
+class _WaitQueue:
+    """The tickets that wait for a token of one bucket."""
 
     __slots__ = ("bucket", "released", "waiting")
 
@@ -27,7 +27,7 @@ class _Line:
         self.bucket = bucket
         # A dict as an ordered set: first come, first served.
         self.waiting: dict[AttemptRef, None] = {}
-        # Who was let go and has not started, and until when that is believed.
+        # Released and not started, and until when the release lasts.
         self.released: dict[AttemptRef, int] = {}
 
     def take_back(self, now: int) -> None:
@@ -63,67 +63,67 @@ class MemoryLimits:
         """
         self._now = now
         self._release = micros(release_seconds)
-        self._lines = {
-            tag: _Line(rate if isinstance(rate, Bucket) else Bucket(rate)) for tag, rate in rates.items()
+        self._queues = {
+            tag: _WaitQueue(rate if isinstance(rate, Bucket) else Bucket(rate)) for tag, rate in rates.items()
         }
         self._windows: dict[str, _Window] = {}
         self._look_for_idle_at = _MANY_KEYS
 
     def limited(self, tag: str) -> bool:
-        return tag in self._lines
+        return tag in self._queues
 
     async def join(self, tag: str, ticket: AttemptRef) -> None:
-        line = self._lines[tag]
-        if ticket not in line.released:
-            line.waiting.setdefault(ticket)
+        queue = self._queues[tag]
+        if ticket not in queue.released:
+            queue.waiting.setdefault(ticket)
 
     async def release(self) -> Released:
         now = self._now()
         tickets = []
         next_at: int | None = None
-        for tag, line in self._lines.items():
-            line.take_back(now)
-            room = line.bucket.tokens(now) - len(line.released)
-            while line.waiting and room > 0:
-                ticket = next(iter(line.waiting))
-                del line.waiting[ticket]
-                line.released[ticket] = now + self._release
+        for tag, queue in self._queues.items():
+            queue.take_back(now)
+            room = queue.bucket.tokens(now) - len(queue.released)
+            while queue.waiting and room > 0:
+                ticket = next(iter(queue.waiting))
+                del queue.waiting[ticket]
+                queue.released[ticket] = now + self._release
                 tickets.append((tag, ticket))
                 room -= 1
-            times = list(line.released.values())
-            if line.waiting and len(line.released) < line.bucket.burst:
-                times.append(line.bucket.next_token_at(now, taken=len(line.released)))
-            elif line.waiting:
-                times.append(now + line.bucket.look_again)
+            times = list(queue.released.values())
+            if queue.waiting and len(queue.released) < queue.bucket.burst:
+                times.append(queue.bucket.next_token_at(now, taken=len(queue.released)))
+            elif queue.waiting:
+                times.append(now + queue.bucket.look_again)
             next_at = min(times if next_at is None else [*times, next_at], default=None)
         return Released(tickets, next_at)
 
     async def spend(self, tag: str, ticket: AttemptRef) -> bool:
-        line = self._lines.get(tag)
-        if line is None:
+        queue = self._queues.get(tag)
+        if queue is None:
             return True
         now = self._now()
-        line.released.pop(ticket, None)
-        if line.bucket.tokens(now) - len(line.released) < 1:
+        queue.released.pop(ticket, None)
+        if queue.bucket.tokens(now) - len(queue.released) < 1:
             return False
-        line.waiting.pop(ticket, None)
-        line.bucket.spend(now)
+        queue.waiting.pop(ticket, None)
+        queue.bucket.spend(now)
         return True
 
     async def leave(self, tag: str, ticket: AttemptRef) -> None:
-        line = self._lines.get(tag)
-        if line is not None:
-            line.waiting.pop(ticket, None)
-            line.released.pop(ticket, None)
+        queue = self._queues.get(tag)
+        if queue is not None:
+            queue.waiting.pop(ticket, None)
+            queue.released.pop(ticket, None)
 
     async def due(self, tag: str) -> Mapping[AttemptRef, int]:
-        line = self._lines.get(tag)
-        if line is None:
+        queue = self._queues.get(tag)
+        if queue is None:
             return {}
-        now, before = self._now(), len(line.released)
+        now, before = self._now(), len(queue.released)
         return {
-            ticket: line.bucket.next_token_at(now, taken=before + place)
-            for place, ticket in enumerate(line.waiting)
+            ticket: queue.bucket.next_token_at(now, taken=before + position)
+            for position, ticket in enumerate(queue.waiting)
         }
 
     async def hit(self, key: str, *, limit: int, window_seconds: float) -> float:

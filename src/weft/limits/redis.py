@@ -1,12 +1,12 @@
-"""Rates on Redis, for a whole fleet: one bucket and one line per tag, whoever asks.
+"""Rates on Redis, for a whole fleet: one bucket and one wait queue per tag, whoever asks.
 
 A tag has a hash slot of its own, and each call is one script there: two processes cannot take the same token.
 The time is the server's. A tag keeps a few bytes for as long as the server does, and a window expires by
 itself.
 
 What is lost with Redis is the memory of who has started: a new bucket is full, so after a flush the called
-service may see one burst more than the rate allows, and no more than that. The line is lost too; its nodes
-come back with their executions, where those were lost with it and are rebuilt from the journal.
+service may see one burst more than the rate allows, and no more than that. The wait queue is lost too; its
+nodes come back with their executions, where those were lost with it and are rebuilt from the journal.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _JOIN, _RELEASE, _SPEND, _LEAVE, _DUE = (
 )
 _HIT = load_script("weft.limits", "hit")
 
-# As much as a script does in one call; a line may hold every node of a large execution.
+# As much as a script does in one call; a wait queue may hold every node of a large execution.
 _PIECE = 1000
-# Behind so many nobody is told when his turn comes: it would be a guess about the far future.
+# For tickets behind so many others no time is estimated: it would be a guess about the far future.
 _MOST_DUE = 10_000
 _NANOSECONDS = 1_000_000_000
 
@@ -123,15 +123,15 @@ class RedisLimits:
         one = self._tags.get(tag)
         if one is None:
             return {}
-        (now, missing, released, waiting, *line), *_ = await self._pieces(one, [0])
+        (now, missing, released, waiting, *tickets), *_ = await self._pieces(one, [0])
         told = min(int(waiting), _MOST_DUE)
         for _, _, _, _, *more in await self._pieces(one, range(_PIECE, told, _PIECE)):
-            line += more
+            tickets += more
         # A token for each, and the bucket as full as it is now: see Bucket.next_token_at.
         first = int(missing) - (one.burst - int(released) - 1) * one.interval
         return {
-            AttemptRef(*_unpack(packed)): int(now) + max(0, -(-(first + place * one.interval) // 1000))
-            for place, packed in enumerate(line)
+            AttemptRef(*_unpack(packed)): int(now) + max(0, -(-(first + position * one.interval) // 1000))
+            for position, packed in enumerate(tickets)
         }
 
     async def hit(self, key: str, *, limit: int, window_seconds: float) -> float:
@@ -143,7 +143,7 @@ class RedisLimits:
         return [self._now(), tag.interval, tag.burst, *more]
 
     async def _release_from(self, tags: Sequence[tuple[str, _Tag]]) -> list[tuple[str, Reply]]:
-        """Release from lines that are on one server, in one go."""
+        """Release from the wait queues that are on one server, in one go."""
         replies = await self._redis.scripts(
             [(_RELEASE, tag.keys, self._arguments(tag, self._release, _PIECE)) for _, tag in tags],
             key=tags[0][1].keys[0],

@@ -177,7 +177,7 @@ async def _answer_from_cache(
 async def _throttle(
     wanted: list[tuple[FreeNode, DispatchNode]], changed: dict[str, None], context: Context
 ) -> list[tuple[FreeNode, DispatchNode]]:
-    """Send nodes of a limited resource tag to the line beside their bucket: the sweep releases them."""
+    """Append nodes of a limited resource tag to the wait queue of their bucket: the sweep releases them."""
     ports = context.ports
     left = []
     for node, decision in wanted:
@@ -186,7 +186,7 @@ async def _throttle(
             left.append((node, decision))
             continue
         ticket = AttemptRef(*_attempt_of(node))
-        # Join first: a node that is throttled and in no line would wait for ever.
+        # Join first: a node that is throttled and in no wait queue would wait for ever.
         await ports.limits.join(tag, ticket)
         await ports.store.throttle(
             ticket.execution_id,

@@ -36,12 +36,12 @@ async def sweep(context: Context) -> int | None:
 
 
 async def release(context: Context) -> int | None:
-    """Let go from the lines of the resource tags what has a token; give when the next one is due."""
+    """Release the nodes that a token is there for from the wait queues; return when the next token is due."""
     ports = context.ports
     freed: dict[str, None] = {}
     given_up = True
     while given_up:
-        # A token that was meant for a node that is gone is for the next in line, now.
+        # A token that was meant for a node that is gone is for the next ticket in the wait queue, now.
         given_up = False
         released = await ports.limits.release()
         for tag, ticket in released.tickets:

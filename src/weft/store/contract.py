@@ -248,12 +248,12 @@ class StateStore(Protocol):
     async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
     ) -> Answer:
-        """Move a free node to the line of its tag, without a slot.
+        """Throttle a free node: it is in the wait queue of its tag, and holds no concurrency slot.
 
         ``was_queued``: move a queued node, which found no token.
 
-        Refused for a free node for which a token is reserved, or that is queued: between the decision that it
-        waits in line and this call, the line has released it. Throttled again it would be in no line.
+        Refused for a free node for which a token is reserved, or that is queued: between the decision to
+        throttle it and this call, the limits have released it. Throttled again it would be in no wait queue.
         """
 
     async def release(self, execution_id: str, *, generation: int, node_id: str, attempt: int) -> Answer:

@@ -110,7 +110,7 @@ class _Execution:
         self.free: dict[str, None] = {}
         self.slots: set[str] = set()
         # Of those with a concurrency slot, how many a worker has in hand; and how many wait without one,
-        # for a timer or in the line of their tag.
+        # for a timer or in the wait queue of their tag.
         self.running = 0
         self.delayed = 0
 
@@ -519,7 +519,7 @@ class MemoryStore:
         self._leave_phase(execution, node_id, node)
         now = self._now()
         node.phase, node.released, node.queued_at = THROTTLED, False, None
-        # If the line forgets it, it is free again after a long while, and stands in line once more.
+        # If the wait queue is lost, the node is free again after a long while, and joins it once more.
         node.lease_until = now + self._reported
         self._leases[execution_id, node_id] = node
         execution.delayed += 1
@@ -664,7 +664,7 @@ class MemoryStore:
             if node.lease_until > now:
                 continue
             if node.phase in (QUEUED, THROTTLED):
-                # Its task is lost, or far behind: sent again, as the same attempt. Or the line forgot it.
+                # Its task is lost, or far behind: sent again, as the same attempt. Or its wait queue is lost.
                 execution = self._executions[execution_id]
                 self._leave_phase(execution, node_id, node)
                 node.released, node.queued_at = False, None

@@ -45,11 +45,11 @@ class LimitsContract:
 
     async def test_a_full_bucket_lets_its_burst_go_and_no_more(self, new_limits: NewLimits) -> None:
         limits = await new_limits({"api": Rate(1, burst=3)})
-        await stand_in_line(limits, "api", 5)
+        await join_queue(limits, "api", 5)
         assert await released(limits) == [0, 1, 2]
         assert await released(limits) == []
 
-    async def test_the_first_in_line_goes_first(self, new_limits: NewLimits) -> None:
+    async def test_the_first_in_the_queue_goes_first(self, new_limits: NewLimits) -> None:
         limits = await new_limits({"api": Rate(1, burst=2)})
         for number in (7, 3, 5):
             await limits.join("api", ticket(number))
@@ -57,18 +57,18 @@ class LimitsContract:
 
     async def test_joining_twice_is_standing_once(self, new_limits: NewLimits) -> None:
         limits = await new_limits({"api": Rate(1, burst=5)})
-        await stand_in_line(limits, "api", 2)
-        await stand_in_line(limits, "api", 2)
+        await join_queue(limits, "api", 2)
+        await join_queue(limits, "api", 2)
         assert await released(limits) == [0, 1]
-        # Let go and not started: there is nothing to stand in line for.
-        await stand_in_line(limits, "api", 2)
+        # Let go and not started: there is nothing to wait for.
+        await join_queue(limits, "api", 2)
         assert await released(limits) == []
 
-    async def test_each_in_line_is_told_when_his_token_is_there(
+    async def test_each_waiting_ticket_is_told_when_its_token_is_there(
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:
         limits = await new_limits({"api": Rate(2, burst=2)})
-        await stand_in_line(limits, "api", 5)
+        await join_queue(limits, "api", 5)
         now = clock.now()
         seconds = [(at - now) / MICROSECONDS for at in (await limits.due("api")).values()]
         assert seconds == [0.0, 0.0, 0.5, 1.0, 1.5]
@@ -89,7 +89,7 @@ class LimitsContract:
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:
         limits = await new_limits({"api": Rate(1)})
-        await stand_in_line(limits, "api", 2)
+        await join_queue(limits, "api", 2)
         assert await released(limits) == [0]
         # The worker is busy for a minute; no more than one token is there all that time.
         clock.advance(60)
@@ -103,7 +103,7 @@ class LimitsContract:
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:
         limits = await new_limits({"api": Rate(2, burst=3)})
-        await stand_in_line(limits, "api", 9)
+        await join_queue(limits, "api", 9)
         waiting = await released(limits)
         for step in range(20):
             clock.advance(0.3)
@@ -115,11 +115,11 @@ class LimitsContract:
         for number in waiting:
             assert await limits.spend("api", ticket(number))
 
-    async def test_a_start_out_of_line_takes_no_token_that_another_was_let_go_for(
+    async def test_a_start_out_of_turn_takes_no_token_that_another_was_let_go_for(
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:
         limits = await new_limits({"api": Rate(1, burst=2)})
-        await stand_in_line(limits, "api", 1)
+        await join_queue(limits, "api", 1)
         assert await released(limits) == [0]
         assert await limits.spend("api", ticket(8))
         assert not await limits.spend("api", ticket(9))
@@ -138,7 +138,7 @@ class LimitsContract:
 
     async def test_a_release_that_is_given_up_goes_to_the_next(self, new_limits: NewLimits) -> None:
         limits = await new_limits({"api": Rate(1)})
-        await stand_in_line(limits, "api", 3)
+        await join_queue(limits, "api", 3)
         assert await released(limits) == [0]
         await limits.leave("api", ticket(1))
         await limits.leave("api", ticket(0))
@@ -148,7 +148,7 @@ class LimitsContract:
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:
         limits = await new_limits({"api": Rate(3)})
-        await stand_in_line(limits, "api", 7)
+        await join_queue(limits, "api", 7)
         for number in range(6):
             assert await released(limits) == [number]
             assert await limits.spend("api", ticket(number))
@@ -162,7 +162,7 @@ class LimitsContract:
     async def test_where_nobody_waits_there_is_no_next_time(self, new_limits: NewLimits) -> None:
         limits = await new_limits({"api": Rate(1, burst=2)})
         assert (await limits.release()).next_at is None
-        await stand_in_line(limits, "api", 2)
+        await join_queue(limits, "api", 2)
         for number in await released(limits):
             assert await limits.spend("api", ticket(number))
         assert (await limits.release()).next_at is None
@@ -176,11 +176,11 @@ class LimitsContract:
         # Rounded up: a microsecond earlier there is no token.
         assert (await limits.release()).next_at == clock.now() + 666_667
 
-    async def test_a_release_that_led_to_no_start_is_made_again_before_the_line(
+    async def test_a_release_that_led_to_no_start_is_made_again_before_the_queue(
         self, new_limits: NewLimits, clock: VirtualClock
     ) -> None:
         limits = await new_limits({"api": Rate(1)})
-        await stand_in_line(limits, "api", 2)
+        await join_queue(limits, "api", 2)
         assert await released(limits) == [0]
         assert (await limits.release()).next_at == clock.now() + MICROSECONDS
         clock.advance(self.RELEASE_SECONDS - 1)
@@ -193,7 +193,7 @@ class LimitsContract:
 
     async def test_a_rate_below_one_a_second(self, new_limits: NewLimits, clock: VirtualClock) -> None:
         limits = await new_limits({"api": Rate(0.1)})
-        await stand_in_line(limits, "api", 2)
+        await join_queue(limits, "api", 2)
         assert await released(limits) == [0]
         assert await limits.spend("api", ticket(0))
         assert (await limits.release()).next_at == clock.now() + micros(10)
@@ -281,7 +281,7 @@ class LimitsContract:
         assert await limits.hit("one", limit=1, window_seconds=10) > 0
 
 
-async def stand_in_line(limits: Limits, tag: str, count: int) -> None:
+async def join_queue(limits: Limits, tag: str, count: int) -> None:
     for number in range(count):
         await limits.join(tag, ticket(number))
 

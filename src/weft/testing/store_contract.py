@@ -714,13 +714,15 @@ class StoreContract:
         await walk.rebuild()
         assert await free_nodes(walk) == []
 
-    # -- lines -------------------------------------------------------------------------------------
+    # -- throttling -------------------------------------------------------------------------------------
 
-    async def test_a_lined_node_holds_no_place_and_is_not_free(self, new_walk: Callable[..., Walk]) -> None:
+    async def test_a_throttled_node_holds_no_slot_and_is_not_free(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
         walk = new_walk(node("a", resource_tag="api"), "b", max_concurrency=1)
         await installed(walk)
-        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        assert await walk.store.throttle("x1", **line) is Answer.YES
+        attempt: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.throttle("x1", **attempt) is Answer.YES
         assert [one.node_id for one in await free_nodes(walk)] == ["b"]
         status = await walk.store.inspect("x1")
         assert status is not None
@@ -730,47 +732,47 @@ class StoreContract:
     async def test_a_released_node_is_free_with_its_token(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk("a")
         await installed(walk)
-        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        await walk.store.throttle("x1", **line)
+        attempt: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        await walk.store.throttle("x1", **attempt)
         for _ in range(2):
-            assert await walk.store.release("x1", **line) is Answer.YES
+            assert await walk.store.release("x1", **attempt) is Answer.YES
         (free,) = await free_nodes(walk)
         assert free.released
 
-    async def test_a_queued_node_that_found_no_token_goes_back_to_the_line(
+    async def test_a_queued_node_that_found_no_token_goes_back_to_the_queue(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a")
         await installed(walk)
         (free,) = await free_nodes(walk)
         await queue(walk, free)
-        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        assert await walk.store.throttle("x1", **line, was_queued=True) is Answer.YES
+        attempt: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.throttle("x1", **attempt, was_queued=True) is Answer.YES
         assert await phases(walk) == {"a": "throttled"}
         assert await start(walk, "a") is Answer.REFUSED
 
-    async def test_a_node_that_the_line_has_released_is_not_lined_again(
+    async def test_a_node_that_the_limits_have_released_is_not_throttled_again(
         self, new_walk: Callable[..., Walk]
     ) -> None:
-        """Whoever lines it decided so before the release: it would be in no line, and wait for ever."""
+        """Whoever throttles it decided so before the release: it would be in no queue, and wait for ever."""
         walk = new_walk("a")
         await installed(walk)
-        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        assert await walk.store.release("x1", **line) is Answer.YES
-        assert await walk.store.throttle("x1", **line) is Answer.REFUSED
+        attempt: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.release("x1", **attempt) is Answer.YES
+        assert await walk.store.throttle("x1", **attempt) is Answer.REFUSED
         (free,) = await free_nodes(walk)
         assert free.released
         await queue(walk, free)
-        assert await walk.store.throttle("x1", **line) is Answer.REFUSED
+        assert await walk.store.throttle("x1", **attempt) is Answer.REFUSED
         assert await start(walk, "a") is Answer.YES
 
-    async def test_a_free_node_is_not_lined_in_the_place_of_a_queued_one(
+    async def test_a_free_node_is_not_throttled_in_the_place_of_a_queued_one(
         self, new_walk: Callable[..., Walk]
     ) -> None:
         walk = new_walk("a")
         await installed(walk)
-        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        assert await walk.store.throttle("x1", **line, was_queued=True) is Answer.REFUSED
+        attempt: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        assert await walk.store.throttle("x1", **attempt, was_queued=True) is Answer.REFUSED
         assert [one.node_id for one in await free_nodes(walk)] == ["a"]
 
     async def test_without_a_place_a_reserved_token_is_given_up(self, new_walk: Callable[..., Walk]) -> None:
@@ -784,14 +786,14 @@ class StoreContract:
         assert (b.node_id, b.released) == ("b", False)
 
     @pytest.mark.parametrize("wrong", [{"attempt": 2}, {"generation": 0}, {"node_id": "b"}])
-    async def test_only_the_current_attempt_is_lined_or_released(
+    async def test_only_the_current_attempt_is_throttled_or_released(
         self, new_walk: Callable[..., Walk], wrong: dict[str, Any]
     ) -> None:
         walk = new_walk("a", node("b", "a"))
         await installed(walk)
-        line = {"generation": 1, "node_id": "a", "attempt": 1, **wrong}
-        assert await walk.store.throttle("x1", **line) is Answer.REFUSED
-        assert await walk.store.release("x1", **line) is Answer.REFUSED
+        attempt = {"generation": 1, "node_id": "a", "attempt": 1, **wrong}
+        assert await walk.store.throttle("x1", **attempt) is Answer.REFUSED
+        assert await walk.store.release("x1", **attempt) is Answer.REFUSED
         assert [one.node_id for one in await free_nodes(walk)] == ["a"]
 
     # -- pause -------------------------------------------------------------------------------------
@@ -1197,10 +1199,10 @@ class StoreContract:
         assert await in_flight(walk) == (1, 0)
         await walk.hand_out(b)
         assert await in_flight(walk) == (1, 1)
-        line: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
-        await walk.store.throttle("x1", **line, was_queued=True)
+        attempt: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
+        await walk.store.throttle("x1", **attempt, was_queued=True)
         assert await in_flight(walk) == (1, 1)
-        await walk.store.release("x1", **line)
+        await walk.store.release("x1", **attempt)
         assert await in_flight(walk) == (0, 1)
         await walk.store.report([await walk.result("b")])
         assert await in_flight(walk) == (0, 1)

@@ -300,7 +300,7 @@ async def _look(execution_id: str, ports: Ports, *, names: Collection[str] | Non
 
 
 async def _with_rates(status: ExecutionStatus, execution: ExecutionRow, ports: Ports) -> ExecutionStatus:
-    """Add to the nodes in a line for their rate limit when their turn comes."""
+    """Add to throttled nodes when their token is due."""
     throttled = {name: node for name, node in status.nodes.items() if node.phase == "throttled"}
     if not throttled:
         return status

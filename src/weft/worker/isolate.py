@@ -62,7 +62,7 @@ class _Stop(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A call in the pool: in line for a child, or in one."""
+    """A call in the pool: waiting for a child process, or running in one."""
 
     number: int
     call: HandlerCall
@@ -200,7 +200,7 @@ class ChildPool:
     # Who goes where.
 
     def _serve_line(self) -> None:
-        """Start every call in line for which there is a place, in the order they came."""
+        """Start every waiting call for which a child process has room, in the order they came."""
         waiting: deque[_Running] = deque()
         while self._line:
             running = self._line.popleft()

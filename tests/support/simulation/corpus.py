@@ -17,7 +17,7 @@ class Past(NamedTuple):
 
 
 CORPUS: tuple[Past, ...] = (
-    Past("sweeper_crash", 0, "a released node whose sweeper died stood in no line, and waited for ever"),
+    Past("sweeper_crash", 0, "a released node whose sweeper died was in no wait queue, and waited for ever"),
     Past("api_crash", 194, "a resume whose process died after its commit was never told to the store"),
     Past("api_crash", 230, "the same, of a larger workflow"),
     Past("swarm", 230, "the same, of an execution that was paused before it was taken up"),
@@ -27,7 +27,9 @@ CORPUS: tuple[Past, ...] = (
     Past("collectors", 35, "of two batches the second replaced the large outputs that the first was reading"),
     Past("set_back_crash", 1001417, "an orchestrator ended the lease of an orphan by a commit that was lost"),
     Past(
-        "unknown_commits", 2000259, "a node was throttled after the line had released it, and was in no line"
+        "unknown_commits",
+        2000259,
+        "a node was throttled after the limits had released it, and was in no wait queue",
     ),
     Past(
         "set_back_crash", 6003696, "an at_most_once attempt had started, its issue was lost, and it ran again"

@@ -592,9 +592,9 @@ class Invariants:
         if ("reclaim" in nets or is_calm) and not world.transport.is_quiet:
             return "messages in the streams"
         if "rebuild" in nets or is_calm:
-            line = world.limits._lines["limited"]
+            line = world.limits._queues["limited"]
             if line.waiting or line.released:
-                return "tickets in the line of a tag"
+                return "tickets in the wait queue of a tag"
         return None
 
     def ended(self) -> None:

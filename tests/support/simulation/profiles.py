@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[float, float]] = {
     "dropped": (0.02, 0.1),
     "delayed": (0.02, 0.1),
     "reordered": (0.1, 0.5),
-    # Chance per step: store, streams and lines lose everything; or they come back as they were a while ago.
+    # Chance per step: store, streams and wait queues lose everything; or come back as they were a while ago.
     "flush": (0.002, 0.01),
     "rollback": (0.002, 0.01),
     # Chance per step: the store loses the state of one execution alone; the streams stay.

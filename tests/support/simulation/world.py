@@ -194,7 +194,7 @@ class World:
     def _maybe_lose(self) -> None:
         """Lose the store: all of it, or all that came after a while ago."""
         if self.amounts["rollback"] and self.scheduler.steps % _COPY_EVERY == 0:
-            self._copies.append((self.transport.copy(), deepcopy(self.limits._lines)))
+            self._copies.append((self.transport.copy(), deepcopy(self.limits._queues)))
         if self.losses >= MOST_LOSSES or self.rng.random() >= self._loss:
             return
         self.losses += 1
@@ -205,7 +205,7 @@ class World:
         if is_rollback and self._copies:
             self.hits["rollback"] += 1
             latest = len(self._copies)
-            transport, self.limits._lines = self._copies[self.rng.randrange(max(0, latest - 8), latest)]
+            transport, self.limits._queues = self._copies[self.rng.randrange(max(0, latest - 8), latest)]
             self._copies.clear()
             self.transport.set_back(transport)
         else:

@@ -1,7 +1,7 @@
 -- The token bucket of a tag, for the scripts behind this file.
 -- KEYS: 1 bucket: a hash of when it is full again (full_at in microseconds, and nanoseconds on top) and of the
---       last place given in line; 2 line: a sorted set of tickets by place; 3 released: a sorted set of
---       tickets by when their release ends; 4 places: a hash of the places that the released had.
+--       last position given in the wait queue; 2 the wait queue: a sorted set of tickets by position; 3 released: a sorted set of
+--       tickets by when their release ends; 4 a hash of the positions that the released had.
 -- ARGV: 1 now in microseconds, "0": the server's; 2 nanoseconds per token; 3 burst; then each script's own.
 --
 -- Times in nanoseconds are too large for a number of Lua (2^53); differences of them are not. Divisions are

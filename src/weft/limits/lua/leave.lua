@@ -1,4 +1,4 @@
--- Give up a place in the line, or a release that will not be used.
+-- Remove a ticket from the wait queue, or give up a release that will not be used.
 -- ARGV, after those of the bucket: 4 ticket.
 redis.call('ZREM', KEYS[2], ARGV[4])
 redis.call('ZREM', KEYS[3], ARGV[4])

@@ -1,4 +1,4 @@
--- Let go from the line as many as there are tokens nobody else was let go for.
+-- Release as many tickets of the wait queue as there are tokens that no released ticket waits for.
 -- ARGV, after those of the bucket: 4 how long a release lasts, in microseconds; 5 how many at most in one call.
 -- Returns when to look again, "" for never, and then the tickets.
 if redis.call('ZCARD', KEYS[2]) == 0 and redis.call('ZCARD', KEYS[3]) == 0 then

@@ -62,7 +62,7 @@ local function look_at_lease(name, leased, stream, entry)
     add(leases, queued_until, lease)
     return NOTHING
   elseif phase == THROTTLED or phase == QUEUED and queued_for > 0 then
-    -- Its task is lost: sent again, as the same attempt. Or the line forgot it.
+    -- Its task is lost: sent again, as the same attempt. Or its wait queue is lost.
     leave(name, record)
     free_in_time(name, attempt, without_flag(kept, RELEASED), 0)
     return WOKEN

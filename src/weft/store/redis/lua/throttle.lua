@@ -1,8 +1,8 @@
--- Move free nodes, or queued ones that found no token, to the line of their tag. (guard, execution, moves)
--- A free node with a reserved token is refused: the line has released it, and would not do so again.
+-- Throttle free nodes, or queued ones that found no token: they are in the wait queue of their tag. (guard, execution, moves)
+-- A free node with a reserved token is refused: the limits have released it, and would not do so again.
 -- ARGV: for how long, in microseconds, before they are free again; 1: queued nodes, 0: free ones; as in moves.
 -- Reply: an answer for each node.
-local lined_until = string.format(WHOLE, now + number())
+local throttled_until = string.format(WHOLE, now + number())
 local was_queued = number() == 1
 
 return answers(function(name, record, phase, attempt, kept)
@@ -11,7 +11,7 @@ return answers(function(name, record, phase, attempt, kept)
   end
   leave(name, record)
   counts = counts + DELAYED
-  add(leases, lined_until, lease_of(name, attempt))
+  add(leases, throttled_until, lease_of(name, attempt))
   put(name, THROTTLED .. attempt .. COLON .. without_flag(kept, RELEASED) .. COLON)
   return YES
 end)

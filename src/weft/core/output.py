@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from weft.core.decide import ExecutionFacts
 from weft.core.payload import decode, encode
-from weft.core.rows import shown_error
+from weft.core.rows import refuse_reading, shown_error, size_of
 from weft.core.state import NodeState
+from weft.errors import PayloadError
 from weft.expressions.scope import NodeValue, Scope
 
 if TYPE_CHECKING:
@@ -34,23 +35,27 @@ def execution_output(
     *,
     max_bytes: int,
 ) -> bytes:
-    """Make the output of a completed execution; raises EvaluationError or PayloadError where it cannot be."""
+    """Make the output of a completed execution; raises EvaluationError or PayloadError where it cannot be.
+
+    What would be too large is refused by the sizes in the rows, before any output is loaded: the outputs of
+    all nodes together may be larger than the memory.
+    """
     if plan.output is not None:
-        nodes = {name: node_value(row_of(name), load_blob) for name in plan.output.nodes}
+        rows = {name: row_of(name) for name in plan.output.nodes}
+        refuse_reading(rows.values(), max_bytes=max_bytes)
+        nodes = {name: node_value(row, load_blob) for name, row in rows.items()}
         scope = Scope(execution.input, ExecutionFacts(execution), nodes, decode)
         filled = plan.output.fill(scope, max_bytes=max_bytes, undefined_is_null=True)
         return encode(filled.value, max_bytes=max_bytes)
-    outputs = {
-        node_id: output_of(row, load_blob)
-        for node_id in plan.output_ids
-        if (row := row_of(node_id)).state is NodeState.COMPLETED
-    }
+    completed = [row for node_id in plan.output_ids if (row := row_of(node_id)).state is NodeState.COMPLETED]
     if plan.has_one_output_node:
-        return next(iter(outputs.values()), b"null")
-    joined = b",".join(encode(name, max_bytes=max_bytes) + b":" + output for name, output in outputs.items())
-    if len(joined) + 2 > max_bytes:
-        return encode({name: decode(output) for name, output in outputs.items()}, max_bytes=max_bytes)
-    return b"{" + joined + b"}"
+        return output_of(completed[0], load_blob) if completed else b"null"
+    # Of each node: its name in quotes, a colon, its output and a comma, or the brace behind the last.
+    size = 1 + sum([len(row.node_id) + 4 + size_of(row) for row in completed])
+    if size > max_bytes:
+        raise PayloadError("too_large", f"{size:,} bytes of JSON; the limit is {max_bytes:,}")
+    members = [f'"{row.node_id}":'.encode() + output_of(row, load_blob) for row in completed]
+    return b"{" + b",".join(members) + b"}"
 
 
 def output_of(row: NodeRow, load_blob: LoadBlob) -> bytes:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from binascii import crc32
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
+from weft.errors import PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# The outputs that one config, one condition or the output of an execution reads lie in memory together: at
+# most so many times the size of the largest payload.
+READABLE = 4
 
 
 class Halt(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -217,3 +225,21 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, Any]
     state: str
     created_at: int
+
+
+def refuse_reading(rows: Iterable[NodeRow], *, max_bytes: int) -> None:
+    """Raise PayloadError where expressions would read more than they may of these outputs at once."""
+    size = sum([size_of(row) for row in rows])
+    if size > READABLE * max_bytes:
+        raise PayloadError(
+            "too_large",
+            f"the outputs that it reads are {size:,} bytes together; the limit is {READABLE * max_bytes:,}, "
+            f"{READABLE} times WEFT_MAX_PAYLOAD_BYTES",
+        )
+
+
+def size_of(row: NodeRow) -> int:
+    """Return the size of a node's output, wherever it lies."""
+    if row.output is not None:
+        return len(row.output)
+    return row.output_bytes or 0

@@ -166,6 +166,7 @@ class Engine:
             concurrency=settings.worker_concurrency,
             heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
             grace_seconds=settings.worker_grace_seconds,
+            max_bytes=settings.process_bytes,
         )
 
     def _make_ports(self, settings: Settings, data: Path | None, parts: EngineParts) -> ApiPorts:
@@ -176,8 +177,11 @@ class Engine:
             new_id=new_id,
             publish=transport.append,
             send=transport.put,
+            wake=transport.append,
             options=StoreOptions(
                 window=settings.execution_window,
+                execution_bytes=settings.execution_bytes,
+                process_bytes=settings.process_bytes,
                 lease_seconds=settings.worker_heartbeat_timeout_seconds,
                 reported_seconds=settings.reaper_idle_timeout_seconds,
                 # One process owns the data folder, so nothing of an earlier life is still running.
@@ -208,6 +212,7 @@ class Engine:
         if data is None and parts.journal is None:
             # In memory a blob would lie no farther away than the row that names it.
             ports.inline_bytes = bounds.max_payload_bytes
+            ports.stores_configs = False
         return ports
 
     @staticmethod

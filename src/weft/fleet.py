@@ -116,6 +116,7 @@ class Fleet:
                 queues=queues,
                 heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
                 grace_seconds=settings.worker_grace_seconds,
+                max_bytes=settings.process_bytes,
             )
         # What keeps each of the two servers from being used, in words for anybody.
         self._faults: dict[str, str | None] = {"journal": _OPENING, "store": _OPENING}
@@ -152,7 +153,7 @@ class Fleet:
             tag: Rate(limit.rate_per_second, limit.burst) for tag, limit in settings.resource_limits.items()
         }
         journal = self._journal
-        ports = ApiPorts(
+        return ApiPorts(
             store=RedisStore(
                 self._redis,
                 plans=journal.plan,
@@ -161,6 +162,7 @@ class Fleet:
                 joint=self._transport.joint,
                 options=StoreOptions(
                     window=settings.execution_window,
+                    execution_bytes=settings.execution_bytes,
                     lease_seconds=settings.worker_heartbeat_timeout_seconds,
                     reported_seconds=settings.reaper_idle_timeout_seconds,
                     queued_seconds=settings.reaper_idle_timeout_seconds,
@@ -187,8 +189,6 @@ class Fleet:
             incarnation=lambda: None if self._watch.current is None else self._watch.current.id,
             incarnation_began=lambda: self._redis.began_at,
         )
-        ports.inline_config_bytes = ports.inline_bytes
-        return ports
 
     # -- life --------------------------------------------------------------------------------------
 

@@ -63,8 +63,10 @@ class Ports:
     sweep_seconds: float = 5.0
     # So many partitions the store has: an execution lies in one of them.
     partitions: int = 1
-    # Configs over this size lie in the journal as blobs too; None: tasks do not leave this process.
-    inline_config_bytes: int | None = None
+    # Configs over this size count in the memory budget; they lie in the journal as blobs, too, and travel by
+    # reference, unless the journal itself is this process's memory.
+    inline_config_bytes: int = 256 * 1024
+    stores_configs: bool = True
     # Signs tasks: a result without the signature of its task was made up. None: nobody else writes results.
     sign: Signer | None = None
     # Outputs over this size lie in the journal as blobs and travel by reference.

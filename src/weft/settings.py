@@ -278,6 +278,15 @@ class Settings:
         10.0, _duration_or_zero, "from “please stop” (cancel, timeout, SIGTERM) to the kill"
     )
     execution_window: int = _setting(1000, _count, "tasks of one execution in flight")
+    execution_bytes: int = _setting(
+        32 * 2**20,
+        _count,
+        "memory for the large configs (over 256 KiB) of one execution in flight; the rest of its nodes wait "
+        "([memory](operation.md#memory))",
+    )
+    process_bytes: int = _setting(
+        64 * 2**20, _count, "the same of all executions together, in one process: a server, or a worker"
+    )
     partitions: int = _setting(1, _count, "partitions of Redis")
     api_rate_limit: RateLimit | None = _setting(  # noqa: RUF009 - the default is made by a factory
         lambda: RateLimit(60, 60.0),

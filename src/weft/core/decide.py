@@ -12,7 +12,7 @@ from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
 from weft.core.readiness import READY, readiness
-from weft.core.rows import ExecutionRow, NodeRow
+from weft.core.rows import READABLE, ExecutionRow, NodeRow, refuse_reading
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.state import NodeState, Reason
 from weft.core.time import rfc3339
@@ -37,6 +37,14 @@ _COMPLETED, _ONE_FAILED = NodeState.COMPLETED, TriggerRule.ONE_FAILED
 # Payloads are decoded where they are needed and at most once: the caller knows what it has decoded.
 Decode = Callable[[bytes], Any]
 ValueOf = Callable[[NodeRow], NodeValue]
+
+
+class InputNotLoadedError(Exception):
+    """An expression names the input of its execution, and the row came without it: load it, decide again."""
+
+
+def _not_loaded(payload: bytes) -> Any:
+    raise InputNotLoadedError
 
 
 class FreeNode(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +74,8 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
 
     def scope(self, decode: Decode, value_of: ValueOf) -> Scope:
         nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
-        return Scope(self.execution.input, ExecutionFacts(self.execution), nodes, decode)
+        payload = self.execution.input
+        return Scope(payload, ExecutionFacts(self.execution), nodes, decode if payload else _not_loaded)
 
 
 class ExecutionFacts(Mapping[str, Any]):
@@ -100,6 +109,8 @@ def decide(
 ) -> Decision:
     """Return the decision for a free node, without side effects: rule first, then condition, then templates.
 
+    Raises InputNotLoadedError where it needs the execution's input and the row came without it.
+
     ``settled``: nodes of an execution known to be settled, where a cascade of skips ends.
     """
     node, plan = free.node, free.plan
@@ -115,26 +126,36 @@ def decide(
     scope: Scope | None = None
     condition = plan.conditions.get(node.id)
     if condition is not None:
-        scope = free.scope(decode, value_of)
         try:
+            scope = _scope(free, decode, value_of, max_bytes)
             wanted = condition.evaluate(scope)
-        except EvaluationError as problem:
+        except (EvaluationError, PayloadError) as problem:
             return _fail(free, "condition_error", f"condition {condition.source!r}: {problem}", settled)
         if not wanted:
             return _skip(free, Reason.CONDITION, None, settled)
     if node.handler == "input":
+        if not free.execution.input:
+            raise InputNotLoadedError
         return DispatchNode(node.id, free.execution.input)
     static = plan.static_configs.get(node.id)
     if static is not None:
         key = None if node.cache_ttl_seconds is None else _cache_key(free, node.config)
         return DispatchNode(node.id, static, (), key)
     try:
-        filled = plan.templates[node.id].fill(scope or free.scope(decode, value_of), max_bytes=max_bytes)
+        scope = scope or _scope(free, decode, value_of, max_bytes)
+        filled = plan.templates[node.id].fill(scope, max_bytes=max_bytes)
         config = encode(filled.value, max_bytes=max_bytes)
     except (EvaluationError, PayloadError) as problem:
         return _fail(free, "template_error", f"config: {problem}", settled)
     key = None if node.cache_ttl_seconds is None else _cache_key(free, filled.value, filled.secrets)
     return DispatchNode(node.id, config, filled.secrets, key)
+
+
+def _scope(free: FreeNode, decode: Decode, value_of: ValueOf, max_bytes: int) -> Scope:
+    """Return what the expressions of a node see; raises PayloadError where that is too much at once."""
+    if len(free.seen) > READABLE:  # so few cannot be too large together
+        refuse_reading(free.seen.values(), max_bytes=max_bytes)
+    return free.scope(decode, value_of)
 
 
 def _skip(free: FreeNode, reason: str, cause: str | None, settled: SettledNodes) -> SkipNode:

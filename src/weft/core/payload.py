@@ -26,6 +26,9 @@ Json: TypeAlias = Any
 # Python refuses to read or write longer integers in decimal (CVE-2020-10735); so do we, as a clean error.
 MAX_INTEGER_DIGITS = 4300
 
+# What a small value takes: the object, and its slot in the list or dict that holds it.
+_VALUE_BYTES = 56
+
 _ATOMS = frozenset({str, int, bool, type(None)})
 
 
@@ -74,6 +77,17 @@ def decode(payload: bytes) -> Json:
         return json.loads(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PayloadError("not_json", f"stored bytes are not JSON: {error}") from error
+
+
+def weight_of(payload: bytes) -> int:
+    """Return about how many bytes a payload takes in memory once it is decoded.
+
+    A list of empty lists takes twenty times the bytes of its text. Every value but the first has a comma, a
+    colon or a bracket before it; those within strings are counted too, so text weighs up to a few times as
+    much as it is long.
+    """
+    values = payload.count(b",") + payload.count(b":") + payload.count(b"[") + payload.count(b"{")
+    return len(payload) + _VALUE_BYTES * values
 
 
 def canonical(value: Json) -> bytes:

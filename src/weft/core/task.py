@@ -45,6 +45,9 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     epoch: int = 0
     # The names of the secrets that its function may read, beside those that stand in its config.
     granted: tuple[str, ...] = ()
+    # Of a large config: its length, and what it takes in memory (``core.payload.weight_of``). Small: 0.
+    config_bytes: int = 0
+    config_weight: int = 0
 
     @property
     def idempotency_key(self) -> str:

@@ -247,6 +247,9 @@ class Journal(RowReader, Protocol):
     async def put_blob(self, payload: bytes) -> str:
         """Store a large payload and return its name."""
 
+    async def drop_blobs(self, names: Sequence[str]) -> None:
+        """Remove blobs that are needed no more; one that a row or the cache names stays."""
+
     # -- upkeep --------------------------------------------------------------------------------------
 
     async def purge(self, *, finished_before: int, limit: int) -> int:

@@ -517,6 +517,12 @@ class MemoryJournal(MemoryWorkflows):
         hits = ((key, self._cache.get(key)) for key in keys)
         return {key: hit[0] for key, hit in hits if hit is not None and hit[1] > now}
 
+    async def drop_blobs(self, names: Sequence[str]) -> None:
+        named = {row.blob for rows in self._nodes.values() for row in rows.values()}
+        for name in names:
+            if name not in named:
+                self._blobs.pop(name, None)
+
     async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
         return {name: self._blobs[name] for name in names if name in self._blobs}
 

@@ -145,6 +145,16 @@ def drop_stale(now: int) -> Query[int]:
     return removed
 
 
+def drop_blobs(names: list[str]) -> Query[None]:
+    """Remove the blobs of these names that no row names."""
+    yield (
+        "DELETE FROM blobs WHERE name IN ?"
+        " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.blob = blobs.name)"
+        " AND NOT EXISTS (SELECT 1 FROM cache WHERE cache.blob = blobs.name)",
+        (names,),
+    )
+
+
 def sweep_blobs(older_than: int) -> Query[int]:
     """Remove some old blobs that no row names; return their number."""
     removed: int = yield (

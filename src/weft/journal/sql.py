@@ -244,6 +244,9 @@ class SqlJournal:
         await self._execute(queries.put_blob, name, payload, await self._clock())
         return name
 
+    async def drop_blobs(self, names: Sequence[str]) -> None:
+        await self._execute(purge.drop_blobs, list(names))
+
     async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
         return await self._query(queries.blobs, list(names), nothing={})
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.event import NodeFailed, NodeSkipped
 from weft.core.ledger.changes import Verdict
-from weft.core.payload import decode
+from weft.core.payload import decode, weight_of
 from weft.core.rows import shown_error
 from weft.core.state import NodeState
 from weft.errors import JournalError
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from weft.transport.contract import MessageDelivery
 
 _WORTH_REMEMBERING = 4096
-_MOST_BYTES = 64 * 1024 * 1024
+# What decoded payloads may weigh together, and the large inputs that are kept as they are.
+_MOST_BYTES = 32 * 1024 * 1024
+_MOST_INPUT_BYTES = 32 * 1024 * 1024
 _NO_BLOBS: Mapping[str, bytes] = {}
 # By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _COMPLETED = NodeState.COMPLETED
@@ -44,7 +46,9 @@ class Payloads:
 
     def __init__(self) -> None:
         # By identity: the payload is kept too, so that its id is not given to another.
-        self._decoded: Lru[int, tuple[bytes, Any]] = Lru(_MOST_BYTES, lambda entry: len(entry[0]))
+        self._decoded: Lru[int, tuple[bytes, Any]] = Lru(_MOST_BYTES, lambda entry: weight_of(entry[0]))
+        # By execution: inputs that the store does not hold for their size.
+        self._inputs: Lru[str, bytes] = Lru(_MOST_INPUT_BYTES, len)
         # The blobs of the batch that was fetched last: the next one often needs the same.
         self._latest: Mapping[str, bytes] = _NO_BLOBS
 
@@ -66,6 +70,17 @@ class Payloads:
             assert payload is not None
             output = self.decode(payload)
         return NodeValue(state=str(row.state), output=output, error=shown_error(row.error), reason=row.reason)
+
+    async def input_of(self, execution_id: str, journal: Journal) -> bytes:
+        """Return the input of an execution, which does not change; raises JournalError where it is gone."""
+        payload = self._inputs.get(execution_id)
+        if payload is None:
+            row = await journal.execution(execution_id)
+            if row is None:
+                raise JournalError(f"execution {execution_id} is gone since its nodes were ready")
+            payload = row.input
+            self._inputs.put(execution_id, payload)
+        return payload
 
     async def fetch(self, names: Collection[str], journal: Journal) -> Mapping[str, bytes]:
         """Return the blobs that a batch needs. They belong to the batch: collectors fetch side by side.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
-from weft.core.decide import FreeNode, decide
+from weft.core.decide import FreeNode, InputNotLoadedError, decide
 from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
 from weft.core.event import (
     AttemptIssued,
@@ -20,16 +20,18 @@ from weft.core.event import (
     Running,
 )
 from weft.core.ledger.changes import Verdict
+from weft.core.payload import weight_of
+from weft.core.rows import READABLE, size_of
 from weft.core.snapshot import RowUpdate
 from weft.core.task import PRIORITIES, Task
 from weft.definition.model import FailurePolicy
-from weft.errors import StoreError
+from weft.errors import JournalError, StoreError
 from weft.feed.contract import node_queued
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.model import Node
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 
 # By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _YES = Answer.YES
+_WITHOUT_ROOM = (Answer.NO_SLOT, Answer.NO_MEMORY)
+# Of one execution, so many nodes are decided in vain for want of memory. Each is filled in to learn how large
+# it is; the store lists it again when there is room, and the others with it.
+_MOST_REFUSED = 8
 
 
 async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:
@@ -65,54 +71,132 @@ async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:
 async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Context) -> Sequence[str]:
     """Decide free nodes once; return the executions whose free nodes are to be listed again."""
     ports = context.ports
-    decided = await _decide(free, events, context)
     changed: dict[str, None] = {}
-    wanted: list[tuple[FreeNode, DispatchNode]] = []
-    # Whether all that follows for each node is a task.
-    are_plain = True
-    for node, decision in decided:
-        if isinstance(decision, DispatchNode):
-            wanted.append((node, decision))
-            are_plain = are_plain and _is_plain(node.node, ports)
-        else:
-            events.append(await with_running(_settling_event(node, decision), node.plan, ports))
-    if not are_plain:
-        wanted = await _answer_from_cache(wanted, events, context)
-        wanted = await _throttle(wanted, changed, context)
-        wanted = await _issue(wanted, changed, context)
-    if wanted:
-        await _send(wanted, context)
+    # How many nodes of an execution were refused for want of memory.
+    refused: dict[str, int] = {}
+    # A config that could not be stored: the others go on, and then the batch is kept for later.
+    failure: JournalError | None = None
+    rest = free
+    while rest:
+        decided, rest = await _decide(rest, events, context)
+        wanted: list[tuple[FreeNode, DispatchNode]] = []
+        # Whether all that follows for each node is a task.
+        are_plain = True
+        for node, decision in decided:
+            if isinstance(decision, DispatchNode):
+                if _is_large(decision, ports) and not await _has_memory(node, decision, ports):
+                    _note_refusal(node.execution.id, refused, changed)
+                    continue
+                wanted.append((node, decision))
+                are_plain = are_plain and _is_plain(node.node, ports)
+            else:
+                events.append(await with_running(_settling_event(node, decision), node.plan, ports))
+        if not are_plain:
+            wanted = await _answer_from_cache(wanted, events, context)
+            wanted = await _throttle(wanted, changed, context)
+            wanted = await _issue(wanted, changed, context)
+        if wanted:
+            failure = await _send(wanted, changed, context) or failure
+        if rest:
+            # A large config took long to fill in: others have a turn.
+            await ports.clock.sleep(0)
+            rest = [node for node in rest if refused.get(node.execution.id, 0) < _MOST_REFUSED]
+    if failure is not None:
+        raise failure
     return list(changed)
+
+
+def _note_refusal(execution_id: str, refused: dict[str, int], changed: dict[str, None]) -> None:
+    refused[execution_id] = refused.get(execution_id, 0) + 1
+    # The concurrency slot that a refused node was listed for is there for another.
+    changed[execution_id] = None
 
 
 async def _decide(
     free: Sequence[FreeNode], events: list[Event], context: Context
-) -> list[tuple[FreeNode, Decision]]:
-    """Decide free nodes of executions whose start is recorded; a start that is not becomes an event."""
-    payloads = context.payloads
-    names = {row.blob for node in free for row in node.seen.values() if row.blob is not None}
-    blobs = await payloads.fetch(names, context.ports.journal)
-    max_bytes = context.ports.bounds.max_payload_bytes
+) -> tuple[list[tuple[FreeNode, Decision]], Sequence[FreeNode]]:
+    """Decide free nodes of executions whose start is recorded; a start that is not becomes an event.
+
+    Return with the decisions the nodes that are left: a part ends behind the first large config, so that one
+    lies in memory at a time, and before the outputs that the nodes read are too large together.
+    """
+    payloads, ports = context.payloads, context.ports
+    max_bytes = ports.bounds.max_payload_bytes
+    part, names = _readable(free, max_bytes)
+    blobs = await payloads.fetch(names, ports.journal)
     value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of
     unstarted: set[str] = set()
     decided: list[tuple[FreeNode, Decision]] = []
-    for node in free:
+    for index, node in enumerate(part):
         row = node.execution
         if row.started_at is not None:
-            decision = decide(
-                node,
-                decode=payloads.decode,
-                value_of=value_of,
-                max_bytes=max_bytes,
-                settled=context.cascades.known,
-            )
+            while True:
+                try:
+                    decision = decide(
+                        node,
+                        decode=payloads.decode,
+                        value_of=value_of,
+                        max_bytes=max_bytes,
+                        settled=context.cascades.known,
+                    )
+                    break
+                except InputNotLoadedError:
+                    node = await _with_input(node, context)
             decided.append((node, decision))
+            if isinstance(decision, DispatchNode) and _is_large(decision, ports):
+                return decided, free[index + 1 :]
         # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be
         # lost, or have come while it was paused.
         elif row.id not in unstarted:
             unstarted.add(row.id)
             events.append(ExecutionStarted(execution_id=row.id, generation=row.generation))
-    return decided
+    return decided, free[len(part) :]
+
+
+def _readable(free: Sequence[FreeNode], max_bytes: int) -> tuple[Sequence[FreeNode], Collection[str]]:
+    """Return the first of these nodes, and the blobs they read: at least one, and no more than fit together.
+
+    What one node may not read together is not listed: deciding the node fails it.
+    """
+    names: set[str] = set()
+    total = 0
+    for index, node in enumerate(free):
+        own = {row.blob: size_of(row) for row in node.seen.values() if row.blob is not None}
+        if not own:
+            continue
+        size = sum(own.values())
+        if size > READABLE * max_bytes:
+            continue
+        total += sum([size for name, size in own.items() if name not in names])
+        if names and total > max_bytes:
+            return free[:index], names
+        names.update(own)
+    return free, names
+
+
+async def _with_input(node: FreeNode, context: Context) -> FreeNode:
+    """Return a free node with its execution's input, which the store did not hold for its size."""
+    row = node.execution
+    payload = await context.payloads.input_of(row.id, context.ports.journal)
+    return replace(node, execution=replace(row, input=payload))
+
+
+async def _has_memory(node: FreeNode, decision: DispatchNode, ports: Ports) -> bool:
+    """True if there is room for a large config; the store lists the node again once there is."""
+    answer = await ports.store.admit(
+        AttemptRef(*_attempt_of(node)), epoch=node.execution.epoch, weight=weight_of(decision.config)
+    )
+    if answer is not Answer.NO_MEMORY:
+        # Whatever else is in the way, the store says so when the task is to be queued.
+        return True
+    await _leave_wait_queue(AttemptRef(*_attempt_of(node)), node.node.resource_tag, ports)
+    return False
+
+
+async def _leave_wait_queue(ticket: AttemptRef, tag: str | None, ports: Ports) -> None:
+    """Leave the token of a node that is not queued now to another; the node joins the wait queue again later."""
+    if tag is not None and ports.limits.limited(tag):
+        await ports.limits.leave(tag, ticket)
 
 
 def _settling_event(node: FreeNode, decision: SkipNode | FailNode) -> NodeSkipped | NodeFailed:
@@ -235,25 +319,50 @@ async def _issue(
     return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]
 
 
-async def _send(wanted: list[tuple[FreeNode, DispatchNode]], context: Context) -> None:
-    """Move free nodes to queued and send their tasks: the first to move one sends it."""
+async def _send(
+    wanted: list[tuple[FreeNode, DispatchNode]], changed: dict[str, None], context: Context
+) -> JournalError | None:
+    """Move free nodes to queued and send their tasks: the first to move one sends it.
+
+    Return the error of a large config that could not be stored: its node stays free.
+    """
     ports = context.ports
     tasks = []
+    failure = None
     for free, decision in wanted:
-        blob = None
+        task = make_task(free, decision, ports)
         if _is_large(decision, ports):
-            blob = await ports.journal.put_blob(decision.config)
-        tasks.append(make_task(free, decision, ports, config_blob=blob))
+            try:
+                task = await _large_task(task, ports)
+            except JournalError as error:
+                failure = error
+                continue
+        tasks.append(task)
     for task, answer in zip(tasks, await queue(tasks, ports), strict=True):
         if answer is _YES:
             continue
         if answer is Answer.UNKNOWN:
             await rebuild(task.execution_id, ports)
-        elif answer is Answer.NO_SLOT and task.resource_tag is not None:
-            # Without a concurrency slot it would keep a token that another node could use: it joins the wait
-            # queue again later.
-            ticket = task.ref
-            await ports.limits.leave(task.resource_tag, ticket)
+        elif answer is Answer.NO_MEMORY:
+            changed[task.execution_id] = None
+        if answer in _WITHOUT_ROOM:
+            await _leave_wait_queue(task.ref, task.resource_tag, ports)
+        if task.config_blob is not None:
+            await ports.journal.drop_blobs([task.config_blob])
+    return failure
+
+
+async def _large_task(task: Task, ports: Ports) -> Task:
+    """Return a task with the size of its large config, and with a reference in its place where it has one."""
+    config = task.config
+    blob = await ports.journal.put_blob(config) if ports.stores_configs else None
+    return replace(
+        task,
+        config=b"" if blob is not None else config,
+        config_blob=blob,
+        config_bytes=len(config),
+        config_weight=weight_of(config),
+    )
 
 
 def plain_task(
@@ -279,25 +388,26 @@ def plain_task(
             return None
     parents = tuple([rows[other] for other in plan.graph.parents[name]])
     free = FreeNode(execution, plan, node, parents, seen)
-    decision = decide(
-        free,
-        decode=payloads.decode,
-        value_of=payloads.value_of,
-        max_bytes=ports.bounds.max_payload_bytes,
-    )
+    try:
+        decision = decide(
+            free,
+            decode=payloads.decode,
+            value_of=payloads.value_of,
+            max_bytes=ports.bounds.max_payload_bytes,
+        )
+    except InputNotLoadedError:
+        return None
     if not isinstance(decision, DispatchNode) or _is_large(decision, ports):
         return None
     return make_task(free, decision, ports)
 
 
 def _is_large(decision: DispatchNode, ports: Ports) -> bool:
-    """True if a node's config is too large for its task: the journal stores it, and the task names it."""
-    return ports.inline_config_bytes is not None and len(decision.config) > ports.inline_config_bytes
+    """True if a node's config counts in the memory budget, and is too large to travel with its task."""
+    return len(decision.config) > ports.inline_config_bytes
 
 
-def make_task(
-    free: FreeNode, decision: DispatchNode, ports: Ports, *, config_blob: str | None = None
-) -> Task:
+def make_task(free: FreeNode, decision: DispatchNode, ports: Ports) -> Task:
     """Write down an attempt of a node for whoever is to run it."""
     execution, node, sign = free.execution, free.node, ports.sign
     # Keywords count twice: beyond 30, Python packs them into a dict, which takes longer than the rest.
@@ -310,7 +420,7 @@ def make_task(
         handler=node.handler,
         queue=node.queue,
         priority=PRIORITIES[execution.priority],
-        config=decision.config if config_blob is None else b"",
+        config=decision.config,
         timeout_seconds=node.timeout_seconds,
         queued_at=ports.clock.now(),
         failures=free.failures,
@@ -319,20 +429,13 @@ def make_task(
         namespace=execution.namespace,
         epoch=execution.epoch,
     )
-    if (
-        sign is None
-        and not decision.secrets
-        and not node.secrets
-        and decision.cache_key is None
-        and config_blob is None
-    ):
+    if sign is None and not decision.secrets and not node.secrets and decision.cache_key is None:
         return task
     return replace(
         task,
         secrets=decision.secrets,
         granted=node.secrets,
         cache_key=decision.cache_key,
-        config_blob=config_blob,
         signature=b"" if sign is None else sign(execution.id, execution.generation, node.id, free.attempt),
     )
 

@@ -47,6 +47,8 @@ class Answer(StrEnum):
     REFUSED = "refused"
     # The execution has as many tasks in flight as it may.
     NO_SLOT = "no_slot"
+    # The large configs in flight leave no room for this one.
+    NO_MEMORY = "no_memory"
     # The store does not have this execution, or an older life of it.
     UNKNOWN = "unknown"
 
@@ -67,9 +69,15 @@ class StoreOptions(msgspec.Struct, frozen=True):
     queued_seconds: float | None = None
     # How long an attempt without a known holder is waited for; None: a lease.
     orphaned_seconds: float | None = None
-    # In another process: larger inputs are read from the journal, and a state that nobody has touched for
-    # so long is gone, the net under executions that nobody closes.
+    # At most so many bytes of large configs are in flight (``Task.config_weight``): of one execution; and of
+    # all, where store and workers share a process (None: they do not, and each worker has this bound). One
+    # config that is larger still runs, alone.
+    execution_bytes: int = 32 * 2**20
+    process_bytes: int | None = None
+    # Larger inputs are read from the journal.
     inline_input_bytes: int = 16 * 1024
+    # In another process: a state that nobody has touched for so long is gone, the net under executions that
+    # nobody closes.
     ttl_seconds: int = 7 * 86_400
 
 
@@ -131,6 +139,17 @@ class Due(msgspec.Struct, frozen=True, gc=False):
     next_at: int | None
 
 
+class MemoryWait(msgspec.Struct, frozen=True, gc=False):
+    """Why a free node waits: large configs take up the memory that its own needs."""
+
+    # Of its own config; 0: not known yet, for it has not been filled in.
+    needed: int
+    taken: int
+    limit: int
+    # Whether the configs of all executions in this process are in the way, or those of its own execution.
+    is_process: bool
+
+
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     """Where an unsettled node stands in the store, for those who look from outside."""
 
@@ -143,6 +162,7 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     started_at: int | None = None
     worker: str | None = None
     resource_tag: str | None = None
+    memory: MemoryWait | None = None
 
 
 class ExecutionStatus(msgspec.Struct, frozen=True, gc=False):
@@ -239,10 +259,21 @@ class StateStore(Protocol):
     async def free(self, execution_ids: Sequence[str]) -> Sequence[Applied]:
         """Answer as apply does, without anything to merge."""
 
+    async def admit(self, attempt: AttemptRef, *, epoch: int, weight: int) -> Answer:
+        """Answer NO_MEMORY where ``queue`` would, for a config of this weight; move nothing.
+
+        Asked before anything is done for a task that costs: its config is stored, or its attempt issued.
+        """
+
     async def queue(self, tasks: Sequence[Task]) -> Sequence[Answer]:
         """Move the node of each task from free to queued, if the execution is of the task's epoch.
 
         If the transport is joint, send the task in the same go.
+
+        NO_MEMORY: the large configs in flight (``StoreOptions``) leave no room for the task's. Its node stays
+        free and is listed again once there is room: with its execution's free nodes, or, where others had
+        taken the room, after a ``Wake`` that the store publishes. Nobody goes past an execution that has
+        waited longer and could go on.
         """
 
     async def throttle(

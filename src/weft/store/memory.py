@@ -18,6 +18,7 @@ from weft.core.decide import FreeNode
 from weft.core.event import Running
 from weft.core.readiness import EARLY_RULES
 from weft.core.state import TERMINAL, ExecutionState
+from weft.core.task import Wake
 from weft.core.time import micros
 from weft.store.contract import (
     DEFAULT_STORE_OPTIONS,
@@ -29,6 +30,7 @@ from weft.store.contract import (
     ExecutionStatus,
     Expired,
     Lease,
+    MemoryWait,
     NodeStatus,
     Started,
     StartRequest,
@@ -38,8 +40,9 @@ from weft.store.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from weft.core.attempt import AttemptRef
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
@@ -88,10 +91,13 @@ class _Execution:
         "deadline_at",
         "delayed",
         "free",
+        "held",
+        "held_bytes",
         "is_open",
         "nodes",
         "outcomes",
         "plan",
+        "refused",
         "row",
         "running",
         "slots",
@@ -113,6 +119,11 @@ class _Execution:
         # for a timer or in the wait queue of their tag.
         self.running = 0
         self.delayed = 0
+        # Of nodes with large configs: what those in flight hold, and what the free ones need that found no
+        # room, the one first that asked first.
+        self.held: dict[str, int] = {}
+        self.held_bytes = 0
+        self.refused: dict[str, int] = {}
 
     def set_row(self, row: ExecutionRow) -> None:
         self.row = row
@@ -139,18 +150,23 @@ class MemoryStore:
         new_id: Callable[[], str],
         publish: Callable[[Sequence[Result]], None],
         send: Callable[[Sequence[Task]], None] | None = None,
+        wake: Callable[[Sequence[Wake]], None] | None = None,
         options: StoreOptions = DEFAULT_STORE_OPTIONS,
     ) -> None:
-        """``send`` is given where moving and sending are one step."""
+        """``send`` is given where moving and sending are one step, ``wake`` where there are process bytes."""
         self._now = now
         self._new_id = new_id
         self._publish = publish
         self._send = send
+        self._wake = wake
         self._window = options.window
         self._lease = micros(options.lease_seconds)
         self._reported = micros(options.reported_seconds)
         self._orphaned = self._lease if options.orphaned_seconds is None else micros(options.orphaned_seconds)
         self._queued = None if options.queued_seconds is None else micros(options.queued_seconds)
+        self._execution_bytes = options.execution_bytes
+        self._process_bytes = options.process_bytes
+        self._inline_input_bytes = options.inline_input_bytes
         self.flush()
 
     def flush(self) -> None:
@@ -167,6 +183,10 @@ class MemoryStore:
         self._with_free: dict[str, int] = {}
         # Unsettled nodes of all executions, by their rows.
         self._unsettled = 0
+        # What the large configs in flight take; and the executions with a node that waits for room, the one
+        # first that has waited longest.
+        self._held_bytes = 0
+        self._memory_queue: dict[str, None] = {}
         self._workers: dict[str, WorkerStatus] = {}
         # The time of the last sweep (None: there was none), and the time before which no lease expires.
         self._swept_at: int | None = None
@@ -210,7 +230,9 @@ class MemoryStore:
             return Answer.REFUSED
         self._drop(row.id)
         self._closed.pop(row.id, None)
-        execution = self._executions[row.id] = _Execution(row, snapshot.plan, self._window)
+        execution = self._executions[row.id] = _Execution(
+            self._without_large(row), snapshot.plan, self._window
+        )
         self._unsettled += row.unsettled
         self._set_deadline(execution)
         # All that is settled first, then what it frees: the order of the rows is of no consequence.
@@ -277,6 +299,10 @@ class MemoryStore:
         self._with_free.pop(execution_id, None)
         for node_id in execution.nodes:
             self._leases.pop((execution_id, node_id), None)
+        if execution.held_bytes or execution_id in self._memory_queue:
+            self._held_bytes -= execution.held_bytes
+            self._memory_queue.pop(execution_id, None)
+            self._wake_next()
 
     # -- merging what the journal recorded ---------------------------------------------------------
 
@@ -314,7 +340,9 @@ class MemoryStore:
             return _UNKNOWN if is_behind else _REFUSED
         if row.seq >= known.seq:
             self._unsettled += row.unsettled - known.unsettled
-            execution.set_row(row)
+            execution.set_row(self._without_large(row))
+            if execution.refused and not execution.is_open:
+                self._wake_next()  # it was paused: those behind it need not wait for it
             if row.deadline_at is not None:
                 self._set_deadline(execution)
         outcomes = execution.outcomes
@@ -329,6 +357,10 @@ class MemoryStore:
                 outcomes[node_id] = node_row
                 self._free_behind(execution, node_row, now)
         return _YES
+
+    def _without_large(self, row: ExecutionRow) -> ExecutionRow:
+        """Return a row without an input that is too large to be held for as long as the execution goes on."""
+        return row if len(row.input) <= self._inline_input_bytes else replace(row, input=b"")
 
     def _set_deadline(self, execution: _Execution) -> None:
         row = execution.row
@@ -419,6 +451,8 @@ class MemoryStore:
             self._leases.pop((execution.row.id, node_id), None)
             if node.phase is RUNNING:
                 execution.running -= 1
+            if execution.held:
+                self._give_back(execution, node_id)
         elif node.phase is THROTTLED:
             self._leases.pop((execution.row.id, node_id), None)
             execution.delayed -= 1
@@ -431,6 +465,12 @@ class MemoryStore:
         del execution.free[node_id]
         if not execution.free:
             self._with_free.pop(execution.row.id, None)
+        if node_id in execution.refused:
+            del execution.refused[node_id]
+            if not execution.refused:
+                self._memory_queue.pop(execution.row.id, None)
+            # It may go to the wait queue of its tag, and not into flight: its turn is the next one's then.
+            self._wake_next()
 
     # -- free nodes --------------------------------------------------------------------------------
 
@@ -448,7 +488,8 @@ class MemoryStore:
         room = execution.window - len(execution.slots)
         if room <= 0:
             return ()
-        return [self._free_node(execution, node_id) for node_id in islice(execution.free, room)]
+        names = self._with_memory(execution) if execution.refused else execution.free
+        return [self._free_node(execution, node_id) for node_id in islice(names, room)]
 
     @staticmethod
     def _free_node(execution: _Execution, node_id: str) -> FreeNode:
@@ -499,13 +540,131 @@ class MemoryStore:
         if len(execution.slots) >= execution.window:
             node.released = False
             return Answer.NO_SLOT
+        weight = task.config_weight
+        if weight and not self._hold(execution, node_id, weight):
+            node.released = False
+            return Answer.NO_MEMORY
         self._leave_free(execution, node_id)
         node.phase, node.queued_at = QUEUED, task.queued_at
         execution.slots.add(node_id)
+        if self._memory_queue and len(execution.slots) == execution.window:
+            self._wake_next()  # those behind it need not wait for its slots
         if self._queued is not None:
             node.lease_until = self._now() + self._queued
             self._leases[task.execution_id, node_id] = node
         return _YES
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    async def admit(self, attempt: AttemptRef, *, epoch: int, weight: int) -> Answer:
+        node_id = attempt.node_id
+        found = self._find(attempt.execution_id, attempt.generation, node_id, attempt.attempt, epoch)
+        if not isinstance(found, tuple):
+            return found
+        execution, node = found
+        if node.phase is not FREE or not execution.is_open:
+            return _REFUSED
+        if self._admit(execution, node_id, weight):
+            return _YES
+        node.released = False
+        return Answer.NO_MEMORY
+
+    def _admit(self, execution: _Execution, node_id: str, weight: int) -> bool:
+        """True if there is room for a large config; otherwise its node waits for it from now on."""
+        if self._has_room(execution, weight):
+            return True
+        execution.refused[node_id] = weight
+        self._memory_queue.setdefault(execution.row.id)
+        return False
+
+    def _hold(self, execution: _Execution, node_id: str, weight: int) -> bool:
+        """Take room for a large config that is about to be in flight; False: there is none, and it waits."""
+        if not self._admit(execution, node_id, weight):
+            return False
+        execution.held[node_id] = weight
+        execution.held_bytes += weight
+        self._held_bytes += weight
+        return True
+
+    def _give_back(self, execution: _Execution, node_id: str) -> None:
+        """Return what a node has held that is not in flight any more, and wake those that waited for it."""
+        weight = execution.held.pop(node_id, 0)
+        execution.held_bytes -= weight
+        self._held_bytes -= weight
+        if weight and self._memory_queue:
+            self._wake_next()
+
+    def _with_memory(self, execution: _Execution) -> Iterator[str]:
+        """Iterate over the free nodes, without those whose configs are known to find no room now."""
+        listed = 0
+        for name in execution.free:
+            weight = execution.refused.get(name, 0)
+            if not weight or self._has_room(execution, weight, beside=listed):
+                listed += weight
+                yield name
+
+    def _has_room(self, execution: _Execution, weight: int, *, beside: int = 0) -> bool:
+        """True if a config of this weight may be in flight now, beside what is and ``beside``."""
+        if not self._has_own_room(execution, weight, beside=beside):
+            return False
+        limit, held = self._process_bytes, self._held_bytes + beside
+        if limit is None:
+            return True
+        return (not held or held + weight <= limit) and not self._is_behind(execution)
+
+    def _has_own_room(self, execution: _Execution, weight: int, *, beside: int = 0) -> bool:
+        # What is larger than the limit has room where it is alone.
+        held = execution.held_bytes + beside
+        return not held or held + weight <= self._execution_bytes
+
+    def _is_behind(self, execution: _Execution) -> bool:
+        """True if another execution has waited longer for memory and could go on if it had it."""
+        for execution_id in self._memory_queue:
+            if execution_id == execution.row.id:
+                return False
+            if self._wanted(self._executions[execution_id]):
+                return True
+        return False
+
+    def _wanted(self, execution: _Execution) -> int:
+        """Return the least that a waiting execution needs to go on; 0: it lacks more than memory."""
+        if not execution.is_open or len(execution.slots) >= execution.window or not execution.refused:
+            return 0
+        least = min(execution.refused.values())
+        return least if self._has_own_room(execution, least) else 0
+
+    def _wake_next(self) -> None:
+        """Wake the executions that have waited longest, as many as there is room for now."""
+        if self._process_bytes is None or self._wake is None:
+            return
+        held = self._held_bytes
+        wakes = []
+        for execution_id in self._memory_queue:
+            execution = self._executions[execution_id]
+            wanted = self._wanted(execution)
+            if not wanted:
+                continue
+            if held and held + wanted > self._process_bytes:
+                break
+            held += wanted
+            wakes.append(Wake(execution_id, execution.row.generation, execution.row.digest))
+        if wakes:
+            self._wake(wakes)
+
+    def _memory_wait(self, execution: _Execution, node_id: str, node: _Node) -> MemoryWait | None:
+        """Return what keeps a free node waiting for memory; None: nothing does."""
+        if node.phase is not FREE or not execution.refused:
+            return None
+        # One that is not filled in yet waits with those that were: it may be as large.
+        needed = execution.refused.get(node_id, 0)
+        weight = needed or min(execution.refused.values())
+        if self._has_room(execution, weight):
+            return None
+        if self._process_bytes is None or not self._has_own_room(execution, weight):
+            return MemoryWait(needed, execution.held_bytes, self._execution_bytes, False)
+        return MemoryWait(needed, self._held_bytes, self._process_bytes, True)
+
+    # -- wait queues of resource tags ---------------------------------------------------------------
 
     async def throttle(
         self, execution_id: str, *, generation: int, node_id: str, attempt: int, was_queued: bool = False
@@ -784,6 +943,7 @@ class MemoryStore:
                 node.started_at,
                 node.worker,
                 execution.plan.nodes[node_id].resource_tag,
+                self._memory_wait(execution, node_id, node) if execution.refused else None,
             )
             for node_id, node in shown.items()
         }

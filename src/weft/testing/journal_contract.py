@@ -925,6 +925,14 @@ class JournalContract(
         await run.completed("a", cache_key="key")
         assert await journal.cached(["key"]) == {}
 
+    async def test_a_blob_that_nothing_names_is_dropped(self, journal: JournalAdapter) -> None:
+        run = await Recording.start(journal, node("a", cache={"ttl_seconds": 60}), node("b"), node("c"))
+        output, cached, config = [await journal.put_blob(payload) for payload in (b'"a"', b'"b"', b'"c"')]
+        await run.completed("b", output=None, blob=output, output_bytes=3)
+        await run.completed("a", output=None, blob=cached, output_bytes=3, cache_key="key")
+        await journal.drop_blobs([output, cached, config, "stranger"])
+        assert set(await journal.blobs([output, cached, config])) == {output, cached}
+
     async def test_blobs_come_back_byte_for_byte(self, journal: JournalAdapter) -> None:
         payload = bytes(range(256)) * 4_096
         large, empty = await journal.put_blob(payload), await journal.put_blob(b"")

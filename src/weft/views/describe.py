@@ -221,6 +221,7 @@ async def explain_node(
             seen.due_at if seen else None,
             status.slots_taken,
             status.slots,
+            seen.memory if seen else None,
         )
     limit = plan.definition.max_concurrency
     reasons = explain(

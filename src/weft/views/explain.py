@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.definition.model import RetryPolicy
     from weft.definition.plan import Plan
+    from weft.store.contract import MemoryWait
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -24,6 +25,7 @@ class Position(msgspec.Struct, frozen=True):
     due_at: int | None = None
     slots_taken: int = 0
     slots: int = 0
+    memory: MemoryWait | None = None
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,12 +76,9 @@ def explain(
             elif not reasons:
                 reasons.append(Why("starting", "its parents are settled; it is about to be decided"))
         case "free" if position.slots_taken >= position.slots:
-            if max_concurrency_binds:
-                text = f"{position.slots_taken} of {position.slots} nodes of this execution are in flight"
-                reasons.append(Why("max_concurrency", text))
-            else:
-                text = f"{position.slots_taken} tasks of this execution are in flight, as many as may be"
-                reasons.append(Why("window", text))
+            reasons.append(_without_slot(position, max_concurrency_binds))
+        case "free" if position.memory is not None:
+            reasons.append(Why("waiting_for_memory", _memory(position.memory)))
         case "free":
             if not reasons:
                 reasons.append(Why("starting", "it is free and about to be queued"))
@@ -99,6 +98,14 @@ def explain(
         case _:
             reasons.append(Why("recovering", "it may be running somewhere: its lease has to run out first"))
     return reasons
+
+
+def _without_slot(position: Position, max_concurrency_binds: bool) -> Why:
+    if max_concurrency_binds:
+        text = f"{position.slots_taken} of {position.slots} nodes of this execution are in flight"
+        return Why("max_concurrency", text)
+    text = f"{position.slots_taken} tasks of this execution are in flight, as many as may be"
+    return Why("window", text)
 
 
 def _delay_source(retrying: History | None, policy: RetryPolicy) -> str:
@@ -127,3 +134,16 @@ def _delay_source(retrying: History | None, policy: RetryPolicy) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
+
+
+def _memory(wait: MemoryWait) -> str:
+    needs = f"its config needs {_mebibytes(wait.needed)}" if wait.needed else "its config may be large"
+    whose, name = ("all executions", "PROCESS") if wait.is_process else ("this execution", "EXECUTION")
+    return (
+        f"{needs}; large configs of {whose} in flight take {_mebibytes(wait.taken)} of the "
+        f"{_mebibytes(wait.limit)} that WEFT_{name}_BYTES allows"
+    )
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB"

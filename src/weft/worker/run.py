@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,24 +73,34 @@ class Runner:
         return task.handler in self._instant
 
     def is_immediate(self, task: Task) -> bool:
-        """True if the whole attempt needs no wait: neither its config nor its output is in the journal."""
-        return (
-            task.config_blob is None and len(task.config) <= self._ports.inline_bytes and self.instant(task)
+        """True if the whole attempt needs no wait: nothing is read from the journal, or written to it."""
+        return self.instant(task) and (
+            len(task.config) <= self._ports.inline_bytes
+            if task.config_blob is None
+            else task.config_bytes > 0
         )
 
+    def weight(self, task: Task) -> int:
+        """Return what the config of an attempt takes in this process's memory; 0: too little to count."""
+        return 0 if task.config_blob is not None and self.is_immediate(task) else task.config_weight
+
     def run_instant(self, task: Task, started_at: int) -> Result:
-        """Run a task that cannot block: its output is its config, byte for byte, with secrets hidden."""
+        """Run a task that cannot block: its output is its config, byte for byte, with secrets hidden.
+
+        A config that lies in the journal is the output as it lies there, and is not read.
+        """
         if task.secrets or task.granted:
             try:
                 _secrets(task)
             except HandlerError as error:
                 # It would not be seen, but nobody should take it for granted.
                 return self._result(task, started_at, classify(error, user_code=False))
+        # Keywords count twice: beyond 30, Python packs them into a dict.
         return Result(
-            execution_id=task.execution_id,
-            generation=task.generation,
-            node_id=task.node_id,
-            attempt=task.attempt,
+            task.execution_id,
+            task.generation,
+            task.node_id,
+            task.attempt,
             digest=task.digest,
             failures=task.failures,
             losses=task.losses,
@@ -97,7 +108,9 @@ class Runner:
             queued_at=task.queued_at,
             started_at=started_at,
             finished_at=started_at,
-            output=task.config,
+            output=task.config if task.config_blob is None else None,
+            blob=task.config_blob,
+            output_bytes=task.config_bytes,
             cache_key=task.cache_key,
             signature=task.signature,
         )
@@ -109,6 +122,13 @@ class Runner:
             return task
         blobs = await _when_reachable(lambda: self._ports.journal.blobs([name]))
         return replace(task, config=blobs[name], config_blob=None)
+
+    async def drop_config(self, task: Task) -> None:
+        """Remove the stored config of an attempt that has ended: every attempt has one of its own."""
+        if task.config_blob is not None:
+            # What is left behind, the sweep removes in time.
+            with suppress(JournalError):
+                await self._ports.journal.drop_blobs([task.config_blob])
 
     async def run(self, task: Task, started_at: int) -> Result:
         """Run a task to its result. Cancelling this asks the handler to stop."""

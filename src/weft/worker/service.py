@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ log = logging.getLogger("weft.worker")
 
 _FETCH_SECONDS = 60.0
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
+# What the large configs in hand may take of the memory: fit for a container of 512 MiB.
+DEFAULT_MAX_BYTES = 64 * 2**20
 # At a stop the store has at least this long to answer, however short the grace time is.
 _STORE_SECONDS = 2.0
 
@@ -51,7 +54,9 @@ class Worker:
         queues: Collection[str] | None = None,
         heartbeat_seconds: float = 5.0,
         grace_seconds: float = 10.0,
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
+        """``max_bytes``: what the large configs of the attempts in hand may take of the memory together."""
         self.name = name
         self.queues = queues
         self.concurrency = concurrency
@@ -64,6 +69,13 @@ class Worker:
         # By nonce: who waits until it is no longer in hand.
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._finished: list[tuple[Result, str]] = []
+        # What large configs in hand take, by nonce and together; tasks that were fetched and wait for memory,
+        # and whoever carries one that does.
+        self._max_bytes = max_bytes
+        self._weights: dict[str, int] = {}
+        self._bytes = 0
+        self._held: deque[TaskDelivery] = deque()
+        self._memory_freed = asyncio.Event()
         self._slot_freed = asyncio.Event()
         self._ended = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -131,7 +143,8 @@ class Worker:
         assert not self._loops, "a worker is started once"
         self._started_at = self._ports.clock.now()
         self._heart.start()
-        self._loops = [asyncio.create_task(self._fetching()), asyncio.create_task(self._reporting())]
+        loops = (self._fetching(), self._reporting(), self._taking_held())
+        self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def stop(self) -> None:
         """Take no more tasks; let what runs end within the grace time, and hand back the rest at once.
@@ -143,16 +156,17 @@ class Worker:
         grace_ends_at = loop.time() + self._grace_seconds
         # What is left of the grace time then is for the last report.
         given_up_at = max(grace_ends_at - _STORE_SECONDS, loop.time() + _STORE_SECONDS)
-        fetching, reporting = self._loops
+        fetching, reporting, taking_held = self._loops
         self._state = WorkerState.DRAINING
         self._slot_freed.set()
         if self._is_fetching:
             fetching.cancel()
         await asyncio.wait((fetching,), timeout=given_up_at - loop.time())
         # A second cancel does not wait for what the store may just have handed out, nor for a start.
-        fetching.cancel()
-        with suppress(asyncio.CancelledError):
-            await fetching
+        for taking in (fetching, taking_held):
+            taking.cancel()
+            with suppress(asyncio.CancelledError):
+                await taking
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout_at(given_up_at):
                 await self._ports.transport.leave(self.name)
@@ -192,7 +206,7 @@ class Worker:
 
     async def _fetching(self) -> None:
         while not self._is_draining():
-            if (free_slots := self.free_slots) <= 0:
+            if (free_slots := self.free_slots) <= 0 or len(self._held) >= self.concurrency:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
                 continue
@@ -223,11 +237,67 @@ class Worker:
             # Ports in memory never make us wait: let the others have a turn.
             await asyncio.sleep(0)
 
+    async def _taking_held(self) -> None:
+        """Start the tasks that wait for memory as soon as there is some."""
+        while True:
+            await self._memory_freed.wait()
+            self._memory_freed.clear()
+            while self._held and self.free_slots > 0 and self._has_memory(self._held[0].task):
+                try:
+                    await self._take([self._held.popleft()])
+                except StoreError as error:
+                    log.warning("store.unavailable", extra={"error": str(error)})
+                except Exception:
+                    log.exception("worker.broken")
+            self._slot_freed.set()
+
+    def _weight(self, task: Task) -> int:
+        return self._runner.weight(task) if task.config_weight else 0
+
+    def _has_memory(self, task: Task) -> bool:
+        """True if a task's config fits into memory; what is larger than that fits where it is alone."""
+        weight = self._weight(task)
+        return not weight or not self._bytes or self._bytes + weight <= self._max_bytes
+
+    async def _begin(self, deliveries: Sequence[TaskDelivery]) -> list[tuple[Task, Lease, int]]:
+        """Start attempts, each with memory for its config as long as it is in hand."""
+        weights = [
+            self._runner.weight(delivery.task) if delivery.task.config_weight else 0
+            for delivery in deliveries
+        ]
+        total = sum(weights)
+        if not total:
+            return await begin(deliveries, self._ports, worker=self.name)
+        # Taken first: while the store is asked, others are.
+        self._bytes += total
+        started: list[tuple[Task, Lease, int]] = []
+        try:
+            started = await begin(deliveries, self._ports, worker=self.name)
+        finally:
+            own = {lease.nonce: self._weight(task) for task, lease, _ in started}
+            self._weights |= own
+            self._give_back(total - sum(own.values()))
+        return started
+
+    def _give_back(self, weight: int) -> None:
+        if weight:
+            self._bytes -= weight
+            self._memory_freed.set()
+
     async def _take(self, deliveries: Sequence[TaskDelivery]) -> None:
         """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""
+        fitting: list[TaskDelivery] = []
+        for delivery in deliveries:
+            # One with a large config is taken alone: the next may not fit beside it.
+            if self._weight(delivery.task) and (fitting or not self._has_memory(delivery.task)):
+                self._held.append(delivery)
+            else:
+                fitting.append(delivery)
+        if self._held:
+            self._memory_freed.set()
         instant: list[Result] = []
         unreported: dict[str, Lease] = {}
-        for task, lease, began_at in await begin(deliveries, self._ports, worker=self.name):
+        for task, lease, began_at in await self._begin(fitting):
             if self._runner.is_immediate(task):
                 instant.append(self._runner.run_instant(task, lease.started_at))
                 unreported[lease.nonce] = lease
@@ -254,7 +324,10 @@ class Worker:
 
         False: its attempt is not ours. Cancelling this asks the handler to stop, and lets the lease run out.
         """
-        started = await begin([TaskDelivery(0, task)], self._ports, worker=self.name)
+        while not self._has_memory(task):
+            self._memory_freed.clear()
+            await self._memory_freed.wait()
+        started = await self._begin([TaskDelivery(0, task)])
         if not started:
             return False
         ((task, lease, began_at),) = started
@@ -276,14 +349,15 @@ class Worker:
         """
         clock = self._ports.clock
         try:
-            task = await self._runner.whole(task)
-            if self._runner.instant(task):
-                result = self._runner.run_instant(task, lease.started_at)
+            whole = await self._runner.whole(task)
+            if self._runner.instant(whole):
+                result = self._runner.run_instant(whole, lease.started_at)
             else:
-                result = await self._runner.run(task, lease.started_at)
+                result = await self._runner.run(whole, lease.started_at)
             # Its start is by the store's clock; what passed since then, by ours.
             result = replace(result, finished_at=lease.started_at + clock.monotonic() - began_at)
             result = await self._runner.small(result)
+            await self._runner.drop_config(task)
         except asyncio.CancelledError:
             self._let_go(lease)
             raise
@@ -303,6 +377,8 @@ class Worker:
 
     def _free(self, nonce: str) -> None:
         self._leases.pop(nonce, None)
+        if self._weights:
+            self._give_back(self._weights.pop(nonce, 0))
         self._slot_freed.set()
         gone = self._waiting.pop(nonce, None)
         if gone is not None and not gone.done():

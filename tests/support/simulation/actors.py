@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -143,7 +144,10 @@ async def work(world: World, actor: Actor) -> None:
                 deliveries = await ports.transport.fetch(
                     name, queues=queues, limit=pace.SLOTS - len(hand), wait_seconds=0
                 )
-                for task, held, _ in await begin(deliveries, ports, worker=name):
+                for started, held, _ in await begin(deliveries, ports, worker=name):
+                    task = await _whole(world, ports, started)
+                    if task is None:
+                        continue
                     world.invariants.took(task, held)
                     seconds = min(world.rng.choice(pace.WORK_SECONDS), task.timeout_seconds)
                     ends_at = world.scheduler.now + micros(seconds)
@@ -170,6 +174,19 @@ async def work(world: World, actor: Actor) -> None:
         await Step("idle", wait_seconds, "tasks" if is_free else None)
 
 
+async def _whole(world: World, ports: Ports, task: Task) -> Task | None:
+    """Return a task with its config, which may be in the journal; None where that cannot be read now."""
+    if task.config_blob is None:
+        return task
+    try:
+        blobs = await ports.journal.blobs([task.config_blob])
+    except JournalError:
+        world.fault("a large config could not be read")
+        return None
+    # It is there for as long as the attempt is not over.
+    return replace(task, config=blobs[task.config_blob])
+
+
 async def _report(world: World, ports: Ports, hand: list[_InHand]) -> None:
     """Publish what has ended. What cannot be put into the journal is let go: its lease runs out."""
     now = world.scheduler.now
@@ -187,6 +204,10 @@ async def _report(world: World, ports: Ports, hand: list[_InHand]) -> None:
     done = [item for item in hand if item.result is not None]
     if done:
         results = [item.result for item in done if item.result is not None]
+        configs = [item.task.config_blob for item in done if item.task.config_blob is not None]
+        if configs:
+            with suppress(JournalError):
+                await ports.journal.drop_blobs(configs)
         await ports.store.report(results)
         hand[:] = [item for item in hand if item not in done]
 

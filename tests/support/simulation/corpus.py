@@ -39,4 +39,14 @@ CORPUS: tuple[Past, ...] = (
         7003936,
         "a node was settled in the journal, and a refused issue did not tell the store",
     ),
+    Past(
+        "memory",
+        9,
+        "who waited for its own execution's memory was in no wait queue when others had taken the rest",
+    ),
+    Past(
+        "memory",
+        45,
+        "a node that was woken for memory went to the wait queue of its tag, and woke nobody else",
+    ),
 )

@@ -98,7 +98,17 @@ _RARE_STEPS: dict[str, tuple[str, ...]] = {
 # an execution that was never taken up and is yet in the hands of an orchestrator, one that it does not find
 # in the store and that has ended when it looks.
 _SELDOM_STEPS: dict[str, tuple[str, ...]] = {
-    "orchestrator": ("transport.publish", "limits.leave", "store.close")
+    "orchestrator": (
+        "transport.publish",
+        "limits.leave",
+        "store.close",
+        # With a small memory.
+        "store.admit",
+        "journal.put_blob",
+        "journal.drop_blobs",
+    ),
+    "sweeper": ("store.admit", "journal.put_blob", "journal.drop_blobs", "sleep"),
+    "worker": ("journal.blobs", "journal.drop_blobs"),
 }
 # Calls that fail before their effect or after it.
 FAILING_STEPS = (

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.scheduler import Actor
     from tests.support.simulation.world import World
 
+    from weft.core.attempt import AttemptRef
     from weft.core.snapshot import Snapshot
     from weft.core.task import Result, Task
     from weft.store.contract import Lease
@@ -263,6 +264,18 @@ class WatchedStore(MemoryStore):
             node = self._executions[expired.execution_id].nodes[expired.node_id]
             hits[f"sweep: lease of a {node.phase} node ran out"] += 1
         return due
+
+    async def queue(self, tasks: Sequence[Task]) -> Sequence[Answer]:
+        answers = await super().queue(tasks)
+        if self._world.profile.small_memory:
+            self._world.invariants.memory(self)
+            self._world.hits["queue: no memory"] += list(answers).count(Answer.NO_MEMORY)
+        return answers
+
+    async def admit(self, attempt: AttemptRef, *, epoch: int, weight: int) -> Answer:
+        answer = await super().admit(attempt, epoch=epoch, weight=weight)
+        self._world.hits["admit: no memory"] += answer is Answer.NO_MEMORY
+        return answer
 
     async def install(
         self,

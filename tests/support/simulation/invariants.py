@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
     from weft.store.contract import Lease, Started, StartRequest
+    from weft.store.memory import MemoryStore
     from weft.transport.contract import Message
 
 _SETTLING = {
@@ -234,6 +235,20 @@ class Invariants:
         limit = plan.definition.max_concurrency
         if limit is not None and not self._world.losses and len(in_hand) > limit:
             raise Violation(f"I10 {len(in_hand)} attempts in hand, {limit} slots")
+
+    def memory(self, store: MemoryStore) -> None:
+        """Check that large configs in flight are within the bounds, and that only these are counted."""
+        world, count = self._world, 0
+        for execution in store._executions.values():
+            held = execution.held
+            count += len(held)
+            if sum(held.values()) != execution.held_bytes or not execution.slots.issuperset(held):
+                raise Violation(f"I26 {held} held, {execution.held_bytes} bytes counted")
+            if execution.held_bytes > world.execution_bytes and len(held) > 1:
+                raise Violation(f"I26 {execution.held_bytes} bytes of an execution in flight")
+        total = sum(execution.held_bytes for execution in store._executions.values())
+        if total != store._held_bytes or (total > world.process_bytes and count > 1):
+            raise Violation(f"I26 {total} bytes in flight, {store._held_bytes} counted")
 
     def took(self, task: Task, held: Lease) -> None:
         """Check what a handler is given."""

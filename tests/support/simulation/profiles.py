@@ -87,6 +87,8 @@ class Profile:
     collectors: int = 1
     # Whether an orchestrator begins as a service does: it takes what waits, recovers, then collects.
     takes_over: bool = False
+    # Whether the config of a node with a parent counts as large, and few of them fit into memory at once.
+    small_memory: bool = False
 
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
@@ -120,6 +122,31 @@ PROFILES: dict[str, Profile] = {
         # More than a service has: two are seldom at the same steps.
         collectors=4,
         more=frozenset({"large", "skips", "nodes"}),
+    ),
+    # No net finds a node that waits for memory and is not woken.
+    "memory": Profile(
+        kinds=("reordered",),
+        nets=frozenset(),
+        is_calm=True,
+        collectors=2,
+        small_memory=True,
+        more=frozenset({"nodes", "places", "tags"}),
+    ),
+    "memory_faults": Profile(
+        kinds=(
+            *_CRASHES,
+            *_FREEZES,
+            "commit_fails",
+            "port_error",
+            "flush",
+            "mistaken_rebuild",
+            "stop.worker",
+        ),
+        controls=4,
+        is_swarm=True,
+        rebuilds=True,
+        small_memory=True,
+        more=frozenset({"nodes", "at_most_once", "caches"}),
     ),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),

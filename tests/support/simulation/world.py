@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from weft.transport.inprocess import InProcessTransport
 
 TAG_RATE = Rate(2.0, 1)
+# More than the config of a node without parents has.
+_LARGE_CONFIG_BYTES = 45
 # The chance that a process dies at the favourite step of the seed.
 FAVOURITE = 0.5
 # Streams are copied every so many steps, for a rollback to go back to.
@@ -112,7 +114,10 @@ class World:
             new_id=self.new_id,
             publish=self.transport.append,
             send=self.transport.put,
+            wake=self.transport.append,
             options=StoreOptions(
+                execution_bytes=self.execution_bytes,
+                process_bytes=self.process_bytes,
                 window=4,
                 lease_seconds=LEASE_SECONDS,
                 reported_seconds=REPORTED_SECONDS if self.profile.gives_up_reports else NEVER_SECONDS,
@@ -150,6 +155,12 @@ class World:
         ]
         self.mangles = any(self.amounts[kind] for kind in ("doubled", "dropped", "delayed", "reordered"))
         self.large = 0.8 if "large" in profile.more else 0.2
+        # By the seed and not drawn: what is drawn in other profiles stays as it was. A config with a parent
+        # or two weighs 500 to 1,000.
+        self.execution_bytes, self.process_bytes = 2**30, 2**30
+        if profile.small_memory:
+            self.execution_bytes = (600, 1200, 3000)[self.seed % 3]
+            self.process_bytes = (700, 1500, 4000)[self.seed // 3 % 3]
         self._crash = {
             kind: self.amounts[f"crash.{kind}"] for kind in ("orchestrator", "sweeper", "worker", "api")
         }
@@ -383,6 +394,7 @@ class World:
             incarnation=lambda: str(process.incarnation),
             incarnation_began=lambda: self._told_at,
             timers_changed=lambda: self.scheduler.tell("timers"),
+            inline_config_bytes=_LARGE_CONFIG_BYTES if self.profile.small_memory else 2**30,
         )
 
     # -- looking on --------------------------------------------------------------------------------

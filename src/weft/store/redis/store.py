@@ -65,6 +65,7 @@ from weft.store.redis.sweep import Sweep
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from weft.core.attempt import AttemptRef
     from weft.core.rows import ExecutionRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
@@ -351,6 +352,9 @@ class RedisStore(Inspector, Sweep):
         return [_PLAIN[UNKNOWN] if reply in poisoned else reply.applied() for reply in replies]
 
     # -- moves -------------------------------------------------------------------------------------
+
+    async def admit(self, attempt: AttemptRef, *, epoch: int, weight: int) -> Answer:
+        return Answer.YES
 
     async def queue(self, tasks: Sequence[Task]) -> Sequence[Answer]:
         answers = [Answer.UNKNOWN] * len(tasks)

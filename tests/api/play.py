@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 EXECUTION = {
     *("id", "workflow", "version", "digest", "generation", "state", "live", "input", "output", "error"),
-    *("labels", "priority", "batch", "created_at", "started_at", "finished_at", "counts"),
+    *("labels", "priority", "batch", "forked_from", "created_at", "started_at", "finished_at", "counts"),
 }
 LISTED = EXECUTION - {"input", "output"}
 NODE = {
     *("id", "handler", "state", "attempt", "queued_at", "started_at", "finished_at", "due_at", "worker"),
-    *("reason", "cause", "cached", "error", "output", "output_bytes"),
+    *("reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
 }
 
 __all__ = [

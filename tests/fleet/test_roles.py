@@ -185,6 +185,17 @@ async def test_a_fleet_does_all_that_the_commands_ask_of_it(place: Place) -> Non
         watched = await place.ask("watch", shown["id"], **url)
         assert watched.returncode == 0, watched.stderr
 
+        forked = await place.ask("fork", shown["id"], "--from", "pack", **url)
+        assert forked.returncode == 0, forked.stderr
+        watched = await place.ask("watch", forked.stdout.strip(), **url)
+        assert (watched.returncode, json.loads(watched.stdout)) == (0, {"pack": "order 7"}), watched.stderr
+        fork = await running.api.get(f"/v1/executions/{forked.stdout.strip()}")
+        assert (fork["forked_from"], fork["nodes"][0]["reused"], fork["nodes"][-1]["reused"]) == (
+            shown["id"],
+            True,
+            False,
+        )
+
         slow = await running.api.start(naps(1, 60))
         await until_state(running.api, slow, "nap0", "RUNNING")
         explained = await running.api.get(f"/v1/executions/{slow}/nodes/end/explain")

@@ -28,9 +28,11 @@ from weft.errors import DefinitionError, InputError, NotFoundError, Problem, Sto
 from weft.journal.contract import ExecutionQuery
 from weft.orchestrator import control
 from weft.orchestrator.submit import (
+    ForkRequest,
     ResolvedDefinition,
     SubmitOptions,
     find_source,
+    make_fork,
     make_submission,
     read_input,
     submit,
@@ -448,6 +450,47 @@ async def retry_execution(execution_id: str, request: Request) -> Response:
     ports = service_of(request).ports
     generation, plan = await control.retry_plan(execution_id, ports, nodes=tuple(body.nodes))
     return answer({"generation": generation, "run": plan.run, "reuse": plan.reuse})
+
+
+@router.post(
+    "/v1/executions/{execution_id}/fork",
+    operation_id="forkExecution",
+    status_code=202,
+    responses={
+        **schema.answers(202, schema.Execution, "accepted and stored", headers=_LOCATION),
+        **schema.answers(200, schema.Execution, "forked before, by the same request with the same key"),
+        **schema.problems(400, 404, 409, 413, 415, 422),
+    },
+    openapi_extra={**schema.takes(schema.ForkExecution, required=False), "parameters": [KEY_PARAMETER]},
+)
+async def fork_execution(execution_id: str, request: Request) -> Response:
+    """Start a new execution from one that has ended; it keeps what is not in or behind `from`."""
+    body = await read_model(request, schema.ForkExecution, empty=True)
+    service, ports = service_of(request), service_of(request).ports
+    forked = await require_execution(request, execution_id)
+    wanted = ForkRequest(
+        nodes=tuple(body.from_),
+        has_input="input" in body.model_fields_set,
+        input=body.input,
+        version=body.version,
+        actor=caller_of(request).actor,
+    )
+    new_id = ports.new_id()
+    is_live = True
+
+    async def start(claim: Claim | None) -> ExecutionRow:
+        nonlocal is_live
+        submission = await make_fork(new_id, forked, wanted, ports)
+        nodes = len(submission.plan.nodes) - len(submission.kept)
+        async with admitted(service, nodes, caller=caller_of(request).name) as is_live:
+            (row,) = await submit([submission], ports, claim=claim)
+        return row
+
+    started = await once(read_key(request, body), f"execution/{new_id}", ports, start)
+    if isinstance(started, str):
+        return await _answer_start(request, started.removeprefix("execution/"), None, status=200)
+    shown = summary(started, NOTHING_IN_FLIGHT if is_live else None, show=SHOW)
+    return answer(shown, status=202, headers=_location(new_id))
 
 
 async def retry_once(

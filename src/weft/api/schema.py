@@ -479,6 +479,7 @@ _SUMMARY = {
     "labels": {"team": "sales"},
     "priority": "normal",
     "batch": None,
+    "forked_from": None,
     "created_at": _AT,
     "started_at": _AT,
     "finished_at": _LATER,
@@ -498,6 +499,7 @@ _NODE = {
     "reason": None,
     "cause": None,
     "cached": False,
+    "reused": False,
     "error": None,
     "output": {"text": "Order 7 comes to 20"},
     "output_bytes": 30,
@@ -549,6 +551,18 @@ class RetryExecution(Body):
     dry_run: bool = False
 
 
+class ForkExecution(Body):
+    """What runs again in the new execution, and what differs."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"from": ["report"]}))
+
+    from_: list[str] = Field(
+        [], alias="from", description="these nodes and all behind them run; none: all run"
+    )
+    input: Any = Field(None, description="another input; missing: that of the execution")
+    version: VersionName | None = None
+
+
 class RetryPlan(BaseModel):
     """What a retry would do."""
 
@@ -587,6 +601,7 @@ class ExecutionSummary(BaseModel):
     labels: dict[str, str]
     priority: PriorityName
     batch: str | None
+    forked_from: str | None = Field(description="the execution that this one was forked from")
     created_at: Time
     started_at: Time | None
     finished_at: Time | None
@@ -619,6 +634,7 @@ class Node(BaseModel):
     reason: str | None
     cause: str | None
     cached: bool
+    reused: bool = Field(description="taken over from the execution that this one was forked from")
     error: Error | None = _MAY_BE_MISSING
     output: Any = _MAY_BE_MISSING
     output_bytes: int | None

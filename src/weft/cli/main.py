@@ -73,6 +73,7 @@ GROUPS = {
         Command("pause", "weft.cli.remote:pause", "Pause an execution: nothing more of it starts."),
         Command("resume", "weft.cli.remote:resume", "Go on with a paused execution."),
         Command("retry", "weft.cli.remote:retry", "Run again what failed or was cancelled."),
+        Command("fork", "weft.cli.remote:fork", "Start a new execution from one that has ended."),
         Command("dlq list", "weft.cli.dead_letters:list_", "List the nodes that failed for good."),
         Command("dlq show", "weft.cli.dead_letters:show", "Show one dead letter with its attempts."),
         Command("dlq retry", "weft.cli.dead_letters:retry", "Retry the execution of a dead letter."),

@@ -26,6 +26,7 @@ def describe_node(node: Mapping[str, Any]) -> str:
             "due": moment(node["due_at"]),
             "worker": node["worker"],
             "from the cache": "yes" if node["cached"] else None,
+            "reused": "yes, from the execution that was forked" if node["reused"] else None,
             "why": why(node),
         }
     )

@@ -257,6 +257,41 @@ def retry(
     return on_server(work)
 
 
+def fork(
+    execution: Id,
+    /,
+    *,
+    from_: Annotated[
+        tuple[str, ...],
+        Parameter("--from", metavar="NODE", help="run this node and all behind it; may be repeated"),
+    ] = (),
+    input: Input = (),  # noqa: A002 - the name of the flag
+    input_file: InputFile = None,
+    version: Version = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> int:
+    """Start a new execution from one that has ended; without --from, everything runs again."""
+    given = read_input(input, input_file, DEFAULT_BOUNDS) if input or input_file is not None else None
+
+    async def work(server: RemoteServer) -> int:
+        found = await execution_id(execution, server)
+        call = calls.fork(
+            found, from_nodes=list(from_) or None, input=given, version=version_of(version), key=key
+        )
+        try:
+            forked = await server.ask(call)
+        except ApiError as error:
+            raise await nodes_missing(found, from_, error, server) from error
+        if as_json:
+            print_json(forked)
+        else:
+            print_text(f"{forked['id']}\n")
+        return 0
+
+    return on_server(work)
+
+
 def workers(*, as_json: AsJson = False) -> int:
     """List the workers, with their load and the age of their last heartbeat."""
 
@@ -369,6 +404,7 @@ def _described(execution: Mapping[str, Any]) -> str:
             "took": took(execution),
             "labels": ", ".join(f"{key}={value}" for key, value in execution["labels"].items()),
             "batch": execution["batch"],
+            "forked from": execution["forked_from"],
             "nodes": ", ".join(counts),
             "error": why({"error": error}) if error else None,
         }

@@ -174,9 +174,10 @@ def _node(answer: Mapping[str, Any]) -> StoredNode:
     state = NodeState(answer["state"])
     if state not in SETTLED:
         return StoredNode(state=None)
-    same = ("attempt", "reason", "cause", "cached", "error", "worker")
+    same = ("attempt", "reason", "cause", "error", "worker")
     return StoredNode(
         state=state,
+        cached=state is NodeState.COMPLETED and (answer["cached"] or answer.get("reused", False)),
         output_digest=_digest(answer),
         **{name: answer[name] for name in same},
         **_times(answer, _NODE_TIMES),

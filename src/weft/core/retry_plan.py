@@ -1,4 +1,4 @@
-"""Which nodes a retry of an execution runs again, and which keep what they have."""
+"""Which nodes a retry or a fork of an execution runs again, and which keep what they have."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from weft.core.state import NodeState, Reason
 from weft.definition.model import TriggerRule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from weft.definition.plan import Plan
 
 Rows = Mapping[str, NodeRow]
@@ -63,6 +65,56 @@ def plan_retry(plan: Plan, rows: Rows, nodes: tuple[str, ...] = ()) -> RetryPlan
     return RetryPlan(
         run=tuple(node_id for node_id in plan.graph.ids if node_id in again),
         reuse=tuple(node_id for node_id in plan.graph.ids if node_id not in again),
+    )
+
+
+def plan_fork(plan: Plan, rows: Rows, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the nodes that a fork keeps, parents first: settled, and not in or behind ``nodes``.
+
+    A node is kept if it completed or its condition skipped it, and all its ancestors are kept: a node behind
+    one that runs again (an ``all_done`` node behind a failure) settled on an outcome that may change. Without
+    ``nodes`` everything runs.
+    """
+    if not nodes:
+        return ()
+    kept: dict[str, None] = {}
+    # Parents come before their dependents.
+    for node_id in plan.graph.order():
+        row = rows[node_id]
+        is_kept = row.state is NodeState.COMPLETED or (
+            row.state is NodeState.SKIPPED and row.reason == Reason.CONDITION
+        )
+        if is_kept and node_id not in nodes and all(parent in kept for parent in plan.graph.parents[node_id]):
+            kept[node_id] = None
+    return tuple(kept)
+
+
+def unfit_for_fork(kept: Iterable[str], old: Plan, new: Plan, *, new_input: bool) -> dict[str, str]:
+    """Return why each kept node cannot be kept: it, or a node before it, differs or reads the new input.
+
+    A node whose ancestor cannot be kept is named too, with that ancestor.
+    """
+    unfit: dict[str, str] = {}
+    wanted = set(kept)
+    for node_id in old.graph.order():
+        if node_id not in wanted or node_id not in new.nodes:
+            continue
+        parent = next((name for name in old.graph.parents[node_id] if name in unfit), None)
+        if parent is not None:
+            unfit[node_id] = f"it runs after {parent!r}"
+        elif new is not old and new.nodes[node_id] != old.nodes[node_id]:
+            unfit[node_id] = "it differs in that version"
+        elif new_input and _reads_input(new, node_id):
+            unfit[node_id] = "it reads the input"
+    return unfit
+
+
+def _reads_input(plan: Plan, node_id: str) -> bool:
+    condition = plan.conditions.get(node_id)
+    return (
+        plan.nodes[node_id].handler == "input"
+        or plan.templates[node_id].reads_input
+        or (condition is not None and condition.reads_input)
     )
 
 

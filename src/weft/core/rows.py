@@ -64,6 +64,8 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     updated_at: int = 0
     # What a rebuild may know of attempts that were never handed out; None: nothing.
     halt: Halt | None = None
+    # The execution whose settled nodes this one began with.
+    forked_from: str | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -104,6 +106,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # An at_most_once attempt is marked here before its task exists.
     issued: int = 0
     cached: bool = False
+    # A fork took the row over from the execution that it was made of.
+    reused: bool = False
     worker: str | None = None
     queued_at: int | None = None
     started_at: int | None = None
@@ -117,6 +121,11 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_settled(self) -> bool:
         return self.state in SETTLED
+
+    @property
+    def has_no_attempt(self) -> bool:
+        """True if the node completed without an attempt: from the cache, or in the execution forked from."""
+        return self.cached or self.reused
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -152,8 +161,7 @@ def completion_event(execution_id: str, row: NodeRow, output_digest: str | None)
         execution=execution_id,
         generation=row.generation,
         node=row.node_id,
-        # A completion from the cache belongs to no attempt.
-        attempt=0 if row.cached else row.attempt,
+        attempt=0 if row.has_no_attempt else row.attempt,
         state=NodeState.COMPLETED,
         worker=row.worker,
         queued_at=row.queued_at,

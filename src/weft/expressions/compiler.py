@@ -76,6 +76,7 @@ class Compiler:
         self.secrets_allowed = secrets_allowed
         self.nodes: set[str] = set()
         self.secrets: set[str] = set()
+        self.reads_input = False
         self.depth = 0
 
     def expression(self, tree: nodes.Expr) -> Run:
@@ -238,6 +239,7 @@ class Compiler:
         """Compile a path of constant keys from its first name."""
         match name:
             case "input":
+                self.reads_input = True
                 return walk(input_root, keys, [name, *texts])
             case "execution":
                 if keys and keys[0] not in EXECUTION_FIELDS:

@@ -45,6 +45,8 @@ class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):
     secrets: frozenset[str]
     # Returns the value or an Undefined, as one of several expressions that share a budget.
     run: Run
+    # Whether the expression names the input of the execution.
+    reads_input: bool = False
 
     def evaluate(self, scope: Scope) -> Json:
         """Return the value; raises EvaluationError if a value is undefined, of a wrong kind or too large."""
@@ -73,7 +75,7 @@ def _compile(source: str, secrets_allowed: bool) -> Expression:
         shown = source.strip()
         raise ExpressionError(f"{shown if len(shown) <= 80 else shown[:79] + '…'}: {error}") from None
     names, secrets = (frozenset(named) if named else NO_NAMES for named in (compiler.nodes, compiler.secrets))
-    return Expression(source, names, secrets, run)
+    return Expression(source, names, secrets, run, compiler.reads_input)
 
 
 # A definition of fifty thousand nodes repeats its expressions.

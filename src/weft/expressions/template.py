@@ -70,6 +70,8 @@ class Template(msgspec.Struct, frozen=True, eq=False, gc=False):
     _fill: Fill | None
     # What the value takes as JSON, apart from the strings that will be filled.
     _fixed_bytes: int
+    # Whether a template names the input of the execution.
+    reads_input: bool = False
 
     @property
     def is_static(self) -> bool:
@@ -141,7 +143,7 @@ def compile_template(
         compiler.problems.append(Problem("", "this is not JSON"))
     if compiler.problems:
         return compiler.problems
-    return Template(value, compiler.nodes, compiler.secrets, fill, fixed_bytes)
+    return Template(value, compiler.nodes, compiler.secrets, fill, fixed_bytes, compiler.reads_input)
 
 
 class _ParentOutputs(msgspec.Struct, frozen=True, gc=False):
@@ -247,6 +249,7 @@ class _Compiler:
         self.max_template_bytes = max_template_bytes
         self.secrets_allowed = secrets_allowed
         self.nodes = self.secrets = NO_NAMES
+        self.reads_input = False
         self.problems: list[Problem] = []
         self.template_bytes = 0
         self.under_template_key = False
@@ -333,6 +336,7 @@ class _Compiler:
     def expression(self, source: str) -> Expression | Secret:
         expression = compile_expression(source, secrets_allowed=self.secrets_allowed)
         self.nodes = self.nodes | expression.nodes if self.nodes else expression.nodes
+        self.reads_input = self.reads_input or expression.reads_input
         if not expression.secrets:
             return expression
         if self.under_template_key:

@@ -54,6 +54,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     starts: bool = False
     # Who submitted it: the name of an API key, or of the way in.
     actor: str | None = None
+    # Of a fork: the execution that it is made of, and the settled rows that it takes over from there.
+    forked_from: str | None = None
+    kept: Sequence[NodeRow] = ()
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -582,5 +582,11 @@ def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None)
     # Not above: Python packs more than 15 arguments into a dict, which takes longer than all the rest.
     execution.labels, execution.priority = submission.labels, submission.priority
     execution.batch = submission.batch if batch is None else batch.id
-    execution.partition = submission.partition
-    return ledger.admit(execution, submission.plan, starts=submission.starts, actor=submission.actor)
+    execution.partition, execution.forked_from = submission.partition, submission.forked_from
+    return ledger.admit(
+        execution,
+        submission.plan,
+        starts=submission.starts,
+        actor=submission.actor,
+        kept=submission.kept,
+    )

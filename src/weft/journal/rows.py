@@ -44,6 +44,7 @@ EXECUTION = {
     "total": "integer",
     "created_at": "bigint",
     "input": "bytea",
+    "forked_from": "text",
     "labels": "bytea",
     "batch_index": "integer",
 }
@@ -106,6 +107,7 @@ FURTHER_NODE = {
     "retry_at": "bigint",
     "issued": "integer",
     "cached": "boolean",
+    "reused": "boolean",
 }
 LETTER = {
     "id": "text",
@@ -267,7 +269,8 @@ def read_facts(values: Any) -> ExecutionRow:
         total=values[9],
         created_at=values[10],
         input=values[11] or b"",
-        labels=decode_json(values[12]),
+        forked_from=values[12],
+        labels=decode_json(values[13]),
         state=ExecutionState.PENDING,
         generation=0,
         epoch=0,
@@ -331,6 +334,7 @@ def read_node(values: Any) -> NodeRow:
         retry_at=values[20],
         issued=values[21],
         cached=bool(values[22]),
+        reused=bool(values[23]),
     )
 
 

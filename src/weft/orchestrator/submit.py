@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,11 +13,21 @@ from msgspec.structs import replace
 from weft.core.event import ExecutionStarted
 from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.payload import decode, encode, find_fault, pointer
-from weft.core.rows import History, partition_of
+from weft.core.retry_plan import plan_fork, unfit_for_fork
+from weft.core.rows import History, NodeRow, partition_of
 from weft.core.snapshot import Snapshot
 from weft.core.task import Wake
 from weft.definition.validation import check_input
-from weft.errors import InputError, JournalError, NotFoundError, PayloadError, Problem, StoreError
+from weft.errors import (
+    InputError,
+    JournalError,
+    NotAllowedError,
+    NotFoundError,
+    PayloadError,
+    Problem,
+    RequestError,
+    StoreError,
+)
 from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, LOCAL_ACTOR, Submission
 from weft.orchestrator.context import Payloads
 from weft.orchestrator.dispatch import plain_task, send
@@ -63,6 +74,17 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     priority: str = "normal"
     # Who submits them, for the history.
+    actor: str = LOCAL_ACTOR
+
+
+class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs again in a fork, what differs from the execution that is forked, and who asks."""
+
+    # These run again, and all behind them; none named: everything runs.
+    nodes: tuple[str, ...] = ()
+    has_input: bool = False
+    input: Any = None
+    version: int | str | None = None
     actor: str = LOCAL_ACTOR
 
 
@@ -147,6 +169,70 @@ def make_batch(
     return [make_submission(ports.new_id(), source, payload, options, batch=batch_id) for payload in payloads]
 
 
+async def make_fork(
+    execution_id: str, forked: ExecutionRow, request: ForkRequest, ports: Ports
+) -> Submission:
+    """Make a new execution of one that is terminal, with the settled nodes that the request lets it keep.
+
+    Raises NotAllowedError where it is not terminal, RequestError where a kept node does not fit the request.
+    """
+    if not forked.is_terminal:
+        message = f"execution {forked.id} is {forked.state}: it cannot be forked before it has ended"
+        raise NotAllowedError(message, state=forked.state)
+    plan = await ports.journal.plan(forked.digest)
+    if plan is None:
+        raise JournalError(f"the journal has no definition {forked.digest}, though an execution names it")
+    source = await _source_of_fork(forked, plan, request.version, ports)
+    unknown = [
+        Problem(f"/from/{index}", f"the execution has no node {name!r}")
+        for index, name in enumerate(request.nodes)
+        if name not in plan.nodes
+    ]
+    if unknown:
+        raise RequestError(unknown)
+    stored = await ports.journal.nodes(forked.id)
+    rows = {node_id: stored.get(node_id) or NodeRow(node_id=node_id) for node_id in plan.graph.ids}
+    kept = plan_fork(plan, rows, request.nodes)
+    payload = forked.input
+    if request.has_input or source.plan is not plan:
+        value = request.input if request.has_input else decode(forked.input)
+        read = read_input(value, source.plan, ports.bounds)
+        if not isinstance(read, bytes):
+            raise InputError([Problem(f"/input{problem.pointer}", problem.message) for problem in read])
+        payload = read
+    new_input = payload != forked.input
+    unfit = unfit_for_fork(kept, plan, source.plan, new_input=new_input)
+    if unfit:
+        problems = [
+            Problem("/from", f"{name} would be kept, but {why}: name it, or a node before it, in `from`")
+            for name, why in unfit.items()
+        ]
+        raise RequestError(problems[:_MAX_PROBLEMS])
+    options = SubmitOptions(
+        namespace=forked.namespace, labels=forked.labels, priority=forked.priority, actor=request.actor
+    )
+    submission = make_submission(execution_id, source, payload, options)
+    return replace(
+        submission,
+        forked_from=forked.id,
+        kept=tuple(rows[node_id] for node_id in kept if node_id in source.plan.nodes),
+    )
+
+
+async def _source_of_fork(
+    forked: ExecutionRow, plan: Plan, version: int | str | None, ports: Ports
+) -> ResolvedDefinition:
+    if forked.workflow is None or forked.version is None:
+        if version is not None:
+            raise RequestError(
+                [Problem("/version", "the execution is of no stored workflow: it has no versions")]
+            )
+        return ResolvedDefinition(plan=plan, workflow=forked.workflow)
+    # Also where the version stays: a workflow that was deleted starts nothing new.
+    wanted = forked.version if version is None else version
+    return await find_source(forked.workflow, wanted, ports, namespace=forked.namespace)
+
+
 async def submit(
     submissions: Sequence[Submission],
     ports: Ports,
@@ -160,7 +246,8 @@ async def submit(
     incarnation_id = await _incarnation_id(ports)
     if incarnation_id is not None:
         away = {partition for partition, word in enumerate(incarnation_id.split(" ")) if not word}
-        submissions = [replace(one, starts=one.partition not in away) for one in submissions]
+        # A fork starts when an orchestrator takes it up: the store learns its kept rows by a rebuild.
+        submissions = [replace(one, starts=one.partition not in away and not one.kept) for one in submissions]
     began_at = ports.clock.now()
     rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
     if ports.committed is not None:
@@ -175,7 +262,17 @@ async def submit(
         _announce(part, new, ports)
         if incarnation_id is not None:
             incarnation_id = await _install(part, plans, incarnation_id, ports)
+    await _wake_forks(submissions, ports)
     return rows
+
+
+async def _wake_forks(submissions: Sequence[Submission], ports: Ports) -> None:
+    """Wake an orchestrator for each execution with kept rows: it rebuilds the execution in the store."""
+    forks = [Wake(one.id, 1, one.plan.digest) for one in submissions if one.kept]
+    if forks:
+        # The sweep finds them where the announcement is lost.
+        with suppress(StoreError):
+            await ports.transport.publish(forks)
 
 
 async def _incarnation_id(ports: Ports) -> str | None:

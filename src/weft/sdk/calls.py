@@ -317,6 +317,28 @@ def retry(
     )
 
 
+def fork(
+    execution_id: str,
+    *,
+    from_nodes: Sequence[str] | None = None,
+    input: Mapping[str, Json] | None = None,  # noqa: A002 - the name of the field
+    version: int | str | None = None,
+    key: str | None = None,
+) -> ApiCall[shapes.Execution]:
+    """Start a new execution from one that has ended; what is not in or behind ``from_nodes`` is kept.
+
+    Without ``from_nodes`` everything runs. Another ``input`` or ``version`` needs nodes that do not depend on
+    what differs: the others cannot be kept.
+    """
+    return ApiCall(
+        method="POST",
+        path=_path("executions", execution_id, "fork"),
+        shape=shapes.Execution,
+        body=_body({"from": from_nodes, "input": input, "version": version}),
+        key=new_key() if key is None else key,
+    )
+
+
 def retry_plan(execution_id: str, *, nodes: Sequence[str] | None = None) -> ApiCall[shapes.RetryPlan]:
     """Preview what ``retry`` would run and what it would keep, and change nothing."""
     return ApiCall(

@@ -127,6 +127,7 @@ class AsyncClient:
     resume = _sends(calls.resume)
     retry = _sends(calls.retry)
     retry_plan = _sends(calls.retry_plan)
+    fork = _sends(calls.fork)
 
     start_batch = _sends(calls.start_batch)
     batches = _lists(calls.batches)
@@ -267,6 +268,7 @@ class Client:
     resume = _blocks(AsyncClient.resume)
     retry = _blocks(AsyncClient.retry)
     retry_plan = _blocks(AsyncClient.retry_plan)
+    fork = _blocks(AsyncClient.fork)
 
     start_batch = _blocks(AsyncClient.start_batch)
     batches = _iterates(AsyncClient.batches)

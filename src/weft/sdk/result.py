@@ -110,7 +110,7 @@ def _node_result(row: NodeRow, load_blob: LoadBlob) -> NodeResult:
         reason=row.reason,
         cause=row.cause,
         attempt=row.ended,
-        duration=None if row.cached else _seconds(row.started_at, row.finished_at),
+        duration=None if row.has_no_attempt else _seconds(row.started_at, row.finished_at),
     )
 
 

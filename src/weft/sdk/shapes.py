@@ -31,6 +31,7 @@ class Node(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     cause: str | None = None
     cached: bool = False
+    reused: bool = False
     error: Failure | None = None
     output: Any = None
     output_bytes: int | None = None
@@ -69,6 +70,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     priority: str = "normal"
     batch: str | None = None
+    forked_from: str | None = None
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None

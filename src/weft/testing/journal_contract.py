@@ -408,6 +408,53 @@ class JournalContract(
         assert (event.type, event.attempt) == ("node.completed", 0)
         assert (await run.cached("a", b"2")).verdict is KNOWN
 
+    async def test_a_fork_begins_with_the_rows_that_it_keeps(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        nodes = (node("a"), node("b"), node("c"), node("d", "a"))
+        old = await Recording.start(journal, *nodes)
+        await old.completed("a", output=b'{"n": 1}')
+        blob = await journal.put_blob(b'"large"')
+        await old.completed("b", output=None, blob=blob, output_bytes=7)
+        await old.skipped("c", reason="condition")
+        clock.advance(60)
+        rows = await journal.nodes(old.id)
+        forked = replace(
+            submission("fork", *nodes, labels={"team": "blue"}),
+            forked_from=old.id,
+            kept=[rows["a"], rows["b"], rows["c"]],
+        )
+        (row,) = await journal.submit([forked])
+        assert (row.unsettled, row.skipped, row.forked_from, row.state) == (1, 1, old.id, "PENDING")
+        stored = await journal.execution("fork")
+        assert stored is not None
+        assert (stored.unsettled, stored.skipped, stored.completed, stored.seq) == (1, 1, 2, row.seq)
+        assert stored.forked_from == old.id
+        # The submit came again: its answer was lost.
+        assert [again.seq for again in await journal.submit([forked])] == [row.seq]
+        fork = Recording(journal, "fork", forked.plan)
+        kept = await journal.nodes("fork")
+        assert kept.keys() == {"a", "b", "c"}
+        assert (kept["a"].output, kept["b"].blob, kept["c"].state) == (b'{"n": 1}', blob, "SKIPPED")
+        assert all(one.reused and not one.cached and one.ended == 0 for one in kept.values())
+        assert kept["a"].queued_at == kept["a"].finished_at == clock.now()
+        events = await fork.events()
+        assert [event.seq for event in events] == list(range(1, 5))
+        assert [(event.type, event.node, event.attempt) for event in events[1:]] == [
+            ("node.completed", "a", 0),
+            ("node.completed", "b", 0),
+            ("node.skipped", "c", None),
+        ]
+        snapshot = await journal.rebuild("fork", seen_epoch=1)
+        assert snapshot is not None
+        assert {one.node_id for one in snapshot.rows} == {"a", "b", "c"}
+        await fork.started()
+        assert (await fork.completed("a")).verdict is not ACCEPTED
+        assert (await fork.completed("d")).verdict is ACCEPTED
+        done = await journal.execution("fork")
+        assert done is not None
+        assert (done.state, done.output) == ("COMPLETED", b'{"b":"large","d":1}')
+
     async def test_an_attempt_that_was_issued_is_not_answered_from_the_cache(
         self, journal: JournalAdapter
     ) -> None:

@@ -410,7 +410,7 @@ def _node(
         "handler": plan.nodes[node_id].handler,
         "state": _state(row, seen),
         # From the cache it came without an attempt, whatever was tried before.
-        "attempt": 0 if row.cached else now.attempt if now else row.ended,
+        "attempt": 0 if row.has_no_attempt else now.attempt if now else row.ended,
         "queued_at": time_of(now.queued_at if now else row.queued_at),
         "started_at": time_of(now.started_at if now else row.started_at),
         "finished_at": time_of(None if now else row.finished_at),
@@ -419,6 +419,7 @@ def _node(
         "reason": row.reason,
         "cause": row.cause,
         "cached": row.cached,
+        "reused": row.reused,
         "error": shown_error(row.error),
         "output": show(row.output) if has_output and row.output is not None else None,
         "output_bytes": row.output_bytes,

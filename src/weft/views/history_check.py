@@ -149,12 +149,17 @@ class _Replay:
             self._say("I6", f"it counted after the execution was {self._state}", event.node)
         elif self._state is not ExecutionState.PENDING:
             pass
-        elif event.type != "node.cancelled":
+        elif event.type != "node.cancelled" and not self._is_kept(event):
             self._say("I2", "it came before the execution was started", event.node)
         if self._stopping is not None and event.type != "node.cancelled":
             self._say("I17", "it counted while the execution was being stopped", event.node)
         elif self._fatal is not None and event.type not in ("node.cancelled", "node.skipped"):
             self._say("I17", f"it counted after {self._fatal} had failed and nothing handled it", event.node)
+
+    def _is_kept(self, event: History) -> bool:
+        """True if a fork took the node over: settled in the commit that created the execution."""
+        is_kept = event.reason == Reason.CONDITION or (event.type == "node.completed" and not event.attempt)
+        return is_kept and self._state is ExecutionState.PENDING and event.at == self._created_at
 
     def _created(self, event: History) -> None:
         if self._state is not None or event.seq != 1:
@@ -274,7 +279,7 @@ class _Replay:
                 self._say("I15", "it completed without a start or an end", node_id)
         else:
             self._require_ready(node_id)
-            if self._plan.nodes[node_id].cache_ttl_seconds is None:
+            if self._plan.nodes[node_id].cache_ttl_seconds is None and not self._is_kept(event):
                 self._say("I15", "it was answered from the cache, and has none", node_id)
         node.cached = not event.attempt
         node.digest = event.output_digest

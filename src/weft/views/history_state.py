@@ -104,12 +104,12 @@ def stored_rows(
 def _stored_row(row: NodeRow) -> StoredNode:
     return StoredNode(
         state=row.state,
-        attempt=0 if row.cached else row.ended,
+        attempt=0 if row.has_no_attempt else row.ended,
         current=row.attempt,
         failures=row.failures,
         reason=row.reason,
         cause=row.cause,
-        cached=row.cached,
+        cached=row.has_no_attempt and row.state is NodeState.COMPLETED,
         error=row.error,
         worker=row.worker,
         queued_at=row.queued_at,

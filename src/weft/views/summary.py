@@ -74,6 +74,7 @@ def execution_fields(
     shown["labels"] = row.labels
     shown["priority"] = row.priority
     shown["batch"] = row.batch
+    shown["forked_from"] = row.forked_from
     shown["created_at"] = time_of(row.created_at)
     shown["started_at"] = time_of(row.started_at)
     shown["finished_at"] = time_of(row.finished_at)

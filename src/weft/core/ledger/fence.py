@@ -42,7 +42,7 @@ from weft.core.ledger.settle import finish
 from weft.core.state import TERMINAL, ExecutionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from weft.core.ledger.changes import LoadDigest
     from weft.core.output import LoadBlob
@@ -88,9 +88,15 @@ class Ledger:
     # -- admission ---------------------------------------------------------------------------------
 
     def admit(
-        self, execution: ExecutionRow, plan: Plan, *, starts: bool = False, actor: str | None = None
+        self,
+        execution: ExecutionRow,
+        plan: Plan,
+        *,
+        starts: bool = False,
+        actor: str | None = None,
+        kept: Sequence[NodeRow] = (),
     ) -> ExecutionRow:
-        """Take in a new execution: one row, whatever the size of its graph.
+        """Take in a new execution: one row, whatever the size of its graph, and the rows that a fork keeps.
 
         ``starts``: it starts in the same commit. ``actor``: who submitted it. An execution that the journal
         has already stays as it is: the answer to its submit was lost, and the submit came again.
@@ -104,6 +110,8 @@ class Ledger:
         self.changes.note(execution, "execution.created", actor=actor)
         if starts:
             control.begin(self.changes, change)
+        for row in kept:
+            node_events.node_reused(self.changes, change, row)
         return execution
 
     def rebuild(self, execution_id: str, *, seen_epoch: int) -> Change | None:

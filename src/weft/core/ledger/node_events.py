@@ -85,6 +85,38 @@ def node_cached(changes: Changes, event: NodeCached, change: Change, row: NodeRo
     return _complete(changes, change, row, done)
 
 
+def node_reused(changes: Changes, change: Change, kept: NodeRow) -> None:
+    """Settle a node of a new execution as it is settled in the execution that was forked."""
+    execution, node_id = change.row, kept.node_id
+    new = NodeRow(node_id=node_id)
+    if kept.state is NodeState.SKIPPED:
+        seq = changes.note(
+            execution, "node.skipped", node=node_id, state=kept.state, reason=kept.reason, cause=kept.cause
+        )
+        skipped = replace(new, state=kept.state, reason=kept.reason, cause=kept.cause, reused=True, seq=seq)
+        changes.put(change, new, skipped)
+        execution.unsettled -= 1
+        execution.skipped += 1
+        return
+    assert kept.state is NodeState.COMPLETED
+    execution.seq = seq = execution.seq + 1
+    done = replace(
+        new,
+        state=kept.state,
+        output=kept.output,
+        blob=kept.blob,
+        output_bytes=kept.output_bytes,
+        reused=True,
+        queued_at=changes.now,
+        started_at=changes.now,
+        finished_at=changes.now,
+        seq=seq,
+        recorded_at=changes.now,
+    )
+    changes.put(change, new, done)
+    execution.unsettled -= 1
+
+
 def _complete(changes: Changes, change: Change, row: NodeRow, done: NodeRow) -> NodeRow:
     """Replace the old row of a node with its completed row, which stands for its event if it can.
 

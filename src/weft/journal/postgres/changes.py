@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from weft.core.ledger.changes import Changes
 from weft.core.time import micros
 from weft.journal.postgres import rows
 from weft.journal.postgres.connection import CLOCK
@@ -18,7 +19,6 @@ from weft.journal.rows import FIRST_COMPLETION, STORING, ExecutionChanges, encod
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from weft.core.ledger.changes import Changes
     from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim
     from weft.journal.postgres.connection import Connection
@@ -179,6 +179,31 @@ async def write(connection: Connection, changes: Changes, now: int) -> None:
     # The last of a key counts, and a statement may not put a row twice.
     cache = {key: (key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache}
     pieces[_PUT_CACHE] = list(cache.values())
+    await _write_pieces(connection, pieces)
+
+
+async def add_kept(connection: Connection, changes: Changes, numbers: Mapping[str, int]) -> None:
+    """Store the rows that forks keep, behind their executions and in the same transaction."""
+    forks = {id_: change for id_, change in changes.executions.items() if change.is_new and change.rows}
+    if not forks:
+        return
+    for execution_id, change in forks.items():
+        change.live.number = numbers[execution_id]
+    kept = Changes(changes.now)
+    kept.executions = forks
+    # The first two events are stored with the execution.
+    kept.events = [event for event in changes.events if event.execution in forks and event.seq > 2]
+    with STORING:
+        pieces = _pieces(kept)
+    pieces[_PUT_COUNTERS] = [
+        (change.live.number, row.unsettled, row.failed, row.skipped, row.seq, row.updated_at)
+        for change in forks.values()
+        if (row := change.row)
+    ]
+    await _write_pieces(connection, pieces)
+
+
+async def _write_pieces(connection: Connection, pieces: dict[Piece, list[Values]]) -> None:
     for piece, table in ((_ADD_EVENTS, "recorded_events"), (_ADD_NODES, "nodes")):
         new = pieces.get(piece, ())
         # COPY knows no page, which is the number of an event.

@@ -190,8 +190,10 @@ class Recorder:
         self._unknown.clear()
 
     def remember(self, admitted: Changes, numbers: Mapping[str, int]) -> None:
-        """Keep new executions, which have no rows yet."""
+        """Keep new executions, which have no rows yet; the rows of a fork are read when they are needed."""
         for execution_id, number in numbers.items():
+            if admitted.executions[execution_id].rows:
+                continue
             live = admitted.executions[execution_id].live
             live.number, live.is_whole = number, _is_small(live.plan)
             self._live.put(execution_id, live)

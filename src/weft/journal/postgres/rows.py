@@ -207,8 +207,9 @@ def _text(text: str | None) -> str | None:
 # An event row, and a row of a node that stands for an event: selected with the same width.
 EVENT_COLUMNS = "recorded_events.seq, recorded_events.node_id, recorded_events.body" + ", NULL" * 9
 COMPLETION_COLUMNS = (
-    "nodes.seq, nodes.node_id, NULL, nodes.generation, nodes.attempt, nodes.cached, nodes.worker,"
-    " nodes.queued_at, nodes.started_at, nodes.finished_at, nodes.recorded_at, sha256(nodes.output)"
+    "nodes.seq, nodes.node_id, NULL, nodes.generation, nodes.attempt, nodes.cached OR nodes.reused,"
+    " nodes.worker, nodes.queued_at, nodes.started_at, nodes.finished_at, nodes.recorded_at,"
+    " sha256(nodes.output)"
 )
 
 

@@ -116,6 +116,7 @@ class Submitter:
         _, numbers = await changes.add_executions(connection, ledger.changes, places)
         if len(numbers) < sum(change.is_new for change in ledger.changes.executions.values()):
             return None
+        await changes.add_kept(connection, ledger.changes, numbers)
         self._recorder.remember(ledger.changes, numbers)
         return answers
 
@@ -172,9 +173,9 @@ class Submitter:
 
 
 def _is_plain(call: Submit) -> bool:
-    """True if a call stores executions without labels, a claim or a batch."""
-    has_labels = any(submission.labels for submission in call.submissions)
-    return bool(call.submissions) and call.claim is None and call.batch is None and not has_labels
+    """True if a call stores executions without labels, kept rows, a claim or a batch."""
+    has_more = any(submission.labels or submission.kept for submission in call.submissions)
+    return bool(call.submissions) and call.claim is None and call.batch is None and not has_more
 
 
 async def _taken(connection: Connection, claim: Claim) -> Exception:

@@ -82,10 +82,10 @@ def _update_progress(columns: Collection[str]) -> RowsStatement:
 _NODE = ("execution", *rows.PLAIN_NODE, *rows.FURTHER_NODE)
 INSERT_EXECUTIONS = _insert("executions", ("number", *rows.EXECUTION))
 INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=6)
-# Of an execution that is new: its first generation and epoch, and nothing has settled.
+# Of an execution that is new: its first generation and epoch, and nothing has settled but what a fork keeps.
 INSERT_PROGRESS = RowsStatement(
     "INSERT OR FAIL INTO progress VALUES {rows}",
-    row="?,?,?,?,?,1,1,?,0,0,0,?,NULL,?,NULL,?,?,NULL,NULL",
+    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL",
 )
 UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
 UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
@@ -123,6 +123,7 @@ def new_progress_values(number: int, row: ExecutionRow) -> Values:
         row.id,
         str(row.state),
         row.unsettled,
+        row.skipped,
         row.seq,
         row.started_at,
         row.deadline_at,

@@ -184,7 +184,7 @@ class Engine:
                 process_bytes=settings.process_bytes,
                 lease_seconds=settings.worker_heartbeat_timeout_seconds,
                 reported_seconds=settings.reaper_idle_timeout_seconds,
-                # One process owns the data folder, so nothing of an earlier life is still running.
+                # One process owns the data folder, so nothing of an earlier process is still running.
                 orphaned_seconds=0,
             ),
         )

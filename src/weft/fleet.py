@@ -190,7 +190,7 @@ class Fleet:
             incarnation_began=lambda: self._redis.began_at,
         )
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._open(), name="open")]

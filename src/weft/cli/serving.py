@@ -1,4 +1,4 @@
-"""A process that stays: it opens its doors, works until a signal comes, and stops in good order."""
+"""A long-running process: start, serve until a signal, drain."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ async def serve(
     make_room(process.settings)
     if front.role in ("api", "orchestrator"):
         sys.setswitchinterval(_SWITCH_SECONDS)
-    async with process, AsyncExitStack() as doors:
+    async with process, AsyncExitStack() as listeners:
         service = serve_engine(
             process, registry, is_shared=front.is_shared, shows_fleet=front.has_api or not front.is_shared
         )
-        url = await _listen(service, front, doors)
+        url = await _listen(service, front, listeners)
         try:
             number = await _asked_to_stop(stop, (_open(process, front, url), *beside))
             log.info("server.draining", extra={"signal": signal.Signals(number).name})
@@ -101,7 +101,7 @@ async def serve(
     return number
 
 
-async def _listen(service: Service, front: Front, doors: AsyncExitStack) -> str | None:
+async def _listen(service: Service, front: Front, listeners: AsyncExitStack) -> str | None:
     """Answer requests from now on, in a fleet also while its servers are waited for; give the address."""
     if front.bound is None:
         return None
@@ -111,7 +111,7 @@ async def _listen(service: Service, front: Front, doors: AsyncExitStack) -> str 
     app = create_app(service) if front.has_api else create_health_app(service)
     # What is loaded by now stays. The collector need not look at it again, for 45 ms each time.
     gc.freeze()
-    await doors.enter_async_context(listening(app, front.bound))
+    await listeners.enter_async_context(listening(app, front.bound))
     url = url_of(front.bound)
     if front.is_shared:
         log.info("server.listening", extra={"url": url, "role": front.role, "pid": os.getpid()})

@@ -328,8 +328,8 @@ class MemoryJournal(MemoryWorkflows):
 
     def forget(self, execution_id: str) -> None:
         """Drop a terminal execution from memory: a program that goes on has no use for it."""
-        for held in (self._executions, self._nodes, self._events, self._letters):
-            held.pop(execution_id, None)
+        for table in (self._executions, self._nodes, self._events, self._letters):
+            table.pop(execution_id, None)
 
     async def purge(self, *, finished_before: int, limit: int) -> int:
         old = [
@@ -504,7 +504,7 @@ class MemoryJournal(MemoryWorkflows):
 
     async def sweep_blobs(self, *, older_than: int) -> int:
         now = self._now()
-        self._cache = {key: held for key, held in self._cache.items() if held[1] > now}
+        self._cache = {key: entry for key, entry in self._cache.items() if entry[1] > now}
         named = {row.blob for rows in self._nodes.values() for row in rows.values()}
         self._blobs_from = {name: at for name, at in self._blobs_from.items() if name in self._blobs}
         swept = [name for name, at in self._blobs_from.items() if at < older_than and name not in named]

@@ -144,7 +144,8 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
         if applied.answer is Answer.UNKNOWN:
             unknown.append(row_update.execution.id)
         elif applied.answer is Answer.REFUSED:
-            # A peer has closed it, or has a later life of it. The number of what started is not given again.
+            # A peer has closed the execution, or the store has a later epoch of it. The leases of attempts
+            # that ended are dropped: their numbers are not given again.
             over += [
                 (row_update.execution.id, row.node_id, row.attempt)
                 for row in row_update.rows

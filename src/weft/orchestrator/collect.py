@@ -152,7 +152,7 @@ async def take_waiting(context: Context, *, limit: int) -> None:
 
 
 async def drain(context: Context, *, limit: int) -> None:
-    """Record every result that is still there, and start nothing: what follows is for the next life.
+    """Record every result that is still there, and start nothing: the next process goes on from there.
 
     For an engine of its own that closes: nobody else reads its messages, so what was read and not
     acknowledged is its own too.

@@ -130,9 +130,9 @@ async def observe_pause(execution: ExecutionRow, ports: Ports) -> None:
 
 async def observe_stop(ports: Ports) -> None:
     """Record the attempts in hand of every execution. To be called when no worker can start one any more."""
-    held = list(await ports.store.idle_since(ports.clock.now()))
+    present = list(await ports.store.idle_since(ports.clock.now()))
     events = []
-    for execution_id, epoch in zip(held, await ports.store.epochs(held), strict=True):
+    for execution_id, epoch in zip(present, await ports.store.epochs(present), strict=True):
         status = await ports.store.inspect(execution_id)
         if status is None or epoch is None:
             continue

@@ -19,7 +19,7 @@ class Keys:
         self.partition = partition
         self.tag = f"p{partition}"
         base = f"{prefix}:{{{self.tag}}}:"
-        # Which server the state was written to, and which life of the state this is.
+        # Which server the state was written to, and which incarnation of the state this is.
         self.server = base + "server"
         self.incarnation_id = base + "token"
         # Which incarnation of the database the state follows.

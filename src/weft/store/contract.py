@@ -49,7 +49,7 @@ class Answer(StrEnum):
     NO_SLOT = "no_slot"
     # The large configs in flight leave no room for this one.
     NO_MEMORY = "no_memory"
-    # The store does not have this execution, or an older life of it.
+    # The store does not have this execution, or has an older generation or epoch of it.
     UNKNOWN = "unknown"
 
 
@@ -179,14 +179,14 @@ class WorkerState(StrEnum):
     ALIVE = "alive"
     # It takes no more tasks, and ends what it has in hand.
     DRAINING = "draining"
-    # It has not been heard of for longer than a lease: what it held moves on.
+    # It has not been heard of for longer than a lease: its attempts go to other workers.
     LOST = "lost"
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it announces itself, for those who look from outside. Nothing is decided by it."""
 
-    # One process life: a worker that is started again has another id.
+    # Of one process: a worker that is started again has another id.
     id: str
     host: str
     pid: int

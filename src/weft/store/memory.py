@@ -1,6 +1,6 @@
 """Hot state in this process's memory: the reference for every other store.
 
-Nothing here waits, so each method is atomic on the event loop. Only what has been touched is held: a
+Nothing here waits, so each method is atomic on the event loop. Only what has been touched is in memory: a
 node that is not in ``nodes`` waits for all its parents, so installing a graph of 50,000 nodes costs
 its roots, and an event costs its node and its dependents.
 """
@@ -192,7 +192,7 @@ class MemoryStore:
         self._swept_at: int | None = None
         self._grace_until = 0
 
-    # -- life of an execution ----------------------------------------------------------------------
+    # -- install and close -------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Memory is always there."""
@@ -716,7 +716,7 @@ class MemoryStore:
         return execution, node
 
     def _missing(self, execution_id: str, generation: int = 0, epoch: int = 0) -> Answer:
-        """Answer for an execution that is not there: it was closed, unless the caller knows a later life."""
+        """Answer for an execution that is not there: it was closed, unless the caller knows a later epoch."""
         tombstone = self._closed.get(execution_id)
         if tombstone is None or generation > tombstone.generation or epoch > tombstone.epoch:
             return Answer.UNKNOWN

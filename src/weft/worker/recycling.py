@@ -21,7 +21,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Resources:
     files: int
     threads: int
     memory_bytes: int
@@ -41,21 +41,21 @@ class LeakDetector:
         self._calls += 1
         if self._calls % LOOK_EVERY_CALLS:
             return False
-        held = _look()
+        now = _look()
         if self._settled_bytes is None:
-            self._settled_bytes = held.memory_bytes
+            self._settled_bytes = now.memory_bytes
         return (
-            held.files > self._first.files + MORE_FILES
-            or held.threads > self._first.threads + MORE_THREADS
-            or held.memory_bytes > self._settled_bytes + MORE_BYTES
+            now.files > self._first.files + MORE_FILES
+            or now.threads > self._first.threads + MORE_THREADS
+            or now.memory_bytes > self._settled_bytes + MORE_BYTES
         )
 
 
-def _look() -> _Held:
+def _look() -> _Resources:
     try:
         files = len(os.listdir("/proc/self/fd"))
         with open("/proc/self/statm", "rb") as statm:
             memory_bytes = int(statm.read().split()[1]) * _PAGE_BYTES
     except OSError:  # only Linux tells
         files = memory_bytes = 0
-    return _Held(files, threading.active_count(), memory_bytes)
+    return _Resources(files, threading.active_count(), memory_bytes)

@@ -37,7 +37,7 @@ _STORE_SECONDS = 2.0
 
 
 def worker_name(new_id: Callable[[], str]) -> str:
-    """Name a worker so that people know where it runs: host, process, and a word for this life of it."""
+    """Name a worker so that people know where it runs: host, process, and a part of a new id."""
     return f"{socket.gethostname()}-{os.getpid()}-{new_id()[-4:]}"
 
 
@@ -309,7 +309,7 @@ class Worker:
         try:
             await self._ports.store.report(instant)
         except BaseException:
-            # They are held like all others until the loop that reports has reported them.
+            # Their leases are renewed like all others until the loop that reports has reported them.
             self._leases.update(unreported)
             self._finished += zip(instant, unreported, strict=True)
             self._ended.set()

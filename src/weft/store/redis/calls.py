@@ -193,13 +193,15 @@ def apply_calls(
     calls = ScriptCalls()
     for merge in merges:
         row, keys = merge.row, keys_of(merge.row)
-        life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
+        stamp = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
         if row.is_terminal:
             # Of one that has ended there is nothing more to say than whose leases are over with it.
             # Those that ended first: an attempt that has not ended mostly has no lease.
             own = sorted(merge.rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
             over: list[Argument] = [f"{_NODE}{one.node_id}:{one.attempt}:" for one in own]
-            add_execution(calls, keys, Header(row.id, life), (merge, ()), units=(len(own), len(own), 0, over))
+            add_execution(
+                calls, keys, Header(row.id, stamp), (merge, ()), units=(len(own), len(own), 0, over)
+            )
             continue
         arguments = arguments_of(merge.plan)
         packed, pieces = row_value(row), _pieces(merge.rows, arguments)
@@ -208,7 +210,7 @@ def apply_calls(
             is_last = piece is pieces[-1]
             tasks = pack_tasks(merge.tasks, sent=sent) if is_last and merge.tasks else ()
             gives = _GIVES_FREE if is_last else _GIVES_NOTHING
-            header = Header(row.id, life, packed, arguments.window, gives)
+            header = Header(row.id, stamp, packed, arguments.window, gives)
             add_execution(calls, keys, header, (merge, tasks), piece, tasks)
             packed = b""
     return calls
@@ -235,7 +237,7 @@ class Header(NamedTuple):
 
     execution_id: str
     # Its generation, epoch and state.
-    life: str
+    stamp: str
     row: bytes = b""
     # 0: as it was installed.
     window: int = 0
@@ -258,7 +260,7 @@ def add_execution(
     call = calls.room(keys, key, size=size, fields=fields + len(tasks), tasks=len(tasks))
     call.hashes.append(key)
     call.about.append(about)
-    call.arguments += (f"{header.life} {count} {len(tasks)} {header.window} {header.gives}", header.row)
+    call.arguments += (f"{header.stamp} {count} {len(tasks)} {header.window} {header.gives}", header.row)
     call.arguments += told
     add_tasks(call, tasks)
 
@@ -298,11 +300,11 @@ def queue_calls(
         task = tasks[index]
         groups.setdefault((task.execution_id, f"{task.generation}:{task.epoch}:{_OPEN}"), []).append(index)
     calls = ScriptCalls()
-    for (execution_id, life), own in groups.items():
+    for (execution_id, stamp), own in groups.items():
         keys = keys_of(execution_id)
         while own:
             given = pack_tasks([tasks[index] for index in own], sent=sent)
-            add_execution(calls, keys, Header(execution_id, life), own[: len(given)], tasks=given)
+            add_execution(calls, keys, Header(execution_id, stamp), own[: len(given)], tasks=given)
             own = own[len(given) :]
     return calls
 

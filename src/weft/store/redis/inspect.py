@@ -192,12 +192,12 @@ class Inspector(Partitions):
     async def _values(
         self, keys: Keys, execution_id: str, mark: Mark, fields: Sequence[str]
     ) -> dict[str, bytes | None]:
-        """Read fields of an execution; raises LookupError where it is not the same life any more."""
+        """Read fields of an execution; raises LookupError where it has another epoch by now."""
         values: dict[str, bytes | None] = {}
         for start in range(0, len(fields), MOST_FIELDS):
             part = fields[start : start + MOST_FIELDS]
             ((again, *some),) = await self._read(keys, [(execution_id, part)])
-            if again is None or not again.is_same_life(mark):
+            if again is None or not again.is_same_epoch(mark):
                 raise LookupError(execution_id)
             values.update(zip(part, some, strict=True))
         return values
@@ -207,7 +207,7 @@ class Inspector(Partitions):
     async def running_by_queue(self) -> Mapping[str, int]:
         running: dict[str, int] = {}
         for keys in self._redis.partitions:
-            held: dict[str, set[str]] = {}
+            leased: dict[str, set[str]] = {}
             start = 0
             listed = _MOST_LISTED
             # All that is in hand holds a lease; a node may have some left of earlier attempts, too.
@@ -221,16 +221,16 @@ class Inspector(Partitions):
                     field, mark, lease = member.decode().partition(":")
                     if mark:
                         execution_id = lease.partition(":")[2]
-                        held.setdefault(execution_id, set()).add(field)
-            await self._count_running(keys, {name: list(fields) for name, fields in held.items()}, running)
+                        leased.setdefault(execution_id, set()).add(field)
+            await self._count_running(keys, {name: list(fields) for name, fields in leased.items()}, running)
         return running
 
     async def _count_running(
-        self, keys: Keys, held: Mapping[str, Sequence[str]], running: dict[str, int]
+        self, keys: Keys, leased: Mapping[str, Sequence[str]], running: dict[str, int]
     ) -> None:
         wanted = [
             (execution_id, [_PLAN, *fields[start : start + MOST_FIELDS]])
-            for execution_id, fields in held.items()
+            for execution_id, fields in leased.items()
             for start in range(0, len(fields), MOST_FIELDS)
         ]
         for start in range(0, len(wanted), _MOST_READ):

@@ -266,7 +266,7 @@ def _lua(value: str | int) -> str:
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
-    """Which life of an execution a hash holds."""
+    """Which generation and epoch of an execution a hash holds, and its state."""
 
     generation: int
     incarnation_id: bytes
@@ -277,7 +277,7 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     def is_live(self) -> bool:
         return self.state not in (CONSTANTS["CLOSED"], CONSTANTS["INSTALLING"])
 
-    def is_same_life(self, other: Mark | ExecutionRow) -> bool:
+    def is_same_epoch(self, other: Mark | ExecutionRow) -> bool:
         return self.generation == other.generation and self.epoch == other.epoch
 
 

@@ -199,7 +199,7 @@ def install_calls(
             large.append(own)
         else:
             own = [calls.room(keys, key, size=parts[0].size)]
-        life = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
+        stamp = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
         for call, part in zip(own, parts, strict=True):
             tasks = ahead.get(row.id, ()) if part is parts[-1] else ()
             counts = (row.unsettled, len(part.values) // 2, len(part.ready), len(tasks), arguments.window)
@@ -209,7 +209,7 @@ def install_calls(
                 )
             call.hashes.append(key)
             call.about.append(index)
-            call.arguments += (f"{life} {' '.join(map(str, counts))} {row.deadline_at or 0}", row.updated_at)
+            call.arguments += (f"{stamp} {' '.join(map(str, counts))} {row.deadline_at or 0}", row.updated_at)
             call.arguments += part.values
             call.arguments += part.ready
             add_tasks(call, tasks)

@@ -135,7 +135,7 @@ class RedisStore(Inspector, Sweep):
         self._inputs: OrderedDict[str, bytes] = OrderedDict()
         self._input_bytes = 0
 
-    # -- life of an execution ----------------------------------------------------------------------
+    # -- install and close -------------------------------------------------------------------------
 
     async def check(self) -> None:
         # One server of a cluster that is away is no reason to say that nothing works.
@@ -181,10 +181,10 @@ class RedisStore(Inspector, Sweep):
         ahead: Sequence[Task] = (),
     ) -> Sequence[Answer]:
         answers = [Answer.REFUSED] * len(snapshots)
-        lives = {row.id: (row.generation, row.epoch) for row in [one.execution for one in snapshots]}
+        epochs = {row.id: (row.generation, row.epoch) for row in [one.execution for one in snapshots]}
         behind: dict[str, list[tuple[Task, bytes]]] = {}
         for task in ahead:
-            if lives.get(task.execution_id) == (task.generation, task.epoch):
+            if epochs.get(task.execution_id) == (task.generation, task.epoch):
                 wire = pack(task) if self._joint else b""
                 behind.setdefault(task.execution_id, []).append((task, wire))
         calls, large = install_calls(
@@ -193,10 +193,10 @@ class RedisStore(Inspector, Sweep):
             incarnation_ids=incarnation_id.split(" "),
             inline_input_bytes=self._inline_input_bytes,
         )
-        held = 0 if fresh else self._lease
+        orphaned_for = 0 if fresh else self._lease
 
         async def run(calls: Sequence[ScriptCall], *, first: bool = True, last: bool = True) -> None:
-            told = (self._queued, int(self._joint), int(first), int(last), held, _FIRST_INSTALL)
+            told = (self._queued, int(self._joint), int(first), int(last), orphaned_for, _FIRST_INSTALL)
             await self._run(_INSTALL, calls, *told, self._keep_seconds)
             for call in calls:
                 for index, number in zip(call.about, call.reply, strict=True):
@@ -338,9 +338,9 @@ class RedisStore(Inspector, Sweep):
             values = checked(await self._redis.run(commands, partition=keys.partition))
             for (reply, names), (mark, *fields) in zip(asked[keys], values, strict=True):
                 try:
-                    life = None if mark is None else read_mark(mark)
+                    known = None if mark is None else read_mark(mark)
                     # Closed or rebuilt meanwhile: without its rows none of them is given.
-                    if life is not None and life.is_same_life(reply.row):
+                    if known is not None and known.is_same_epoch(reply.row):
                         reply.add(names, fields)
                 except PoisonError:
                     poisoned.append(reply)

@@ -194,7 +194,7 @@ async def _has_memory(node: FreeNode, decision: DispatchNode, ports: Ports) -> b
 
 
 async def _leave_wait_queue(ticket: AttemptRef, tag: str | None, ports: Ports) -> None:
-    """Leave the token of a node that is not queued now to another; the node joins the wait queue again later."""
+    """Leave the token of a node that is not queued now to another; the node joins the queue again later."""
     if tag is not None and ports.limits.limited(tag):
         await ports.limits.leave(tag, ticket)
 

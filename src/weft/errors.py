@@ -13,6 +13,7 @@
     ├── NotAllowedError          a control call that the execution's state forbids; .state
     ├── NotFoundError            no such workflow, execution or node
     ├── ClaimedError             an idempotency key that stands for something already; .resource
+    ├── ExecutionFailed          what ``raise_for_state`` raises; .execution, .state, .error
     ├── ApiError                 what a server answered instead of what was asked; .status, .code, .problems
     ├── UnreachableError         no server could be reached
     ├── SettingsError            a setting that cannot be used
@@ -30,7 +31,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +49,27 @@ class Problem:
     def __str__(self) -> str:
         # The whole of a document has the empty pointer.
         return f"{self.pointer}: {self.message}" if self.pointer else self.message
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a node or an execution failed. ``error["code"]`` reads what ``error.code`` does."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    node: str | None = None
+    details: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.__struct_fields__:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return getattr(self, key) if key in self.__struct_fields__ else default
+
+    def keys(self) -> tuple[str, ...]:
+        return self.__struct_fields__
 
 
 class WeftError(Exception):
@@ -120,6 +144,16 @@ class ClaimedError(WeftError):
         self.request_digest = request_digest
         self.resource = resource
         super().__init__(f"the idempotency key {key!r} stands for {resource} already")
+
+
+class ExecutionFailed(WeftError):  # noqa: N818 - the public name
+    """An execution that failed or was cancelled: its id, its state, and its error if it failed."""
+
+    def __init__(self, message: str, *, execution: str, state: str, error: Failure | None) -> None:
+        self.execution = execution
+        self.state = state
+        self.error = error
+        super().__init__(message)
 
 
 class ApiError(WeftError):

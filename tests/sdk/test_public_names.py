@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import weft
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_public_names_are_sorted_and_each_can_be_had() -> None:
@@ -48,3 +51,25 @@ def test_declaring_a_workflow_loads_no_engine() -> None:
 
 def test_weft_tells_type_checkers_that_it_has_types() -> None:
     assert (Path(weft.__file__).parent / "py.typed").is_file()
+
+
+DOCUMENTED = sorted(
+    {
+        name
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+        for text in [page.read_text(encoding="utf-8")]
+        for name in [
+            *re.findall(r"\bweft\.([A-Z]\w+)", text),
+            *(
+                name.strip()
+                for names in re.findall(r"^ *from weft import (.+)$", text, flags=re.MULTILINE)
+                for name in names.split(",")
+            ),
+        ]
+    }
+)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_every_name_that_the_docs_use_is_public(name: str) -> None:
+    assert name in weft.__all__

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
-from weft.errors import PayloadError
+from weft.errors import Failure, PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,27 +174,6 @@ def completion_event(execution_id: str, row: NodeRow, output_digest: str | None)
 def digest_of(output: bytes | None) -> str | None:
     """Return the digest that events carry of an output; None for an output that lies in a blob."""
     return None if output is None else hashlib.sha256(output).hexdigest()
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a node or an execution failed. ``error["code"]`` reads what ``error.code`` does."""
-
-    code: str
-    message: str
-    retryable: bool = False
-    node: str | None = None
-    details: dict[str, Any] = {}
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.__struct_fields__:
-            raise KeyError(key)
-        return getattr(self, key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return getattr(self, key) if key in self.__struct_fields__ else default
-
-    def keys(self) -> tuple[str, ...]:
-        return self.__struct_fields__
 
 
 def failure_of(error: dict[str, Any] | None) -> Failure | None:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.payload import Json  # noqa: TC001 - the decoder reads the annotations
-from weft.core.rows import Failure  # noqa: TC001 - the same
 from weft.core.state import NodeState  # noqa: TC001 - the same
 from weft.core.time import MICROSECONDS
-from weft.errors import HandlerError
+from weft.errors import (
+    Failure,
+    HandlerError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -21,6 +21,7 @@ from uuid import uuid4
 from weft.core.payload import encode, find_fault, pointer
 from weft.errors import DefinitionError, InputError, PayloadError, Problem
 from weft.sdk import shapes
+from weft.sdk.plain_input import plain_input
 
 if TYPE_CHECKING:
     from weft.core.payload import Json
@@ -152,7 +153,7 @@ def changes() -> ApiCall[shapes.Page[shapes.Change]]:
 
 def start(
     name: str,
-    input: Mapping[str, Json] | None = None,  # noqa: A002 - the word of the interface
+    input: Json = None,  # noqa: A002 - the word of the interface
     *,
     version: int | str | None = None,
     labels: Mapping[str, str] | None = None,
@@ -179,7 +180,7 @@ def start(
 
 def start_definition(
     workflow: Definition,
-    input: Mapping[str, Json] | None = None,  # noqa: A002 - the word of the interface
+    input: Json = None,  # noqa: A002 - the word of the interface
     *,
     labels: Mapping[str, str] | None = None,
     priority: Priority | None = None,
@@ -505,7 +506,10 @@ def _body(fields: Mapping[str, Json]) -> bytes:
 
 def _plain(fields: Mapping[str, Json]) -> dict[str, Json]:
     # Any mapping will do as an input or as labels; the encoder wants dicts.
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
+    return {
+        name: plain_input(dict(value) if isinstance(value, Mapping) else value)
+        for name, value in fields.items()
+    }
 
 
 def _text_of(workflow: Definition) -> tuple[bytes, str]:

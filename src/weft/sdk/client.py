@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from weft.errors import WeftError
 from weft.sdk import calls
 from weft.sdk.background import BackgroundLoop
 from weft.sdk.http import RETRY_SECONDS, TIMEOUT_SECONDS, HttpConnection
+from weft.sdk.public import public, public_coroutine, public_generator
 from weft.sdk.shapes import Event, Execution, Page
 from weft.sdk.stream import follow
 
@@ -37,6 +39,7 @@ _HELD_SECONDS = 50.0
 def _sends(build: Callable[P, ApiCall[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """Make a method that sends the call which ``build`` describes."""
 
+    @public_coroutine
     @wraps(build)
     async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._connection.ask(build(*args, **kwargs))
@@ -49,6 +52,7 @@ def _lists(
 ) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]]:
     """Make a method that gives the items of all pages, fetching each page when it is needed."""
 
+    @public_generator
     @wraps(build)
     async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
         call: ApiCall[Page[T]] | None = build(*args, **kwargs)
@@ -92,7 +96,11 @@ class AsyncClient:
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._connection = HttpConnection(
-            url, api_key=api_key, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds
+            url,
+            api_key=api_key,
+            timeout_seconds=timeout_seconds,
+            retry_seconds=retry_seconds,
+            waits=False,
         )
 
     async def __aenter__(self) -> Self:
@@ -144,6 +152,7 @@ class AsyncClient:
     queues = _lists(calls.queues)
     ready = _sends(calls.ready)
 
+    @public_coroutine
     async def wait(self, execution_id: str, *, timeout_seconds: float | None = None) -> Execution:
         """Wait until an execution is terminal; return it with its nodes, or raise TimeoutError."""
         loop = asyncio.get_running_loop()
@@ -163,6 +172,7 @@ class AsyncClient:
                     f"execution {execution_id} is {held.state} after {timeout_seconds:g} seconds"
                 )
 
+    @public_generator
     async def watch(self, execution_id: str, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yield the events of an execution to its end, each once, waiting for those that are to come.
 
@@ -173,6 +183,7 @@ class AsyncClient:
             async for event in events:
                 yield msgspec.json.decode(event.data, type=Event)
 
+    @public_generator
     async def watch_all(self) -> AsyncGenerator[Event, None]:
         """Yield the events of all executions from now on, without end; missed events are not repeated."""
         async with aclosing(follow(self._connection, None)) as events:
@@ -185,6 +196,7 @@ def _blocks(
 ) -> Callable[Concatenate[Client, P], T]:
     """Make a method that waits for the one of ``AsyncClient``."""
 
+    @public
     @wraps(method)
     def blocking(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._loop.run(method(self._client, *args, **kwargs))
@@ -204,6 +216,8 @@ def _iterates(
         try:
             while (item := self._loop.run(_next(items, end))) is not end:
                 yield item
+        except WeftError as error:
+            raise error.with_traceback(None) from None
         finally:
             self._loop.run(items.aclose())
 

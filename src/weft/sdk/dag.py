@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.core.state import ExecutionState, NodeState, Reason
-from weft.errors import DefinitionError, Problem
+from weft.errors import DefinitionError, Failure, Problem
 from weft.handlers.contract import is_coroutine_function
 from weft.sdk import signature
 from weft.sdk.limiter import TokenBucketRateLimiter
+from weft.sdk.public import public, public_coroutine
 from weft.sdk.session import Session, Step, check_steps
 from weft.settings import Settings
 
@@ -40,6 +41,7 @@ class WorkflowDAG:
         name = "" if self.name is None else f"{self.name!r}, "
         return f"WorkflowDAG({name}steps: {len(self._steps)})"
 
+    @public
     def add_step(
         self,
         id: str,  # noqa: A002 - the word of the interface
@@ -70,6 +72,8 @@ class WorkflowDAG:
             if callable(function) and not _takes_one_argument(function):
                 place = signature.place(function)
                 raise self._fault(f"step {id!r}: {name} takes one argument, the context; {place} does not")
+        if (what := signature.generator_kind(fn)) is not None:
+            raise self._fault(f"step {id!r}: {signature.place(fn)} is {what}, and a step returns one value")
         if callable(condition) and is_coroutine_function(condition):
             place = signature.place(condition)
             raise self._fault(
@@ -92,10 +96,12 @@ class WorkflowDAG:
             node["condition"] = json.dumps(signature.place(condition)) if callable(condition) else condition
         self._steps[id] = Step(node, fn, condition)
 
+    @public
     def validate(self) -> None:
         """Raise DefinitionError, with every problem, where the graph could not be executed."""
         check_steps(self._steps, failure_policy=self.failure_policy)
 
+    @public
     def get_execution_layers(self) -> list[list[str]]:
         """Return the ids of the steps by their distance from the roots; raises as ``validate`` does."""
         return check_steps(self._steps, failure_policy=self.failure_policy).graph.layers()
@@ -188,6 +194,7 @@ class WorkflowExecutor:
         # An engine lives as long as anything is under way on its loop.
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
 
+    @public_coroutine
     async def execute(self, dag: WorkflowDAG, context: Context | None = None) -> WorkflowResult:
         """Execute a graph to its end and give its result, also where steps failed.
 
@@ -232,12 +239,15 @@ def _workflow_result(result: ExecutionResult) -> WorkflowResult:
 def _step_result(node: NodeResult) -> StepResult:
     error = node.error
     if error is None and node.reason == Reason.UPSTREAM_FAILED:
-        message = f"Dependency failed: {node.cause}"
-        error = {"code": "dependency_failed", "message": message, "retryable": False, "details": {}}
+        error = Failure(code="dependency_failed", message=f"Dependency failed: {node.cause}")
     return StepResult(
         status=node.state,
         output=node.output,
-        error=None if error is None else StepError(error),
+        error=None
+        if error is None
+        else StepError(
+            code=error.code, message=error.message, retryable=error.retryable, details=error.details
+        ),
         reason=node.reason,
         duration=node.duration,
         retries=max(node.attempt - 1, 0),

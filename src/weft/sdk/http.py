@@ -128,7 +128,7 @@ class HttpConnection:
     ) -> AsyncIterator[ClientResponse]:
         """Send a call once; every way in which no whole answer arrives is an UnreachableError."""
         # Loaded late, for it takes longer than everything else that a small script needs.
-        from aiohttp import ClientError, ClientTimeout
+        from aiohttp import ClientError, ClientPayloadError, ClientTimeout, ServerDisconnectedError
 
         timeout = ClientTimeout(
             total=None if streams else self._timeout_seconds + call.wait_seconds,
@@ -152,6 +152,8 @@ class HttpConnection:
                 self._waits = True  # it is there: if it goes away now, it will be back
                 yield response
         except (ClientError, TimeoutError) as error:
+            if isinstance(error, (ClientPayloadError, ServerDisconnectedError)):
+                self._waits = True  # it was there
             raise UnreachableError(
                 f"no answer from {self.url}: {_reason(error)}; is `weft up` running, and WEFT_URL right?"
             ) from error

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from weft.core.output import output_of
 from weft.core.payload import Json, decode
-from weft.core.rows import NodeRow, shown_error
+from weft.core.rows import NodeRow, failure_of
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS
+from weft.sdk.ending import failure_lines, raise_unless_completed
+from weft.sdk.public import public
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
     from weft.core.output import LoadBlob
     from weft.definition.plan import Plan
+    from weft.errors import Failure
     from weft.ports import Ports
-
-# Of the failures that ``str`` shows with their tracebacks.
-_MAX_FAILURES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResult:
     """How one node ended."""
 
+    id: str
     state: NodeState
     # None also where it did not complete.
     output: Json
-    error: dict[str, Any] | None
+    error: Failure | None
     # Why it was settled without a result of its own: skipped, or cancelled.
     reason: str | None
     # The node that failed, where it was skipped or cancelled because of one.
@@ -38,6 +41,11 @@ class NodeResult:
     attempt: int
     # Seconds of the latest attempt; None where nothing ran.
     duration: float | None
+    # The output is one of an earlier execution.
+    cached: bool
+    # Of the latest attempt.
+    started_at: datetime | None
+    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,29 +53,29 @@ class ExecutionResult:
     """How an execution ended. ``output`` is None unless it completed, ``error`` unless it failed."""
 
     id: str
+    # The name of the workflow.
+    workflow: str | None
     state: ExecutionState
     output: Json
-    error: dict[str, Any] | None
+    error: Failure | None
     # Seconds from its start to its end.
     duration: float
+    started_at: datetime | None
+    finished_at: datetime | None
     nodes: Mapping[str, NodeResult] = field(repr=False)
     _plan: Plan = field(repr=False)
 
+    @public
+    def raise_for_state(self) -> Self:
+        """Raise ExecutionFailed if the execution failed or was cancelled; return the result otherwise."""
+        raise_unless_completed(self, f"execution {self.id}", self.nodes.values())
+        return self
+
     def __str__(self) -> str:
         """Return how the execution ended; where nodes failed, each with its error and traceback."""
-        title = self._plan.definition.name or "execution"
+        title = self.workflow or "execution"
         lines = [f"{title}: {self.state} in {self.duration:.3g} s"]
-        failed = [(name, node) for name, node in self.nodes.items() if node.state is NodeState.FAILED]
-        for name, node in failed[:_MAX_FAILURES]:
-            error = node.error or {"code": "failed", "message": ""}
-            lines.append(f"  failed: {name}: {error['code']}: {error['message']}")
-            trace = error.get("details", {}).get("traceback", "")
-            lines += [f"    {line}" for line in trace.splitlines()]
-        if len(failed) > _MAX_FAILURES:
-            lines.append(f"  … and {len(failed) - _MAX_FAILURES:,} more failed")
-        if self.error is not None and self.error["code"] != "node_failed":
-            lines.append(f"  {self.error['code']}: {self.error['message']}")
-        return "\n".join(lines)
+        return "\n".join(lines + failure_lines(self, self.nodes.values()))
 
     def _repr_svg_(self) -> str | None:
         from weft.sdk.picture import draw_plan
@@ -77,8 +85,8 @@ class ExecutionResult:
     def _repr_html_(self) -> str:
         from weft.sdk.picture import as_html
 
-        title = self._plan.definition.name or "execution"
-        why = f"\n{self.error['code']}: {self.error['message']}" if self.error else ""
+        title = self.workflow or "execution"
+        why = f"\n{self.error.code}: {self.error.message}" if self.error else ""
         return as_html(f"{title}: {self.state} in {self.duration:.3g} s{why}", self._repr_svg_())
 
 
@@ -90,10 +98,13 @@ async def read_result(execution_id: str, plan: Plan, ports: Ports) -> ExecutionR
     blobs = await ports.journal.blobs([row.blob for row in rows.values() if row.blob is not None])
     return ExecutionResult(
         id=execution_id,
+        workflow=execution.workflow or plan.definition.name,
         state=execution.state,
         output=None if execution.output is None else decode(execution.output),
-        error=shown_error(execution.error),
+        error=failure_of(execution.error),
         duration=_seconds(execution.started_at or execution.finished_at, execution.finished_at) or 0.0,
+        started_at=_moment(execution.started_at),
+        finished_at=_moment(execution.finished_at),
         nodes={
             node_id: _node_result(rows.get(node_id) or NodeRow(node_id=node_id), blobs.__getitem__)
             for node_id in plan.graph.ids
@@ -104,14 +115,22 @@ async def read_result(execution_id: str, plan: Plan, ports: Ports) -> ExecutionR
 
 def _node_result(row: NodeRow, load_blob: LoadBlob) -> NodeResult:
     return NodeResult(
+        id=row.node_id,
+        cached=row.cached,
+        started_at=_moment(row.started_at),
+        finished_at=_moment(row.finished_at),
         state=row.state or NodeState.PENDING,
         output=decode(output_of(row, load_blob)) if row.state is NodeState.COMPLETED else None,
-        error=shown_error(row.error),
+        error=failure_of(row.error),
         reason=row.reason,
         cause=row.cause,
         attempt=row.ended,
         duration=None if row.has_no_attempt else _seconds(row.started_at, row.finished_at),
     )
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros / MICROSECONDS, UTC)
 
 
 def _seconds(start: int | None, end: int | None) -> float | None:

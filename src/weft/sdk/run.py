@@ -20,6 +20,8 @@ from weft.errors import DefinitionError, NotAllowedError, SettingsError
 from weft.handlers import usercode
 from weft.handlers.registry import default_registry
 from weft.sdk.declaration import Declaration
+from weft.sdk.plain_input import plain_input
+from weft.sdk.public import public, public_coroutine
 from weft.sdk.result import ExecutionResult, read_result
 from weft.settings import Settings, read_settings
 
@@ -39,6 +41,7 @@ log = logging.getLogger("weft")
 _LONGEST_DEAF_SECONDS = 0.2
 
 
+@public
 def run(
     workflow: Runnable,
     input: Json = None,  # noqa: A002 - the word of the interface
@@ -56,6 +59,7 @@ def run(
     return run_to_end(execute(workflow, input, data=data))
 
 
+@public_coroutine
 async def execute(
     workflow: Runnable,
     input: Json = None,  # noqa: A002 - the word of the interface
@@ -66,6 +70,7 @@ async def execute(
     settings = effective_settings()
     registry = registry_of(settings)
     document, plan = make_plan(workflow, registry, settings)
+    input = plain_input(input)  # noqa: A001 - the word of the interface
     folder = None if data is None else Path(data)
     async with Engine(registry=registry, settings=settings, data=folder, recovers=False) as engine:
         # An earlier process may have died over the same: then that execution is taken to its end.

@@ -1,21 +1,29 @@
 """What a server answers, as typed values. Fields that this version does not know are ignored.
 
-Times are ``datetime`` in UTC. Where the answer leaves a part out, such as the nodes of an execution in a
-list, the field is ``None``.
+Times are ``datetime`` in UTC. Where the answer leaves a part out, the field is ``None``, or empty.
 """
 
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, TypeVar, overload
 
+import msgspec
 from msgspec import Struct
 
-from weft.core.rows import Failure  # noqa: TC001 - the same
 from weft.core.state import TERMINAL, ExecutionState, NodeState
-from weft.errors import Problem  # noqa: TC001 - the same
+from weft.errors import (
+    Failure,  # noqa: TC001 - the same
+    Problem,  # noqa: TC001 - the same
+)
+from weft.sdk.ending import raise_unless_completed
+from weft.sdk.public import public
 
 T = TypeVar("T")
+
+
+def _seconds(start: datetime | None, end: datetime | None) -> float | None:
+    return None if start is None or end is None else (end - start).total_seconds()
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -35,6 +43,55 @@ class Node(Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     output: Any = None
     output_bytes: int | None = None
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds of the latest attempt; None where nothing ran."""
+        return None if self.cached else _seconds(self.started_at, self.finished_at)
+
+
+class NodeList(list[Node]):
+    """The nodes of an execution in the order of the definition; ``nodes["fetch"]`` is the one of that id.
+
+    Empty where the server answered without nodes.
+    """
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Node: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Node]: ...
+    @overload
+    def __getitem__(self, key: str) -> Node: ...
+    def __getitem__(self, key: SupportsIndex | slice | str) -> Node | list[Node]:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        for node in self:
+            if node.id == key:
+                return node
+        if not self:
+            raise KeyError(f"{key}: the server answered without nodes; fetch them with client.wait(id)")
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return any(node.id == key for node in self) if isinstance(key, str) else super().__contains__(key)
+
+    def get(self, node_id: str) -> Node | None:
+        return next((node for node in self if node.id == node_id), None)
+
+    def keys(self) -> list[str]:
+        return [node.id for node in self]
+
+    def values(self) -> list[Node]:
+        return list(self)
+
+    def items(self) -> list[tuple[str, Node]]:
+        return [(node.id, node) for node in self]
+
+
+if TYPE_CHECKING:
+    Nodes: TypeAlias = NodeList
+else:
+    Nodes = list[Node]  # what msgspec reads; ``Execution`` makes it a NodeList
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -75,7 +132,21 @@ class Execution(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     counts: dict[NodeState, int] = {}
-    nodes: list[Node] | None = None
+    nodes: Nodes = msgspec.field(default_factory=lambda: NodeList())
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "nodes", NodeList(self.nodes or ()))
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the start to the end of the latest generation; None before its end."""
+        return _seconds(self.started_at, self.finished_at)
+
+    @public
+    def raise_for_state(self) -> Self:
+        """Raise ExecutionFailed if the execution failed or was cancelled; return the execution otherwise."""
+        raise_unless_completed(self, f"execution {self.id}", self.nodes)
+        return self
 
     @property
     def is_terminal(self) -> bool:
@@ -83,10 +154,7 @@ class Execution(Struct, frozen=True, kw_only=True):
 
     def node(self, node_id: str) -> Node:
         """Return the node of this id that came with this answer; raises KeyError if there is none."""
-        for node in self.nodes or ():
-            if node.id == node_id:
-                return node
-        raise KeyError(node_id)
+        return self.nodes[node_id]
 
 
 class Event(Struct, frozen=True, kw_only=True):

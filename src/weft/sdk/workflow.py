@@ -17,6 +17,7 @@ from weft.definition.suggestion import Suggester
 from weft.errors import DefinitionError, PayloadError, Problem
 from weft.sdk import signature
 from weft.sdk.declaration import Declaration
+from weft.sdk.public import public
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -97,6 +98,7 @@ class WorkflowFields(TypedDict, total=False):
 class Workflow(Declaration):
     """A workflow under construction. Functions declared with ``@flow.node`` stay what they were."""
 
+    @public
     def __init__(self, name: str, **fields: Unpack[WorkflowFields]) -> None:
         _refuse_unknown("Workflow()", fields, WorkflowFields)
         if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
@@ -127,6 +129,7 @@ class Workflow(Declaration):
         self, function: None = None, /, *, id: str, handler: str, **options: Unpack[HandlerNodeOptions]
     ) -> NodeReference: ...
 
+    @public
     def node(
         self,
         function: Callable[..., Any] | None = None,
@@ -155,12 +158,14 @@ class Workflow(Declaration):
         if "config" in options:
             raise self._fault("config goes with a handler; a function has its parameters")
 
+        @public
         def declare(function: _Function) -> _Function:
             self._add_function(function, id, options)
             return function
 
         return declare if function is None else declare(function)
 
+    @public
     def definition(self) -> dict[str, Json]:
         """Return the definition as plain JSON, to be stored or sent; it is not checked yet."""
         document = self.document()
@@ -175,6 +180,17 @@ class Workflow(Declaration):
             fault = find_fault(document, max_values=bounds.max_body_bytes, max_depth=bounds.max_depth)
             raise DefinitionError(self.located([Problem(pointer(fault.path), fault.message)])) from None
         return plain
+
+    def run(
+        self,
+        input: Json = None,  # noqa: A002 - the word of the interface
+        *,
+        data: str | PathLike[str] | None = None,
+    ) -> ExecutionResult:
+        """Run it in this process, to its end; see ``weft.run``."""
+        from weft.sdk.run import run
+
+        return run(self, input, data=data)
 
     async def execute(
         self,

@@ -216,6 +216,29 @@ class TestRates:
             assert {(await call(app))[0] for _ in range(100)} == {200}
 
 
+async def test_a_refused_key_leaves_a_line_and_nothing_of_the_key(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(api_keys=KEYS, api_rate_limit=RateLimit(3, 3600.0)) as server:
+        app = create_app(server.service)
+        for number in range(8):
+            await call(
+                app, path="/v1/executions/e-1/cancel", method="POST", key=f"guess-{number}-{KEYS[0][:-1]}"
+            )
+        await call(app, headers={"authorization": "Basic Z3Vlc3M="}, peer="198.51.100.9", path="/nosuch")
+        await call(app, key=KEYS[0])
+        lines = [record for record in caplog.records if record.getMessage() == "api.key_refused"]
+        # The rate limit answers most of them, and one line of a kind is enough for ten seconds.
+        (line,) = lines
+        assert (line.reason, line.address, line.method, line.route) == (  # type: ignore[attr-defined]
+            "unknown",
+            "203.0.113.7",
+            "POST",
+            "/v1/executions/{execution_id}/cancel",
+        )
+        assert "guess" not in str(vars(line))
+
+
 def test_a_household_of_addresses_is_one_peer() -> None:
     def peer(address: str) -> str | None:
         return peer_of({"client": (address, 1)})

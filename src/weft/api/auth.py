@@ -75,6 +75,12 @@ def leads_to_open_route(routes: Sequence[BaseRoute], scope: Scope) -> bool:
     return is_open(next(route for route in routes if route.matches(scope)[0] is Match.FULL))
 
 
+def route_path(routes: Sequence[BaseRoute], scope: Scope) -> str | None:
+    """Return the path of the route that would serve a request, parameters by name; None: no route."""
+    found = next((route for route in routes if route.matches(scope)[0] is Match.FULL), None)
+    return getattr(found, "path", None)
+
+
 # --- Keys.
 
 

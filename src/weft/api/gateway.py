@@ -7,6 +7,7 @@ through it as it comes.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from weft.api.auth import (
     leads_to_open_route,
     peer_of,
     refuse_foreign_pages,
+    route_path,
     unauthenticated,
 )
 from weft.api.connection import connection_of
@@ -28,6 +30,7 @@ from weft.api.load import Place, current_caller
 from weft.api.problem import ProblemError, internal_response, problem_response
 from weft.errors import StoreError
 from weft.limits.memory import MemoryLimits
+from weft.logs import RateLimitedLog
 from weft.settings import RateLimit
 from weft.telemetry import OTHER
 
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from weft.api.service import Service
+
+log = logging.getLogger("weft.api")
 
 # A browser shows and runs only what this server sends itself, and nobody frames it.
 CONTENT_SECURITY_POLICY = (
@@ -68,6 +73,7 @@ class Gateway:
         self._service = service
         self._routes = routes
         self._keys = ApiKeys(service.settings.api_keys)
+        self._log = RateLimitedLog(log, now=service.ports.clock.monotonic)
         # While the fleet's own counts cannot be reached, each process counts for itself.
         self._own_limits = MemoryLimits({}, now=service.ports.clock.now)
 
@@ -142,11 +148,25 @@ class Gateway:
         if open_route:
             await self._limit_open_rate(scope)
             return caller or ANYBODY, True
+        if caller is None:
+            self._log_refusal(scope)
         # Before a bad key is refused: whoever guesses keys calls too.
         await self._limit_rate(scope, caller)
         if caller is None:
             raise unauthenticated()
         return caller, False
+
+    def _log_refusal(self, scope: Scope) -> None:
+        """Log who was refused and where, at most every few seconds; nothing of what was sent as a key."""
+        given = any(name == b"authorization" for name, _ in scope["headers"])
+        client = scope.get("client")
+        self._log.warning(
+            "api.key_refused",
+            reason="unknown" if given else "missing",
+            address=client[0] if client else "local socket",
+            method=scope["method"] if scope["method"] in _METHODS else OTHER,
+            route=route_path(self._routes, scope) or OTHER,
+        )
 
     async def _limit_rate(self, scope: Scope, caller: ApiCaller | None) -> None:
         rate = self._service.settings.api_rate_limit

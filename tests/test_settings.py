@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from weft.errors import SettingsError
-from weft.settings import RateLimit, ResourceLimit, Settings, child_environment, read_settings, settings_page
+from weft.settings import (
+    RateLimit,
+    ResourceLimit,
+    Settings,
+    child_environment,
+    read_settings,
+    settings_page,
+    weak_secrets,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -243,3 +251,91 @@ def test_the_environment_of_a_child_has_no_secret_setting_and_all_else() -> None
     ]
     others = ["PATH", "WEFT_CONFIG", "WEFT_URL", "WEFT_LLM_MODEL", "REDIS_URL", "MY_SECRET", "WEFT_SECRETS"]
     assert child_environment(dict.fromkeys(kept + others, "x")) == dict.fromkeys(others, "x")
+
+
+# --- Secrets in places where others can see them.
+
+PASSWORD = "pa55w0rd"
+BAD_URLS = [
+    f"postgresql://weft:{PASSWORD}/x@db/weft",
+    f"postgresql://weft:{PASSWORD}#x@db/weft",
+    f"postgresql://weft:{PASSWORD}?x@db/weft",
+    f"postgresql://weft:x@{PASSWORD}:{PASSWORD}@db:54x2/weft",
+    f"postgresql://weft@db:{PASSWORD}/weft",
+    f"postgresql://[{PASSWORD}/weft",
+    f"mysql://weft:{PASSWORD}@db/weft",
+    f"weft:{PASSWORD}@db/weft",
+]
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "LLM_BASE_URL"])
+@pytest.mark.parametrize("url", BAD_URLS)
+def test_no_part_of_a_bad_url_is_shown(name: str, url: str) -> None:
+    schemes = {"REDIS_URL": "redis", "CELERY_BROKER_URL": "amqp", "LLM_BASE_URL": "https"}
+    url = url.replace("postgresql", schemes.get(name, "postgresql"))
+    environ = {f"WEFT_{name}": url}
+    if name == "CELERY_BROKER_URL" and ("mysql" in url or "://" not in url):
+        # Celery reads more than weft knows of.
+        assert PASSWORD not in repr(read_settings(environ=environ))
+        return
+    with pytest.raises(SettingsError, match=f"WEFT_{name} ") as caught:
+        read_settings(environ=environ)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_what_a_password_needs_is_said() -> None:
+    with pytest.raises(SettingsError, match=r"in a password, a character such as / .* written as %2F"):
+        read_settings(environ={"WEFT_DATABASE_URL": f"postgresql://weft:{PASSWORD}/x@db/weft"})
+
+
+def test_a_url_of_a_model_has_no_password() -> None:
+    with pytest.raises(SettingsError, match="WEFT_LLM_BASE_URL holds a user or a password") as caught:
+        read_settings(environ={"WEFT_LLM_BASE_URL": f"https://me:{PASSWORD}@llm/v1"})
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://weft:p%2Fw@db:5432,other:5433/weft?sslmode=require",
+        "postgresql:///weft?host=/var/run/postgresql&user=a@b",
+        "postgresql://weft:p@ss@[::1]:5432/weft",
+        "postgres://db",
+    ],
+)
+def test_urls_that_can_be_read_are_taken(url: str) -> None:
+    assert read_settings(environ={"WEFT_DATABASE_URL": url})[0].database_url == url
+
+
+def test_a_broker_may_be_several() -> None:
+    url = "amqp://u:p@one:5672//;amqp://u:p@two//"
+    assert read_settings(environ={"WEFT_CELERY_BROKER_URL": url})[0].celery_broker_url == url
+
+
+def test_short_keys_and_files_that_all_can_read_are_named(tmp_path: Path) -> None:
+    key, file = tmp_path / "key", tmp_path / "weft.toml"
+    key.write_text("opensesame\n")
+    file.write_text(f'database_url = "postgresql://weft:{PASSWORD}@db/weft"\n')
+    for path in (key, file):
+        path.chmod(0o644)
+    environ = {"WEFT_API_KEYS_FILE": str(key)}
+    settings, _ = read_settings(environ=environ, folder=tmp_path)
+    short, *exposed = weak_secrets(settings, environ=environ, folder=tmp_path)
+    assert short.startswith("a key in WEFT_API_KEYS has fewer than 16 characters")
+    assert sorted(text.partition(" can be")[0] for text in exposed) == sorted(
+        [str(file), f"WEFT_API_KEYS_FILE ({key})"]
+    )
+    assert all("every user of this machine: chmod 600" in text for text in exposed)
+    assert "opensesame" not in "".join([short, *exposed])
+    for path in (key, file):
+        path.chmod(0o640)
+    key.write_text("a-key-that-is-long-enough\n")
+    settings, _ = read_settings(environ=environ, folder=tmp_path)
+    assert weak_secrets(settings, environ=environ, folder=tmp_path) == []
+
+
+def test_a_file_without_secrets_may_be_read_by_all(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text("max_nodes = 7\n")
+    (tmp_path / "weft.toml").chmod(0o644)
+    settings, _ = read_settings(environ={}, folder=tmp_path)
+    assert weak_secrets(settings, environ={}, folder=tmp_path) == []

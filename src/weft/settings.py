@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 PREFIX = "WEFT_"
+# How to import what a file of the current folder names.
+TRUST_IT = "repeat the command with --trust"
 
 # Names that are read elsewhere: by the client, by the handlers, by the tests, or before the fields.
 _OTHER_NAMES = frozenset({"WEFT_CONFIG", "WEFT_DEBUG", "WEFT_URL", "WEFT_API_KEY", "WEFT_API_KEY_FILE"})
@@ -148,9 +150,53 @@ def _url(*schemes: str) -> Callable[[object], str]:
         # The value may hold a password: the message must not.
         if not text.startswith(tuple(f"{scheme}://" for scheme in schemes)):
             raise ValueError(f"needs a URL that starts with {' or '.join(f'{s}://' for s in schemes)}")
+        _check_authority(text)
         return text
 
     return read
+
+
+def _broker_url(value: object) -> str:
+    """One URL of a broker, or several separated by semicolons, as Celery reads them."""
+    text = _text(value)
+    for url in text.split(";"):
+        if "://" in url:
+            _check_authority(url.strip())
+    return text
+
+
+def _public_url(*schemes: str) -> Callable[[object], str]:
+    """Return a reader of a URL without a user and a password: it is shown, and no call would send them."""
+    read_url = _url(*schemes)
+
+    def read(value: object) -> str:
+        text = read_url(value)
+        if "@" in text.partition("://")[2].partition("/")[0]:
+            raise ValueError(
+                "holds a user or a password, which no call sends: set the key of the service apart"
+            )
+        return text
+
+    return read
+
+
+_HOST_AND_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
+
+
+def _check_authority(url: str) -> None:
+    """Raise ValueError if the hosts of a URL cannot be read, with no part of it in the message.
+
+    Where a password has one of ``/ ? #`` in it, the rest of the password stands where the path would be, and
+    its beginning where the port would be: whatever reads the URL later would show it in its error.
+    """
+    authority, mark, rest = re.fullmatch(r"[^:]*://([^/?#]*)([/?#]?)(.*)", url, re.DOTALL).groups()  # type: ignore[union-attr]
+    hosts = authority.rpartition("@")[2].split(",")
+    broken = mark and "@" in rest.partition("?")[0] and "@" not in authority
+    if broken or not all(_HOST_AND_PORT.fullmatch(host) for host in hosts):
+        raise ValueError(
+            "needs hosts and ports that can be read; in a password, a character such as / ? # or @ is "
+            "written as %2F %3F %23 or %40"
+        )
 
 
 def _rate(value: object) -> RateLimit | None:
@@ -233,7 +279,9 @@ class Settings:
         _choice("auto", "celery"),
         "`auto`: in-process, or Redis Streams where `REDIS_URL` is set; `celery` with `CELERY_BROKER_URL`",
     )
-    celery_broker_url: str | None = _setting(None, _text, "the broker of `TRANSPORT=celery`", secret=True)
+    celery_broker_url: str | None = _setting(
+        None, _broker_url, "the broker of `TRANSPORT=celery`", secret=True
+    )
     durability: str = _setting(
         "strict",
         _durability,
@@ -321,7 +369,7 @@ class Settings:
         shown="public addresses only",
     )
     llm_base_url: str = _setting(
-        "https://api.openai.com/v1", _url("https", "http"), "where a node names no `base_url`"
+        "https://api.openai.com/v1", _public_url("https", "http"), "where a node names no `base_url`"
     )
     llm_api_key: str | None = _setting(None, _text, "sent to `LLM_BASE_URL` and nowhere else", secret=True)
     llm_model: str | None = _setting(None, _text, "where a node names no `model`")
@@ -383,14 +431,20 @@ def read_settings(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
     folder: Path = Path(),
+    trusts_folder: bool = True,
 ) -> tuple[Settings, list[str]]:
     """Read every setting, and say which names were not understood.
+
+    ``trusts_folder``: whether the ``weft.toml`` of the folder may name code to import; if not, that is left
+    out, with a warning. The environment, and a file that ``WEFT_CONFIG`` names, are the user's own words.
 
     ``flags`` maps a setting's name in lower case to the value a flag gave; ``None`` means not given.
     Raises ``SettingsError`` that lists every bad value at once.
     """
     environ = os.environ if environ is None else environ
     path, in_file = _read_file(environ, folder)
+    untrusted = {} if trusts_folder or environ.get("WEFT_CONFIG") else _code_in(in_file)
+    in_file = {name: value for name, value in in_file.items() if name not in untrusted}
     layers = [
         _Layer(given={name: v for name, v in (flags or {}).items() if v is not None}, label=_flag_label),
         # A variable that is set to nothing is one that a compose file or a shell left blank.
@@ -419,6 +473,19 @@ def read_settings(
     if problems:
         raise SettingsError("\n".join(problems))
     settings = Settings(**values)
+    _check_together(settings)
+    warnings = [warning for layer in layers[1:] for warning in layer.unknown()]
+    if untrusted:
+        named = "; ".join(f"{name} = {value!r}" for name, value in untrusted.items())
+        warnings.append(
+            f"{path} names code, which was not imported: {named[:500]}; if you trust whoever wrote the file, "
+            f"{TRUST_IT}"
+        )
+    return settings, warnings
+
+
+def _check_together(settings: Settings) -> None:
+    """Raise SettingsError if values exclude each other."""
     if settings.worker_heartbeat_timeout_seconds <= settings.worker_heartbeat_interval_seconds:
         raise SettingsError(
             "WEFT_WORKER_HEARTBEAT_TIMEOUT needs to be longer than WEFT_WORKER_HEARTBEAT_INTERVAL"
@@ -428,7 +495,11 @@ def read_settings(
             "WEFT_TRANSPORT is celery, and Celery keeps its results in the Redis of WEFT_REDIS_URL: "
             "it cannot read a URL of Sentinels, so name the server itself (redis:// or rediss://)"
         )
-    return settings, [warning for layer in layers[1:] for warning in layer.unknown()]
+
+
+def _code_in(in_file: Mapping[str, object]) -> dict[str, object]:
+    """Return what the file says of modules to import and functions to call."""
+    return {name: in_file[name] for name in ("imports", "python_allow") if in_file.get(name)}
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -510,6 +581,45 @@ def _read_secret_file(path: str) -> str:
         return Path(path).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read from its file: {error}") from None
+
+
+# A key of this many random characters cannot be guessed by trying.
+_SHORTEST_KEY = 16
+_READ_BY_OTHERS = 0o004
+
+
+def weak_secrets(
+    settings: Settings, *, environ: Mapping[str, str] | None = None, folder: Path = Path()
+) -> list[str]:
+    """List API keys that can be guessed, and files with secrets that every user of the machine can read."""
+    environ = os.environ if environ is None else environ
+    found = []
+    if any(len(key) < _SHORTEST_KEY for key in settings.api_keys):
+        found.append(
+            f"a key in WEFT_API_KEYS has fewer than {_SHORTEST_KEY} characters and can be guessed: make one "
+            "with `weft keys new`"
+        )
+    path, in_file = _read_file(environ, folder)
+    files = {}
+    for name, item in _FIELDS.items():
+        if not item.metadata["secret"]:
+            continue
+        if name in in_file:
+            files[str(path)] = str(path)
+        for label, file in (
+            (f"{PREFIX}{name.upper()}_FILE", environ.get(f"{PREFIX}{name.upper()}_FILE")),
+            (f"{path}: {name}_file", in_file.get(f"{name}_file")),
+        ):
+            if isinstance(file, str) and file:
+                files[file] = f"{label} ({file})"
+    for file, label in files.items():
+        try:
+            mode = Path(file).expanduser().stat().st_mode
+        except OSError:
+            continue  # whoever reads it says so
+        if mode & _READ_BY_OTHERS:
+            found.append(f"{label} can be read by every user of this machine: chmod 600 {file}")
+    return found
 
 
 # --- Describing them.

@@ -148,5 +148,5 @@ def test_stretches_of_time_read_naturally() -> None:
 
 
 def test_a_message_of_many_lines_and_escapes_becomes_one_harmless_line() -> None:
-    assert shorten("a\nb\x1b[31mc") == "a b�[31mc"
+    assert shorten("a\nb\x1b[31mc") == r"a b\u001b[31mc"
     assert len(shorten("x" * 5000)) == 300

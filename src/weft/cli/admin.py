@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.local import loop_factory
+from weft.cli.local import Trust, loop_factory
 from weft.cli.main import FAILED
 from weft.cli.printing import print_json, print_text
 
@@ -33,6 +33,7 @@ def doctor(
         Parameter(metavar="FILE", help="with --execution: its definition, where it was not stored by name"),
     ] = None,
     data: Data = None,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> int:
     """Check the set-up, and say what to do about what is wrong with it.
@@ -47,7 +48,7 @@ def doctor(
     from weft.cli.roles import HOST, PORT
     from weft.settings import read_settings
 
-    settings, warnings = read_settings(flags={"data": data})
+    settings, warnings = read_settings(flags={"data": data}, trusts_folder=trust)
     findings = list(examine(settings, warnings, url=os.environ.get("WEFT_URL") or f"http://{HOST}:{PORT}"))
     if as_json:
         checks = [

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from weft.cli.main import FAILED, INTERRUPTED
 from weft.cli.pairs import Labels, read_labels
-from weft.cli.printing import print_json, print_text, say
+from weft.cli.printing import print_json, print_text, say, write_error
 from weft.cli.progress import MAX_FAILURES, ProgressSnapshot, open_progress, seconds_text
 from weft.cli.remote import Key, Priority, Version  # noqa: TC001 - the parser reads the annotations
 from weft.cli.server import AsJson, on_server
@@ -222,7 +222,7 @@ async def _report(
     if retried := ended.get("retried", 0):
         words.append(f"{retried:,} retried")
     shown = ", ".join(words)
-    sys.stderr.write(f"{ended['total']:,} executions after {took}: {shown}\n")
+    write_error(f"{ended['total']:,} executions after {took}: {shown}\n")
     left = min(missing, MAX_FAILURES)
     if left == 0:
         return
@@ -230,9 +230,9 @@ async def _report(
         if result["state"] != ExecutionState.COMPLETED:
             number, _ = lines[result["index"]]
             because = f": {why(result)}" if result["error"] else ""
-            sys.stderr.write(f"  line {number}: {result['execution']} {result['state']}{because}\n")
+            write_error(f"  line {number}: {result['execution']} {result['state']}{because}\n")
             left -= 1
             if left == 0:
                 break
     if missing > MAX_FAILURES:
-        sys.stderr.write(f"  … and {missing - MAX_FAILURES:,} more\n")
+        write_error(f"  … and {missing - MAX_FAILURES:,} more\n")

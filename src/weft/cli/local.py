@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from weft.cli.main import FAILED, USAGE
 from weft.cli.pairs import Input, InputFile, read_input
-from weft.cli.printing import masked_stderr, print_json, print_text, say
+from weft.cli.printing import masked_stderr, print_json, print_text, say, write_error
 from weft.errors import DefinitionError, DocumentError, InputError, Problem, SettingsError
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 # `-` is stdin, not a flag that was left unfinished.
 File = Annotated[str, Parameter(allow_leading_hyphen=True, help="YAML, JSON, - (stdin), or path.py:variable")]
+
+
+Trust = Annotated[
+    bool, Parameter(help="import what the weft.toml of this folder names, and modules beside FILE")
+]
 
 
 def run(
@@ -73,16 +78,17 @@ def run(
 def validate(
     *files: File,
     as_json: Annotated[bool, Parameter("--json", help="print one JSON object per file, a line each")] = False,
+    trust: Trust = False,
 ) -> int:
     """Check definitions, and list every problem."""
     if not files:
         raise DocumentError("name at least one file to check")
-    settings = _settings()
+    settings = _settings(trust=trust)
     registry = load_registry(settings)
     code = 0
     for file in files:
         try:
-            _, checked = _check(file, registry, settings, named=True)
+            _, checked = _check(file, registry, settings, named=True, trust=trust)
             problems, warnings, layers = checked.problems, checked.warnings, checked.layers
         except DocumentError as error:
             problems, warnings, layers = [Problem("", str(error).removeprefix(f"{file}: "))], [], []
@@ -110,12 +116,13 @@ def graph(
     *,
     mermaid: Annotated[bool, Parameter(help="as a Mermaid flowchart")] = False,
     svg: Annotated[bool, Parameter(help="as an SVG picture")] = False,
+    trust: Trust = False,
 ) -> int:
     """Draw a definition as text, Mermaid or SVG."""
     if mermaid and svg:
         raise DocumentError("--mermaid and --svg exclude each other")
-    settings = _settings()
-    _, checked = _check(file, load_registry(settings), settings, named=False)
+    settings = _settings(trust=trust)
+    _, checked = _check(file, load_registry(settings), settings, named=False, trust=trust)
     if checked.plan is None:
         raise DefinitionError(checked.problems)
     plan = checked.plan
@@ -138,10 +145,10 @@ def graph(
 # --- What they share.
 
 
-def _settings(*, concurrency: int | None = None) -> Settings:
+def _settings(*, concurrency: int | None = None, trust: bool = True) -> Settings:
     from weft.settings import read_settings
 
-    settings, warnings = read_settings(flags={"worker_concurrency": concurrency})
+    settings, warnings = read_settings(flags={"worker_concurrency": concurrency}, trusts_folder=trust)
     for warning in warnings:
         say(f"warning: {warning}")
     return settings
@@ -159,7 +166,9 @@ def load_registry(settings: Settings) -> Registry:
     from weft.handlers.registry import default_registry
 
     registry = default_registry()
-    see_current_folder()
+    if settings.imports or settings.python_allow:
+        # Not otherwise: a module that weft looks for and does not find must not come from any folder.
+        see_current_folder()
     code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
     problems = usercode.load(code, registry)
     if problems:
@@ -167,12 +176,15 @@ def load_registry(settings: Settings) -> Registry:
     return registry
 
 
-def _check(file: str, registry: Registry, settings: Settings, *, named: bool) -> tuple[Loaded, Checked]:
+def _check(
+    file: str, registry: Registry, settings: Settings, *, named: bool, trust: bool = True
+) -> tuple[Loaded, Checked]:
+    """Load a definition and check it; ``trust``: its code may be looked for in the definition's folder."""
     from weft.definition.validation import check
     from weft.sdk.loading import load
 
     bounds = settings.bounds()
-    loaded = load(file, registry, bounds=bounds)
+    loaded = load(file, registry, bounds=bounds, trusts_folder=trust)
     return loaded, check(loaded.document, handlers=registry, bounds=bounds, named=named)
 
 
@@ -234,7 +246,7 @@ def _finish(followed: Followed, *, as_json: bool, quiet: bool) -> int:
     execution = followed.execution
     completed = execution["state"] == ExecutionState.COMPLETED
     if not (quiet and completed and execution["error"] is None):
-        sys.stderr.write(report(execution, elapsed_seconds=followed.elapsed_seconds) + "\n")
+        write_error(report(execution, elapsed_seconds=followed.elapsed_seconds) + "\n")
     if as_json:
         print_json(execution)
     elif completed:

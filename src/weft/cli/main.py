@@ -182,7 +182,9 @@ def _explain(message: str, error: Exception, *, debug: bool) -> None:
         import traceback
 
         traceback.print_exception(error)
-    sys.stderr.write(f"weft: {message}\n")
+    from weft.cli.printing import say
+
+    say(message)
 
 
 def _overview() -> str:

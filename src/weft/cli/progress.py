@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from weft.cli.printing import escaped
 from weft.core.state import SETTLED, NodeState
 
 if TYPE_CHECKING:
@@ -237,6 +238,5 @@ def seconds_text(seconds: float) -> str:
 
 def shorten(message: str) -> str:
     """Keep a message to one line of bearable length, and free of control characters."""
-    line = " ".join(message.split())
-    line = "".join(c if c.isprintable() else "�" for c in line)
+    line = escaped(" ".join(message.split()))
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.cli.printing import escaped
 from weft.cli.progress import seconds_text, shorten
 from weft.core.state import ExecutionState, NodeState
 
@@ -49,8 +50,8 @@ def traceback_lines(error: Mapping[str, Any] | None, *, indent: str = "") -> Ite
     details = (error or {}).get("details")
     text = details.get("traceback") if isinstance(details, dict) else None
     if isinstance(text, str):
-        for line in text.splitlines():
-            yield indent + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+        for line in text.split("\n"):
+            yield indent + escaped(line)
 
 
 def _not_run(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

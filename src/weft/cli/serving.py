@@ -18,6 +18,7 @@ from weft.cli.local import loop_factory
 from weft.cli.main import FAILED
 from weft.cli.printing import say
 from weft.errors import WeftError
+from weft.settings import weak_secrets
 
 if TYPE_CHECKING:
     import socket
@@ -200,3 +201,5 @@ def set_up_logs(settings: Settings, warnings: Iterable[str]) -> None:
         log.warning("settings.unknown", extra={"problem": warning})
     for problem in short_ones():
         log.warning("secret.short", extra={"problem": problem})
+    for problem in weak_secrets(settings):
+        log.warning("settings.exposed", extra={"problem": problem})

@@ -19,7 +19,7 @@ from cyclopts import Parameter
 
 from weft.cli.identify import execution_id
 from weft.cli.main import FAILED, INTERRUPTED
-from weft.cli.printing import print_json, print_text, say
+from weft.cli.printing import print_json, print_text, say, write_error
 from weft.cli.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress
 from weft.cli.report import report
 from weft.cli.server import on_server
@@ -122,7 +122,7 @@ def finish(execution: Mapping[str, Any], *, prints_output: bool, quiet: bool) ->
     if not (quiet and completed and execution["error"] is None):
         begun = execution["started_at"] or execution["created_at"]
         elapsed = elapsed_seconds(begun, execution["finished_at"] or begun)
-        sys.stderr.write(report(execution, elapsed_seconds=elapsed) + "\n")
+        write_error(report(execution, elapsed_seconds=elapsed) + "\n")
     if completed and prints_output:
         print_json(execution["output"])
     return 0 if completed else FAILED

@@ -291,6 +291,9 @@ def _checked_url(text: str) -> str:
         sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) > 0
     except ValueError:
         sound = False
+    if "@" in text:
+        # Not shown: a password stands before the @. The API takes keys alone.
+        raise SettingsError("a server's URL has no user and no password: send a key (WEFT_API_KEY)")
     if not sound or parts.query or parts.fragment:
         raise SettingsError(f"a server's URL is needed, like {DEFAULT_URL}, not {text!r}")
     return url

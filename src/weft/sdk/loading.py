@@ -36,11 +36,13 @@ class Loaded:
     workflow: Any = None  # the object a Python file gave, where it was one
 
 
-def load(source: str, registry: Registry, *, bounds: Bounds = DEFAULT_BOUNDS) -> Loaded:
+def load(
+    source: str, registry: Registry, *, bounds: Bounds = DEFAULT_BOUNDS, trusts_folder: bool = True
+) -> Loaded:
     """Read the definition that ``source`` names.
 
     From then on it may call the functions of modules in its own folder. A Python file is imported, and
-    may register handlers.
+    may register handlers. ``trusts_folder`` False: nothing is imported from a YAML or JSON file's folder.
 
     Raises ``DocumentError`` where there is none: no such file, no such variable, not JSON or YAML.
     """
@@ -48,7 +50,7 @@ def load(source: str, registry: Registry, *, bounds: Bounds = DEFAULT_BOUNDS) ->
         return _load_python(source, Path(match["path"]), match["variable"], registry)
     document = read_value(source, bounds=bounds)
     # Nothing lies beside stdin.
-    code = UserCode() if source == STDIN else usercode.beside(Path(source))
+    code = UserCode() if source == STDIN or not trusts_folder else usercode.beside(Path(source))
     usercode.load(code, registry)
     return Loaded(source, document, code)
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from weft.cli.doctor.finding import START_A_WORKER, Finding, Health
 from weft.cli.local import see_current_folder
 from weft.errors import DataFolderError, WeftError
+from weft.settings import TRUST_IT, weak_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +26,6 @@ _ANSWER_SECONDS = 5.0
 # Below the first a busy server may be full within the hour; below the second it cannot even start its log.
 _LITTLE_DISK_BYTES = 1024 * 2**20
 _NO_DISK_BYTES = 64 * 2**20
-_SHORT_KEY = 16
 
 
 def examine(settings: Settings, warnings: Sequence[str], *, url: str) -> Iterator[Finding]:
@@ -56,7 +56,8 @@ def _python() -> Iterator[Finding]:
 
 def _settings(settings: Settings, warnings: Sequence[str]) -> Iterator[Finding]:
     for warning in warnings:
-        yield Finding("settings", Health.WARN, warning, "correct the name, or remove it")
+        advice = TRUST_IT if warning.endswith(TRUST_IT) else "correct the name, or remove it"
+        yield Finding("settings", Health.WARN, warning, advice)
     if settings.redis_url is not None and settings.database_url is None:
         yield Finding(
             "settings",
@@ -66,13 +67,9 @@ def _settings(settings: Settings, warnings: Sequence[str]) -> Iterator[Finding]:
         )
     if settings.transport == "celery":
         yield from _celery(settings)
-    if any(len(key) < _SHORT_KEY for key in settings.api_keys):
-        yield Finding(
-            "settings",
-            Health.WARN,
-            f"a key in WEFT_API_KEYS has fewer than {_SHORT_KEY} characters and can be guessed",
-            "make one with `weft keys new`",
-        )
+    for problem in weak_secrets(settings):
+        message, _, advice = problem.rpartition(": ")
+        yield Finding("settings", Health.WARN, message, advice)
     if not warnings:
         yield Finding("settings", Health.OK, "every value can be used, and every name is known")
 
@@ -151,7 +148,8 @@ def _code(settings: Settings) -> Iterator[Finding]:
     from weft.handlers.registry import default_registry
 
     registry = default_registry()
-    see_current_folder()
+    if settings.imports or settings.python_allow:
+        see_current_folder()
     try:
         code = usercode.UserCode(modules=settings.imports, allow=settings.python_allow)
         problems = usercode.load(code, registry)
@@ -209,6 +207,10 @@ def _llm(settings: Settings) -> Iterator[Finding]:
 
 def _server(settings: Settings, url: str) -> Iterator[Finding]:
     is_given = bool(os.environ.get("WEFT_URL"))
+    if "@" in url:
+        message = "WEFT_URL holds a user or a password, which the API does not take"
+        yield Finding("server", Health.FAIL, message, "take them out, and send a key (WEFT_API_KEY)")
+        return
     address = urlsplit(url)
     host, port = address.hostname or "", address.port or (443 if address.scheme == "https" else 80)
     try:

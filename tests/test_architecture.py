@@ -24,6 +24,7 @@ FLOORS = {
     "definition": 1,
     "expressions": 1,
     "clock": 2,
+    "validator": 2,
     "drawing": 2,
     "logs": 2,
     "open_files": 2,
@@ -118,9 +119,9 @@ ASKING_THE_TIME = {
     "time.time_ns",
 }
 
-# The wheel starts one kind of process: the child that runs users' functions. Servers for tests are started,
-# and installed, in tests/support.
-PROCESSES_ARE_STARTED_IN = {"weft.worker.process"}
+# The wheel starts two kinds of process: the child that runs users' functions, and the one that checks values
+# against schemas. Servers for tests are started, and installed, in tests/support.
+PROCESSES_ARE_STARTED_IN = {"weft.validator.process", "weft.worker.process"}
 MODULES_THAT_START_PROCESSES = {"ensurepip", "multiprocessing", "pip", "pty", "subprocess", "venv"}
 CALLS_THAT_START_A_PROCESS = {
     "asyncio.create_subprocess_exec",

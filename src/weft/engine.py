@@ -12,7 +12,7 @@ from weft.clock import RealClock, new_id
 from weft.core.event import RetryRequested
 from weft.core.payload import encode
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
-from weft.errors import InputError, NotFoundError
+from weft.errors import NotFoundError
 from weft.feed.memory import MemoryFeed
 from weft.handlers.http.outbound import Outbound
 from weft.handlers.secrets import process_mask
@@ -353,16 +353,13 @@ class Engine:
         source = ResolvedDefinition(plan=plan, document=body, workflow=plan.definition.name)
         options = SubmitOptions(labels=dict(labels or {}), priority=priority)
         submissions = [
-            make_submission(execution_id, source, self._input(given, plan), options)
+            make_submission(execution_id, source, await self._input(given, plan), options)
             for execution_id, given in zip(execution_ids or [new_id() for _ in inputs], inputs, strict=True)
         ]
         return [row.id for row in await submit(submissions, self.ports)]
 
-    def _input(self, given: Json, plan: Plan) -> bytes:
-        payload = read_input({} if given is None else given, plan, self.ports.bounds)
-        if isinstance(payload, bytes):
-            return payload
-        raise InputError(payload)
+    async def _input(self, given: Json, plan: Plan) -> bytes:
+        return await read_input({} if given is None else given, plan, self.ports.bounds)
 
     def watch(self, execution_id: str, *, total: int) -> None:
         """Keep the progress of an execution, from now on."""
@@ -401,7 +398,7 @@ class Engine:
 
         Gives its id, or None where there is none.
         """
-        given = self._input(input, plan)
+        given = await self._input(input, plan)
         for active in await self.ports.journal.active(not_updated_since=self.ports.clock.now()):
             row = await self._row(active.id)
             if row.digest == plan.digest and row.input == given:

@@ -14,7 +14,7 @@ of a small execution is more than five times that in peace (and more than ``FLOO
 execution does not complete, or needs a second attempt, or if a process of the target dies. The attacker may
 send ``BUDGET_BYTES`` (``spend`` counts what goes over sockets of its own); every process of the target has
 ``MEMORY_BYTES``. Probes start at fixed times, whether or not the one before has ended: a server that stands
-still for a second makes twenty slow probes, not one.
+still for a second makes fifty slow probes, not one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MEMORY_BYTES = 1024**3
 FLOOR_SECONDS = 0.25
 FACTOR = 5.0
 
-_PROBE_EVERY_SECONDS = 0.05
+_PROBE_EVERY_SECONDS = 0.02
 _EXECUTION_EVERY_SECONDS = 0.25
 _WATCH_SECONDS = 3.0
 _PATIENCE_SECONDS = 60.0

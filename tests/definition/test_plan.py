@@ -8,6 +8,7 @@ import pytest
 from weft.core.bounds import Bounds
 from weft.definition.model import digest
 from weft.definition.plan import Plan, compile_plan
+from weft.definition.validation import check_input
 from weft.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -124,7 +125,6 @@ def test_what_an_earlier_release_accepted_and_this_one_cannot_compile_is_named_w
             {"id": "a", "handler": "echo", "condition": "a b", "config": {"x": ["{{ }}", "{{ 1 }}" * 9]}}
         ],
         "output": "{{ secrets.A }}",
-        "input_schema": {"type": 3},
     }
     with pytest.raises(DefinitionError) as caught:
         compile_plan(document, Bounds(max_template_bytes=20))
@@ -134,8 +134,14 @@ def test_what_an_earlier_release_accepted_and_this_one_cannot_compile_is_named_w
         "/nodes/0/config/x/0",
         "/nodes/0/config/x/1",
         "/output",
-        "/input_schema/type",
     }
+
+
+def test_a_stored_schema_that_can_no_longer_be_used_stops_submits_and_no_execution_that_runs() -> None:
+    for schema in ({"type": 3}, {"pattern": "(a{1,1000}){1,1000}"}):
+        plan = plan_of({"id": "a"}, input_schema={"properties": {"x": schema}})
+        (problem,) = check_input(plan, {"x": 1}, b'{"x":1}') or []
+        assert "its schema cannot be used: /properties/x/" in problem.message
 
 
 def test_a_plan_of_many_nodes_is_compiled_without_recursion() -> None:

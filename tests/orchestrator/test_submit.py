@@ -50,8 +50,8 @@ async def engine() -> AsyncIterator[Engine]:
 
 
 class TestInputs:
-    def test_one_that_fits_is_its_json(self) -> None:
-        assert read_input({"n": 1, "x": [None]}, PLAN, Bounds()) == b'{"n":1,"x":[null]}'
+    async def test_one_that_fits_is_its_json(self) -> None:
+        assert await read_input({"n": 1, "x": [None]}, PLAN, Bounds()) == b'{"n":1,"x":[null]}'
 
     @pytest.mark.parametrize(
         ("value", "pointer"),
@@ -64,19 +64,19 @@ class TestInputs:
             ({"x": "y" * 100}, ""),
         ],
     )
-    def test_one_that_does_not_fit_is_a_problem_with_a_place(self, value: Any, pointer: str) -> None:
-        problems = read_input(value, PLAN, Bounds(max_payload_bytes=100))
-        assert isinstance(problems, list)
-        assert [problem.pointer for problem in problems] == [pointer]
-
-    def test_of_a_list_every_problem_is_told_with_its_place_in_the_list(self) -> None:
+    async def test_one_that_does_not_fit_is_a_problem_with_a_place(self, value: Any, pointer: str) -> None:
         with pytest.raises(InputError) as refused:
-            read_inputs([{"n": 1}, {"n": "x"}, 3], PLAN, Bounds())
+            await read_input(value, PLAN, Bounds(max_payload_bytes=100))
+        assert [problem.pointer for problem in refused.value.problems] == [pointer]
+
+    async def test_of_a_list_every_problem_is_told_with_its_place_in_the_list(self) -> None:
+        with pytest.raises(InputError) as refused:
+            await read_inputs([{"n": 1}, {"n": "x"}, 3], PLAN, Bounds())
         assert [problem.pointer for problem in refused.value.problems] == ["/1/n", "/2"]
 
-    def test_not_more_problems_are_told_than_anybody_reads(self) -> None:
+    async def test_not_more_problems_are_told_than_anybody_reads(self) -> None:
         with pytest.raises(InputError) as refused:
-            read_inputs([{"n": "x"}] * 5000, PLAN, Bounds())
+            await read_inputs([{"n": "x"}] * 5000, PLAN, Bounds())
         assert len(refused.value.problems) == 1000
 
 
@@ -103,7 +103,9 @@ class TestASource:
 
 async def test_more_than_go_into_the_store_at_once_all_run(engine: Engine) -> None:
     batch = NewBatch(id=new_id(), workflow="flow", version=1)
-    submissions = make_batch(batch.id, SOURCE, [{"n": n} for n in range(1234)], SubmitOptions(), engine.ports)
+    submissions = await make_batch(
+        batch.id, SOURCE, [{"n": n} for n in range(1234)], SubmitOptions(), engine.ports
+    )
     rows = await submit(submissions, engine.ports, batch=batch)
     assert [row.id for row in rows] == [submission.id for submission in submissions]
     ended = await asyncio.gather(*[engine.wait(row.id) for row in rows])
@@ -112,7 +114,7 @@ async def test_more_than_go_into_the_store_at_once_all_run(engine: Engine) -> No
 
 async def test_others_have_a_turn_while_many_go_into_the_store(engine: Engine) -> None:
     batch = NewBatch(id=new_id(), workflow="flow", version=1)
-    submissions = make_batch(batch.id, SOURCE, [{}] * 1234, SubmitOptions(), engine.ports)
+    submissions = await make_batch(batch.id, SOURCE, [{}] * 1234, SubmitOptions(), engine.ports)
     installed: list[int] = []
     install = engine.ports.store.install
 

@@ -54,8 +54,8 @@ async def start_batch(request: Request) -> Response:
     async def start(claim: Claim | None) -> None:
         source = await find_source(body.workflow, body.version, ports, namespace=namespace)
         try:
-            submissions = await service.run_in_thread(
-                make_batch, batch_id, source, body.inputs, options, ports
+            submissions = await make_batch(
+                batch_id, source, body.inputs, options, ports, run_in_thread=service.run_in_thread
             )
         except InputError as error:
             raise InputError(moved(error.problems, "/inputs")) from None

@@ -150,12 +150,11 @@ async def _start(
     async def start(claim: Claim | None) -> ExecutionRow:
         nonlocal is_live
         source = await find()
-        if _is_large(request):
-            payload = await service.run_in_thread(read_input, body.input, source.plan, ports.bounds)
-        else:
-            payload = read_input(body.input, source.plan, ports.bounds)
-        if not isinstance(payload, bytes):
-            raise InputError(moved(payload, "/input"))
+        run_in_thread = service.run_in_thread if _is_large(request) else None
+        try:
+            payload = await read_input(body.input, source.plan, ports.bounds, run_in_thread=run_in_thread)
+        except InputError as error:
+            raise InputError(moved(error.problems, "/input")) from None
         async with admitted(service, len(source.plan.nodes), caller=caller_of(request).name) as is_live:
             (row,) = await submit(
                 [make_submission(execution_id, source, payload, options)], ports, claim=claim

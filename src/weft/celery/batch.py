@@ -120,9 +120,7 @@ async def _start(
     """Start an execution, or find the one that was started by an earlier delivery."""
     ports = fleet.ports
     source = await find_source(workflow, version, ports)
-    payload = read_input({} if given is None else given, source.plan, ports.bounds)
-    if not isinstance(payload, bytes):
-        raise InputError(payload)
+    payload = await read_input({} if given is None else given, source.plan, ports.bounds)
     execution_id = ports.new_id()
     digest = hashlib.sha256(canonical([workflow, given])).hexdigest()
     claim = Claim(key=f"celery:{task_id}", request_digest=digest, resource=f"execution/{execution_id}")

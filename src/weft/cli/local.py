@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from weft.cli.main import FAILED, USAGE
 from weft.cli.pairs import Input, InputFile, read_input
 from weft.cli.printing import masked_stderr, print_json, print_text, say, write_error
+from weft.core.payload import canonical
 from weft.errors import DefinitionError, DocumentError, InputError, Problem, SettingsError
 
 if TYPE_CHECKING:
@@ -191,7 +192,14 @@ def _check(
 def _check_input(plan: Plan, value: dict[str, Any]) -> None:
     from weft.definition.validation import check_input
 
-    problems = check_input(plan, value)
+    payload = canonical(value)
+    problems = check_input(plan, value, payload)
+    if problems is None:
+        from weft.validator import wire
+        from weft.validator.check import faults_in_process
+
+        assert plan.input_schema is not None
+        problems = faults_in_process(wire.CheckKind.VALUE, plan.input_schema, payload)
     if problems:
         raise InputError(problems)
 

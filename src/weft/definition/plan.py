@@ -11,7 +11,7 @@ from weft.core.readiness import EARLY_RULES
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import Graph
 from weft.definition.model import Definition, Node, TriggerRule, digest, read_definition
-from weft.definition.schema import Schema, compile_schema
+from weft.definition.schema import Schema
 from weft.errors import DefinitionError, ExpressionError, Problem
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template, parent_outputs
@@ -83,16 +83,12 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
                 conditions[node.id] = compile_expression(node.condition)
             except ExpressionError as error:
                 problems.append(Problem(f"/nodes/{index}/condition", str(error)))
-    output = schema = None
+    output = None
     if definition.has_output:
         output = compile_template(definition.output, max_template_bytes=bounds.max_template_bytes)
         if isinstance(output, list):
             problems += _moved(output, "/output")
-    if definition.input_schema is not None:
-        schema = compile_schema(definition.input_schema)
-        if isinstance(schema, list):
-            problems += _moved(schema, "/input_schema")
-    if problems or isinstance(output, list) or isinstance(schema, list):
+    if problems or isinstance(output, list):
         raise DefinitionError(problems)
     return assemble(
         document,
@@ -100,7 +96,8 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
         templates=templates,
         conditions=conditions,
         output=output,
-        input_schema=schema,
+        # Asked at a submit alone: an orchestrator that takes the plan up does not pay for it.
+        input_schema=None if definition.input_schema is None else Schema(definition.input_schema),
         bounds=bounds,
     )
 

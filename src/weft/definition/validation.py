@@ -19,7 +19,7 @@ from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import find_cycles, not_ancestors
 from weft.definition.model import ID_PATTERN, LANE_PATTERN, Delivery, read_definition
 from weft.definition.plan import Plan, assemble
-from weft.definition.schema import Schema, compile_schema, schema_problems
+from weft.definition.schema import Schema, compile_schema, quick_problems
 from weft.definition.suggestion import Suggester
 from weft.errors import ExpressionError, PayloadError, Problem
 from weft.expressions.expression import Expression, compile_expression
@@ -102,13 +102,17 @@ def _problem_of(document: Json, error: PayloadError, bounds: Bounds) -> Problem:
     return Problem(pointer(fault.path), fault.message)
 
 
-def check_input(plan: Plan, value: Json) -> list[Problem]:
-    """List what keeps a value from being the input of an execution, with pointers into it."""
+def check_input(plan: Plan, value: Json, payload: bytes) -> list[Problem] | None:
+    """List what keeps a value from being the input of an execution, with pointers into it.
+
+    None: whether it fits the schema could take long to find out. ``payload``: the value as JSON.
+    """
     if not isinstance(value, dict):
         return [Problem("", f"the input must be an object, not {kind(value)}")]
     if plan.input_schema is None:
         return []
-    return _in_document_order(schema_problems(plan.input_schema, value), value)
+    found = quick_problems(plan.input_schema, value, payload)
+    return in_document_order(found, value) if found else found
 
 
 class _TooManyError(Exception):
@@ -171,7 +175,7 @@ class _Check:
         except _TooManyError:
             rest = [Problem("", f"there may be more; a check ends after {MAX_PROBLEMS:,} problems")]
         if self.problems:
-            problems = _in_document_order(self.problems, self.document) + rest
+            problems = in_document_order(self.problems, self.document) + rest
             return Checked(problems, self._warnings(), None, [])
         plan = assemble(
             self.document,
@@ -461,7 +465,7 @@ class _Check:
             Problem(where, f"no limit is configured for {tag!r}, so it is unlimited")
             for tag, where in places.items()
         ]
-        return _in_document_order(warnings, self.document)
+        return in_document_order(warnings, self.document)
 
 
 def _arrows(names: Sequence[str]) -> str:
@@ -486,7 +490,7 @@ def _strings(value: Json) -> Iterator[tuple[tuple[str | int, ...], str]]:
             stack += [((*path, index), item[index]) for index in reversed(range(len(item)))]
 
 
-def _in_document_order(problems: list[Problem], document: Json) -> list[Problem]:
+def in_document_order(problems: list[Problem], document: Json) -> list[Problem]:
     """Sort problems by where they stand; those of one place stay in the order they were found."""
     ranks: dict[int, dict[str, int]] = {}
 

@@ -1,70 +1,85 @@
 """A handler's config against its JSON Schema, before its templates are filled and after.
 
-Before, a string that holds a template may become anything: it passes wherever it stands, and so does what
-could only be judged by its value. After, the config must fit as it is.
+Before, what depends on a template passes. After, the config must fit as it is.
 """
 
 from __future__ import annotations
 
 import inspect
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from weft.core.payload import Json, pointer
-from weft.errors import Problem
+from weft.core.payload import Json, canonical
 from weft.handlers.contract import BadConfig
-from weft.handlers.outcome import bounded_text
+from weft.handlers.outcome import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from jsonschema_rs import Draft202012Validator, ValidationError
+    from jsonschema_rs import Draft202012Validator
 
-_MAX_MESSAGE_CHARACTERS = 300
-
-# Of these, the values inside an object or array are no part: it is judged by its keys or its length.
-_SHAPE = frozenset(
-    {
-        "additionalProperties",
-        "dependentRequired",
-        "maxItems",
-        "maxProperties",
-        "minItems",
-        "minProperties",
-        "propertyNames",
-        "required",
-        "type",
-    }
-)
+    from weft.definition.schema import Schema
+    from weft.errors import Problem
 
 
-# The schema ``false``: nothing may stand there, whatever its value.
-_FORBIDDEN = "falseSchema"
+# The schemas of weft's own handlers take less than 50 ns for a byte, whatever the config is.
+_OWN_BYTES = 256 * 1024
 
 
 class ConfigSchema:
-    def __init__(self, schema: Json) -> None:
-        """Compile a schema; one that is not a JSON Schema raises ValueError."""
-        # Loaded late: it takes longer than the rest of a child process, and most of them never need it.
-        from jsonschema_rs import Draft202012Validator
+    def __init__(self, schema: Json, *, is_own: bool = False) -> None:
+        """Compile a schema; one that is not a JSON Schema, or costs too much, raises ValueError.
 
-        # Offline: a schema is no reason to call a stranger's server.
-        self._unfilled: Draft202012Validator = Draft202012Validator(schema, offline=True)
+        ``is_own``: of a handler that ships with weft, which is quick by its size alone.
+        """
+        self._is_own = is_own
+        # Loaded late: it takes longer than the rest of a child process, and most of them never need it.
+        from weft.definition.schema import compile_schema
+
+        made = compile_schema(schema)
+        if isinstance(made, list):
+            raise ValueError(str(made[0]))
+        self._schema: Schema = made
+
+    @cached_property
+    def _masked(self) -> Draft202012Validator:
+        from weft.definition.schema import compile_validator
+
         # The filled config holds secrets; a message shows the rule, and not the value.
-        self._filled: Draft202012Validator = Draft202012Validator(schema, offline=True, mask="the value")
+        return compile_validator(self._schema.document, is_masked=True)
+
+    def is_quick(self, payload: bytes) -> bool:
+        """True if a config is checked at once."""
+        return len(payload) <= _OWN_BYTES if self._is_own else self._schema.is_quick(payload)
 
     def problems(self, config: Json) -> list[Problem]:
         """List what is wrong with a config whatever its templates will become."""
-        return [
-            Problem(pointer(error.instance_path), _message(error))
-            for error in self._unfilled.iter_errors(config)
-            if _is_certain(error, config)
-        ]
+        from weft.definition.unfilled import certain_faults
+        from weft.validator import wire
+        from weft.validator.check import faults_in_process
+
+        payload = canonical(config)
+        if self.is_quick(payload):
+            if self._schema.validator.is_valid(config):
+                return []
+            if self._schema.reports_quickly(payload):
+                return certain_faults(self._schema.validator, config)
+        return faults_in_process(wire.CheckKind.UNFILLED, self._schema, payload)
 
     def require(self, config: Json) -> None:
         """Raise BadConfig unless a filled config fits."""
-        for error in self._filled.iter_errors(config):
-            where = pointer(error.instance_path)
-            raise BadConfig(f"config{f' at {where}' if where else ''}: {_message(error)}")
+        from weft.definition.schema import first_fault
+        from weft.validator import wire
+        from weft.validator.check import faults_in_process
+
+        payload = canonical(config)
+        if self.is_quick(payload):
+            # One fault is found as quickly as none.
+            faults = first_fault(self._masked, config)
+        else:
+            faults = faults_in_process(wire.CheckKind.MASKED, self._schema, payload)
+        for fault in faults:
+            raise BadConfig(f"config{f' at {fault.pointer}' if fault.pointer else ''}: {cut(fault.message)}")
 
 
 def schema_of_class(cls: type) -> Json:
@@ -105,44 +120,12 @@ def config_decoder(function: Callable[..., Any]) -> Callable[[Json], Any] | None
     return decoded
 
 
-def _is_certain(error: ValidationError, config: Json) -> bool:
-    """True if a validation error remains whatever values the templates get."""
-    path = list(error.instance_path)
-    if not _holds_template(_at(config, path)):
-        return True
-    keyword = error.kind.name
-    if keyword == _FORBIDDEN:
-        return True
-    if keyword in _SHAPE:
-        return not isinstance(_at(config, path), str)
-    if keyword in ("anyOf", "oneOf"):
-        # None of the branches fits; certain only where each of them fails for a certain reason. (The
-        # other error of oneOf, two branches that fit, has at least two branches without errors.)
-        branches: Sequence[Sequence[ValidationError]] = error.kind.value
-        return all(any(_is_certain(cause, config) for cause in branch) for branch in branches)
-    return False
+def schema_problems(value: Json) -> list[Problem]:
+    """List what keeps a value in a config from being a schema; one that holds a template may become one."""
+    from weft.definition.schema import compile_schema
+    from weft.definition.unfilled import holds_template
 
-
-def _holds_template(value: Json) -> bool:
-    open_values = [value]
-    while open_values:
-        item = open_values.pop()
-        if isinstance(item, str):
-            if "{{" in item:
-                return True
-        elif isinstance(item, dict):
-            open_values.extend(item.values())
-        elif isinstance(item, list):
-            open_values.extend(item)
-    return False
-
-
-def _at(value: Json, path: Sequence[str | int]) -> Json:
-    for step in path:
-        value = value[step]
-    return value
-
-
-def _message(error: ValidationError) -> str:
-    text = "it cannot stand here" if error.kind.name == _FORBIDDEN else bounded_text(error.message)
-    return text if len(text) <= _MAX_MESSAGE_CHARACTERS else text[:_MAX_MESSAGE_CHARACTERS] + "…"
+    if holds_template(value):
+        return []
+    made = compile_schema(value)
+    return made if isinstance(made, list) else []

@@ -50,6 +50,8 @@ class Handler:
     config_schema: Json = None
     # False: it has the context, and never asks it for facts of the execution.
     asks_for_facts: bool = True
+    # Fields of the config that are schemas themselves: their cost is counted with the definition.
+    schema_fields: tuple[str, ...] = ()
 
     @property
     def queue(self) -> str:

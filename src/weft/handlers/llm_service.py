@@ -6,12 +6,12 @@ Retries are the engine's: nothing here tries twice.
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.payload import Json, canonical, decode
+from weft.core.bounds import DEFAULT_BOUNDS
+from weft.core.payload import Json, canonical, is_json
 from weft.errors import HandlerError
 from weft.handlers.contract import BadConfig, Handler, HandlerKind, NativeContext
 from weft.handlers.http.failure import BadResponse
@@ -19,6 +19,8 @@ from weft.handlers.outcome import cut
 from weft.masking import Mask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from weft.definition.schema import Schema
     from weft.handlers.http.outbound import Outbound
     from weft.handlers.http.response import Received
@@ -40,7 +42,8 @@ CONFIG_SCHEMA = {
         "model": {"type": "string", "minLength": 1},
         "temperature": {"type": "number", "minimum": 0},
         "max_tokens": {"type": "integer", "minimum": 1},
-        "response_schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+        # Checked as the schema that it is: by validation, and once it is filled.
+        "response_schema": True,
         "base_url": {"type": "string", "minLength": 1},
         "api_key": {"type": "string", "minLength": 1},
         # ``messages`` are the config's own; a reply in pieces would not be read.
@@ -55,6 +58,8 @@ CONFIG_SCHEMA = {
 _SHOWN_PROBLEMS = 10
 _SHOWN_CHARACTERS = 2000
 _KEPT_SCHEMAS = 256
+# By their text; the oldest goes.
+_SCHEMAS: dict[bytes, Schema] = {}
 
 
 async def llm_service(config: Json, context: NativeContext) -> Json:
@@ -63,7 +68,7 @@ async def llm_service(config: Json, context: NativeContext) -> Json:
     from weft.handlers.http.outgoing import make_request
 
     outbound = context.outbound
-    schema = _schema(config)
+    schema = await _schema(config)
     key = _api_key(config, outbound)
     request = make_request(
         url=_url(config, outbound),
@@ -80,25 +85,32 @@ async def llm_service(config: Json, context: NativeContext) -> Json:
             is_success=lambda status: 200 <= status <= 299,
             trusted="base_url" not in config,
         )
-        if received.is_large:
-            return await asyncio.to_thread(lambda: mask.value(_output(received, schema)))
-        return mask.value(_output(received, schema))
+        run = asyncio.to_thread if received.is_large else _at_once
+        output = await run(_output, received, schema is not None)
+        if schema is not None:
+            await _require_fit(output, schema)
+        return await run(mask.value, output)
     except HandlerError as error:
         # A provider may repeat the key, or a part of the request that holds it.
         raise _masked(error, mask) from None
 
 
-def _schema(config: Json) -> Schema | None:
-    return _compiled(canonical(config["response_schema"])) if "response_schema" in config else None
-
-
-@lru_cache(maxsize=_KEPT_SCHEMAS)
-def _compiled(text: bytes) -> Schema:
+async def _schema(config: Json) -> Schema | None:
+    """Return the compiled response_schema, or raise BadConfig if the value is no schema or costs too much."""
+    if "response_schema" not in config:
+        return None
     from weft.definition.schema import compile_schema
 
-    found = compile_schema(decode(text))
-    if isinstance(found, list):
-        raise BadConfig(f"config at /response_schema{found[0].pointer}: {found[0].message}")
+    text = canonical(config["response_schema"])
+    found = _SCHEMAS.get(text)
+    if found is None:
+        # In a thread: the cost of a large schema takes a while to count.
+        made = await asyncio.to_thread(compile_schema, config["response_schema"])
+        if isinstance(made, list):
+            raise BadConfig(f"config at /response_schema{made[0].pointer}: {made[0].message}")
+        _SCHEMAS[text] = found = made
+        while len(_SCHEMAS) > _KEPT_SCHEMAS:
+            del _SCHEMAS[next(iter(_SCHEMAS))]
     return found
 
 
@@ -134,13 +146,17 @@ def _body(config: Json, outbound: Outbound) -> dict[str, Json]:
     return {**body, **config.get("extra", {})}
 
 
-def _output(received: Received, schema: Schema | None) -> dict[str, Json]:
+async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+def _output(received: Received, has_schema: bool) -> dict[str, Json]:
     reply = _read(received)
     choice = reply["choices"][0]
     text = _text(choice["message"].get("content"))
     return {
         "text": text,
-        "json": None if schema is None else _fitting(text, schema),
+        "json": _json(text) if has_schema else None,
         "model": reply.get("model"),
         "finish_reason": choice.get("finish_reason"),
         "usage": _usage(reply.get("usage")),
@@ -163,15 +179,25 @@ def _read(received: Received) -> dict[str, Any]:
     raise BadResponse("the reply is no chat completion: it has no message", details=_excerpt(received.body))
 
 
-def _fitting(text: str | None, schema: Schema) -> Json:
-    """Return the JSON value in the text, or raise BadResponse if the value does not fit the schema."""
-    from weft.definition.schema import schema_problems
-
+def _json(text: str | None) -> Json:
+    """Return the JSON value in the text, or raise BadResponse."""
     try:
         value = msgspec.json.decode((text or "").encode())
     except (ValueError, RecursionError):
         raise BadResponse("the text is not JSON, as response_schema wants it", details=_shown(text)) from None
-    problems = schema_problems(schema, value)
+    if not is_json(value, max_values=len(text or "") + 1, max_depth=DEFAULT_BOUNDS.max_depth):
+        # A check of it would go as deep, on the stack of this process.
+        limit = DEFAULT_BOUNDS.max_depth
+        raise BadResponse(f"the text is JSON of more than {limit} levels", details=_shown(text))
+    return value
+
+
+async def _require_fit(output: Mapping[str, Json], schema: Schema) -> None:
+    """Raise BadResponse if the value in a reply does not fit the schema."""
+    from weft.validator.check import problems_of
+
+    text: str = output["text"]
+    problems = await problems_of(schema, output["json"], text.encode())
     if problems:
         raise BadResponse(
             f"the text does not fit response_schema: {problems[0]}",
@@ -183,7 +209,6 @@ def _fitting(text: str | None, schema: Schema) -> Json:
                 **_shown(text),
             },
         )
-    return value
 
 
 def _text(content: Json) -> str | None:
@@ -226,4 +251,6 @@ def _masked(error: HandlerError, mask: Mask) -> HandlerError:
     return error
 
 
-HANDLER = Handler("llm_service", HandlerKind.NATIVE, llm_service, CONFIG_SCHEMA)
+HANDLER = Handler(
+    "llm_service", HandlerKind.NATIVE, llm_service, CONFIG_SCHEMA, schema_fields=("response_schema",)
+)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weft.errors import Problem, SettingsError
 from weft.handlers import call_external_service, echo, llm_service, output, python, sleep
 from weft.handlers import input as input_
-from weft.handlers.config_schema import ConfigSchema, config_decoder, schema_of_class
+from weft.handlers.config_schema import ConfigSchema, config_decoder, schema_of_class, schema_problems
 from weft.handlers.contract import (
     PYTHON,
     FunctionNotAllowed,
@@ -77,10 +77,18 @@ class Registry:
     def problems(self, name: str, config: Json) -> list[Problem]:
         """List what is wrong with a config whose templates are not filled yet."""
         try:
-            schema = self._schema(self.get(name))
+            handler = self.get(name)
+            schema = self._schema(handler)
         except UnknownHandler as error:
             return [Problem("", str(error))]
-        return schema.problems(config) if schema is not None else []
+        found = schema.problems(config) if schema is not None else []
+        for field in handler.schema_fields:
+            if isinstance(config, dict) and field in config:
+                found += [
+                    Problem(f"/{field}{problem.pointer}", problem.message)
+                    for problem in schema_problems(config[field])
+                ]
+        return found
 
     def get(self, name: str) -> Handler:
         """Return the handler of a name, or raise UnknownHandler; a distribution's handler is imported now."""
@@ -179,7 +187,9 @@ class Registry:
         schema = self._schemas.get(handler.name)
         if schema is None:
             try:
-                schema = self._schemas[handler.name] = ConfigSchema(handler.config_schema)
+                schema = self._schemas[handler.name] = ConfigSchema(
+                    handler.config_schema, is_own=handler.kind is HandlerKind.NATIVE
+                )
             except ValueError as error:
                 self._handlers.pop(handler.name, None)
                 raise ValueError(f"config_schema of handler {handler.name!r}: {described(error)}") from None

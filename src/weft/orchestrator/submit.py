@@ -32,9 +32,11 @@ from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, LOCAL_ACTOR, Submis
 from weft.orchestrator.context import Payloads
 from weft.orchestrator.dispatch import plain_task, send
 from weft.store.contract import Answer
+from weft.validator.check import problems_in_process
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import TypeAlias
 
     from weft.core.bounds import Bounds
     from weft.core.payload import Json
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch
     from weft.ports import Ports
+
+    RunInThread: TypeAlias = Callable[..., Awaitable[Any]]
 
 log = logging.getLogger("weft.orchestrator")
 
@@ -105,34 +109,73 @@ async def find_source(
     return ResolvedDefinition(plan=plan, workflow=workflow, version=found.version)
 
 
-def read_input(value: Json, plan: Plan, bounds: Bounds) -> bytes | list[Problem]:
-    """Make a value the input of an execution, or list what keeps it from that, with pointers into it."""
+async def read_input(
+    value: Json, plan: Plan, bounds: Bounds, *, run_in_thread: RunInThread | None = None
+) -> bytes:
+    """Make a value the input of an execution, or raise InputError with pointers into it.
+
+    ``run_in_thread``: for a value that may be large. Where it could take long to find out whether it fits
+    the schema, another process does.
+    """
+    schema = plan.input_schema
+    if run_in_thread is None and (schema is None or schema.is_counted):
+        payload, problems = _begin_input(value, plan, bounds)
+    else:
+        payload, problems = await (run_in_thread or asyncio.to_thread)(_begin_input, value, plan, bounds)
+    if problems is None:
+        assert schema is not None
+        (problems,) = await problems_in_process(schema, [payload])
+    if problems:
+        raise InputError(problems)
+    return payload
+
+
+async def read_inputs(
+    values: Sequence[Json], plan: Plan, bounds: Bounds, *, run_in_thread: RunInThread = asyncio.to_thread
+) -> list[bytes]:
+    """Make values the inputs of as many executions: all, or InputError with pointers into the list."""
+    payloads: list[bytes]
+    payloads, problems, unknown = await run_in_thread(_begin_inputs, values, plan, bounds)
+    if unknown and not problems:
+        assert plan.input_schema is not None
+        found = await problems_in_process(plan.input_schema, [payloads[index] for index in unknown])
+        for index, of_one in zip(unknown, found, strict=True):
+            problems += [Problem(f"/{index}{problem.pointer}", problem.message) for problem in of_one]
+    if problems:
+        raise InputError(problems[:_MAX_PROBLEMS])
+    return payloads
+
+
+def _begin_input(value: Json, plan: Plan, bounds: Bounds) -> tuple[bytes, list[Problem] | None]:
+    """Encode an input, and list what is wrong with it; None: that could take long to find out."""
     try:
         payload = encode(value, max_bytes=bounds.max_payload_bytes, max_depth=bounds.max_depth)
     except PayloadError as error:
         if error.code == "too_large":
-            return [Problem("", str(error))]
+            return b"", [Problem("", str(error))]
         fault = find_fault(value, max_values=bounds.max_payload_bytes, max_depth=bounds.max_depth)
-        return [Problem(pointer(fault.path), fault.message)]
+        return b"", [Problem(pointer(fault.path), fault.message)]
     # What is checked is what will be read: a subclass of dict or str is none any more.
-    return check_input(plan, value if plan.input_schema is None else decode(payload)) or payload
+    return payload, check_input(plan, value if plan.input_schema is None else decode(payload), payload)
 
 
-def read_inputs(values: Sequence[Json], plan: Plan, bounds: Bounds) -> list[bytes]:
-    """Make values the inputs of as many executions: all, or InputError with pointers into the list."""
+def _begin_inputs(
+    values: Sequence[Json], plan: Plan, bounds: Bounds
+) -> tuple[list[bytes], list[Problem], list[int]]:
+    """Encode inputs; return them, what is wrong with some, and those of which that is not known."""
     payloads: list[bytes] = []
     problems: list[Problem] = []
+    unknown: list[int] = []
     for index, value in enumerate(values):
-        payload = read_input(value, plan, bounds)
-        if isinstance(payload, bytes):
-            payloads.append(payload)
+        payload, found = _begin_input(value, plan, bounds)
+        payloads.append(payload)
+        if found is None:
+            unknown.append(index)
             continue
-        problems += [Problem(f"/{index}{problem.pointer}", problem.message) for problem in payload]
+        problems += [Problem(f"/{index}{problem.pointer}", problem.message) for problem in found]
         if len(problems) >= _MAX_PROBLEMS:
             break
-    if problems:
-        raise InputError(problems[:_MAX_PROBLEMS])
-    return payloads
+    return payloads, problems, unknown
 
 
 def make_submission(
@@ -158,14 +201,20 @@ def make_submission(
     )
 
 
-def make_batch(
-    batch_id: str, source: ResolvedDefinition, inputs: Sequence[Json], options: SubmitOptions, ports: Ports
+async def make_batch(
+    batch_id: str,
+    source: ResolvedDefinition,
+    inputs: Sequence[Json],
+    options: SubmitOptions,
+    ports: Ports,
+    *,
+    run_in_thread: RunInThread = asyncio.to_thread,
 ) -> list[Submission]:
     """Make the submissions of a batch; raises InputError with pointers into the list of inputs.
 
-    It waits for nothing, and takes a while for many inputs: call it in a thread.
+    ``run_in_thread`` is given what takes a while for many inputs.
     """
-    payloads = read_inputs(inputs, source.plan, ports.bounds)
+    payloads = await read_inputs(inputs, source.plan, ports.bounds, run_in_thread=run_in_thread)
     return [make_submission(ports.new_id(), source, payload, options, batch=batch_id) for payload in payloads]
 
 
@@ -196,10 +245,11 @@ async def make_fork(
     payload = forked.input
     if request.has_input or source.plan is not plan:
         value = request.input if request.has_input else decode(forked.input)
-        read = read_input(value, source.plan, ports.bounds)
-        if not isinstance(read, bytes):
-            raise InputError([Problem(f"/input{problem.pointer}", problem.message) for problem in read])
-        payload = read
+        try:
+            payload = await read_input(value, source.plan, ports.bounds)
+        except InputError as error:
+            moved = [Problem(f"/input{problem.pointer}", problem.message) for problem in error.problems]
+            raise InputError(moved) from None
     new_input = payload != forked.input
     unfit = unfit_for_fork(kept, plan, source.plan, new_input=new_input)
     if unfit:

@@ -27,7 +27,7 @@ from weft.core.payload import Json, canonical, decode, encode
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.validation import check
 from weft.engine import Engine, EngineParts
-from weft.errors import ClaimedError, DefinitionError, EvaluationError, InputError, NotAllowedError
+from weft.errors import ClaimedError, DefinitionError, EvaluationError, NotAllowedError
 from weft.expressions.scope import Scope
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.outcome import described
@@ -314,9 +314,7 @@ class Session:
     ) -> str:
         """Start an execution, or go on with the one of the same definition and context; return its id."""
         ports = self._engine.ports
-        payload = read_input(run.given, plan, ports.bounds)
-        if not isinstance(payload, bytes):
-            raise InputError(payload)
+        payload = await read_input(run.given, plan, ports.bounds)
         digest = _digest(name, document, run)
         claim = Claim(key=f"dag:{digest}", request_digest=digest, resource=f"execution/{execution_id}")
         body = encode(document, max_bytes=ports.bounds.max_body_bytes)

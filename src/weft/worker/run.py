@@ -37,6 +37,8 @@ _PAUSE_AFTER_ERROR_SECONDS = 1.0
 # Larger outputs are searched for secrets in a thread: a megabyte of escapes takes a third of a second.
 _MASKED_ON_LOOP_BYTES = 64 * 1024
 _NO_SECRETS = Mask(())
+# A config of this size is checked in a few milliseconds, whichever handler that ships with weft it is for.
+BOUND_AT_ONCE_BYTES = 64 * 1024
 
 T = TypeVar("T")
 
@@ -219,7 +221,11 @@ class Runner:
             deadline=deadline_after(self._ports.clock.now(), task.timeout_seconds),
             way_out=self._ports.outbound,
         )
-        invocation = self._registry.bind(task.handler, config, context)
+        if len(task.config) <= BOUND_AT_ONCE_BYTES:
+            invocation = self._registry.bind(task.handler, config, context)
+        else:
+            # In a thread: it may wait for the process that checks the config.
+            invocation = await asyncio.to_thread(self._registry.bind, task.handler, config, context)
         try:
             async with asyncio.timeout(task.timeout_seconds) as limit:
                 output = await invocation.call()

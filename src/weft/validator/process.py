@@ -1,0 +1,152 @@
+"""A few processes that check values, each with a thread of this process that waits for it.
+
+They are started when there is something to check, and end when there was nothing for a while. One that takes
+longer than it may is killed, and the next question has another. A thread that waits for a process holds up
+nobody: what holds Python's lock is in the other process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from weft.validator import wire
+
+# On two cores; the rest waits. A question takes two seconds of CPU at most.
+_PROCESSES = 2
+_IDLE_SECONDS = 30.0
+_START_SECONDS = 60.0
+# On the clock, and not of the CPU: for a machine that has much else to do.
+_WAIT_SECONDS = 10 * wire.CPU_SECONDS
+# What these processes need of the environment: nothing that is secret.
+_VARIABLES = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV")
+
+_Job: TypeAlias = tuple[wire.CheckRequest, "Future[wire.Faults]"]
+
+
+class CheckTookTooLongError(Exception):
+    """A process that checked a value used up its CPU, its memory or its time."""
+
+
+class Checkers:
+    """The processes, and the questions that wait for one."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+
+    def ask(self, question: wire.CheckRequest) -> Future[wire.Faults]:
+        """Have a question answered; the future may raise CheckTookTooLongError."""
+        future: Future[wire.Faults] = Future()
+        with self._lock:
+            self._jobs.put((question, future))
+            if self._jobs.qsize() > self._idle and self._threads < _PROCESSES:
+                self._threads += 1
+                # A daemon: it waits for nobody at exit, and its process ends with the channel.
+                threading.Thread(target=self._serve, name="weft-validator", daemon=True).start()
+        return future
+
+    def _serve(self) -> None:
+        checker: _Checker | None = None
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                job = self._jobs.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                job = None
+            with self._lock:
+                self._idle -= 1
+                if job is None and self._jobs.empty():
+                    self._threads -= 1
+                    break
+            if job is not None:
+                checker = _answer(job, checker)
+        if checker is not None:
+            checker.end()
+
+
+def _answer(job: _Job, checker: _Checker | None) -> _Checker | None:
+    """Answer one question, and return the process if it can answer more."""
+    question, future = job
+    if not future.set_running_or_notify_cancel():
+        return checker  # nobody waits for it any more
+    try:
+        checker = checker or _Checker()
+        answer = checker.answer(question)
+    except BaseException as error:
+        if checker is not None:
+            checker.end()
+        future.set_exception(error)
+        return None
+    future.set_result(answer)
+    return checker
+
+
+class _Checker:
+    """One process."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            # -P: the folder this program happens to run in is no place to import from.
+            program = [sys.executable, "-P", "-m", "weft.validator.child", str(theirs.fileno())]
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                program,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=child_environment(),
+                # Ctrl-C in a terminal does not go to it.
+                process_group=0,
+            )
+        self._channel.settimeout(_START_SECONDS)
+        wire.receive(self._channel, wire.ready)
+
+    def answer(self, question: wire.CheckRequest) -> wire.Faults:
+        self._channel.settimeout(_WAIT_SECONDS)
+        try:
+            wire.send(self._channel, question)
+            return wire.receive(self._channel, wire.answers)
+        except (OSError, EOFError) as error:
+            raise CheckTookTooLongError from error
+
+    def end(self) -> None:
+        self._channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+
+
+def child_environment() -> dict[str, str]:
+    """Return what a process needs of the environment to start."""
+    return {
+        name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")
+    }
+
+
+_checkers = Checkers()
+
+
+def checkers() -> Checkers:
+    """Return the processes of this process."""
+    return _checkers
+
+
+def _forget() -> None:
+    # The threads stay with the parent; the channels are closed with their last copies.
+    global _checkers
+    _checkers = Checkers()
+
+
+os.register_at_fork(after_in_child=_forget)

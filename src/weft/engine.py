@@ -32,6 +32,7 @@ from weft.store.memory import MemoryStore
 from weft.transport.inprocess import InProcessTransport
 from weft.views.describe import describe_execution, describe_node, explain_node
 from weft.worker.inprocess import InProcess
+from weft.worker.logs import make_log_writer
 from weft.worker.run import Runner
 from weft.worker.service import Worker, worker_name
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from weft.masking import Mask
     from weft.telemetry import Metrics
     from weft.worker.call import Caller
+    from weft.worker.logs import LogWriter, ShownLine
 
 
 _UNSETTLED = tuple(state for state in NodeState if state not in SETTLED)
@@ -106,6 +108,8 @@ class EngineParts(msgspec.Struct, frozen=True):
     journal: Callable[[], JournalAdapter] | None = None
     # Of the child processes; without it, that of this process.
     environment: Mapping[str, str] | None = None
+    # Is given what nodes print and log, as it comes.
+    show: Callable[[Sequence[ShownLine]], None] | None = None
 
 
 NO_PARTS = EngineParts()
@@ -154,6 +158,9 @@ class Engine:
         )
         self.ports.timers_changed = self.orchestrator.nudge
         mask = process_mask(settings.secrets())
+        # In this process, with nothing kept, nobody could read the lines: then they are not caught.
+        is_read = code is not None or data is not None or bool(parts.journal or parts.show)
+        self._logs = self._make_logs(mask, parts, echoes=code is not None) if is_read else None
         self._caller = self._make_caller(registry, settings, code, mask=mask, environment=parts.environment)
         name = worker_name(new_id)
         runner = parts.runner
@@ -161,12 +168,18 @@ class Engine:
             self.ports,
             runner(self.ports)
             if runner
-            else Runner(self.ports, registry, self._caller, worker=name, mask=mask),
+            else Runner(self.ports, registry, self._caller, worker=name, mask=mask, logs=self._logs),
             name=name,
             concurrency=settings.worker_concurrency,
             heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
             grace_seconds=settings.worker_grace_seconds,
             max_bytes=settings.process_bytes,
+        )
+
+    def _make_logs(self, mask: Mask, parts: EngineParts, *, echoes: bool) -> LogWriter | None:
+        ports = self.ports
+        return make_log_writer(
+            self.settings, ports.journal, ports.clock, mask=mask, show=parts.show, echoes=echoes
         )
 
     def _make_ports(self, settings: Settings, data: Path | None, parts: EngineParts) -> ApiPorts:
@@ -251,6 +264,7 @@ class Engine:
                 clock=self.ports.clock,
                 max_payload_bytes=settings.bounds().max_payload_bytes,
                 grace_seconds=settings.worker_grace_seconds,
+                logs=self._logs,
             )
         from weft.worker.isolate import ChildPool
 
@@ -261,6 +275,7 @@ class Engine:
             max_payload_bytes=settings.bounds().max_payload_bytes,
             mask=mask,
             environment=environment,
+            logs=self._logs,
         )
 
     async def __aenter__(self) -> Self:
@@ -300,6 +315,8 @@ class Engine:
         await self.orchestrator.drain()
         await self.orchestrator.observe_stop()
         await self._caller.close()
+        if self._logs is not None:
+            await self._logs.close()
         await self._outbound.close()
 
     async def started(self) -> None:

@@ -30,6 +30,7 @@ from weft.store.contract import StoreOptions
 from weft.store.redis import RedisStore
 from weft.transport.redis.streams import RedisStreams
 from weft.worker.isolate import ChildPool
+from weft.worker.logs import LogWriter, make_log_writer
 from weft.worker.run import Runner
 from weft.worker.service import Worker, worker_name
 
@@ -98,31 +99,40 @@ class Fleet:
         self.orchestrator = self._make_orchestrator(name) if "orchestrator" in roles else None
         self.worker: Worker | None = None
         self._children: ChildPool | None = None
+        self._logs: LogWriter | None = None
         if "worker" in roles:
-            mask = process_mask(settings.secrets())
-            self._children = ChildPool(
-                settings.worker_processes,
-                code=code or UserCode(),
-                grace_seconds=settings.worker_grace_seconds,
-                max_payload_bytes=settings.bounds().max_payload_bytes,
-                mask=mask,
-                environment=child_environment(os.environ),
-            )
-            self.worker = Worker(
-                self.ports,
-                Runner(self.ports, registry, self._children, worker=name, mask=mask),
-                name=name,
-                concurrency=settings.worker_concurrency,
-                queues=queues,
-                heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
-                grace_seconds=settings.worker_grace_seconds,
-                max_bytes=settings.process_bytes,
-            )
+            self._make_worker(registry, code or UserCode(), name, queues)
         # What keeps each of the two servers from being used, in words for anybody.
         self._faults: dict[str, str | None] = {"journal": _OPENING, "store": _OPENING}
         self._opened = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._drained = False
+
+    def _make_worker(
+        self, registry: Registry, code: UserCode, name: str, queues: Collection[str] | None
+    ) -> None:
+        settings = self.settings
+        mask = process_mask(settings.secrets())
+        self._logs = make_log_writer(settings, self._journal, self._clock, mask=mask, echoes=True)
+        self._children = ChildPool(
+            settings.worker_processes,
+            code=code,
+            grace_seconds=settings.worker_grace_seconds,
+            max_payload_bytes=settings.bounds().max_payload_bytes,
+            mask=mask,
+            environment=child_environment(os.environ),
+            logs=self._logs,
+        )
+        self.worker = Worker(
+            self.ports,
+            Runner(self.ports, registry, self._children, worker=name, mask=mask, logs=self._logs),
+            name=name,
+            concurrency=settings.worker_concurrency,
+            queues=queues,
+            heartbeat_seconds=settings.worker_heartbeat_interval_seconds,
+            grace_seconds=settings.worker_grace_seconds,
+            max_bytes=settings.process_bytes,
+        )
 
     def _make_orchestrator(self, name: str) -> Orchestrator:
         settings = self.settings
@@ -249,6 +259,8 @@ class Fleet:
             await self.orchestrator.finish(within_seconds=max(left_seconds, _FINISH_SECONDS))
         if self._children is not None:
             await self._children.close()
+        if self._logs is not None:
+            await self._logs.close()
         await self._outbound.close()
 
     async def _open(self) -> None:

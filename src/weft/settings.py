@@ -379,6 +379,17 @@ class Settings:
     python_allow: tuple[str, ...] = _setting(
         (), _list, "`module:name` or `module:*` that the handler `python` may call", shown="empty"
     )
+    logs: str = _setting(
+        "on",
+        _choice("on", "off"),
+        "`on`: what nodes print and log is kept with the attempt ([logs](howto/logging.md)); "
+        "`off`: it goes to stderr alone",
+    )
+    max_log_bytes: int = _setting(
+        256 * 2**10,
+        _count,
+        "what is kept of the lines of an attempt; over it the oldest lines go",
+    )
     metrics_port: int | None = _setting(
         None, _whole(1, 65535), "health and metrics of orchestrators and workers"
     )

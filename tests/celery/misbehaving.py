@@ -26,4 +26,5 @@ def deaf() -> None:
 
 
 def fails(order: dict[str, int]) -> int:
+    print("an order of", order["price"])
     return order["prize"]

@@ -90,7 +90,7 @@ async def test_a_function_that_does_not_end_is_killed_after_its_timeout(fleet: C
     assert (shown["state"], shown["nodes"][0]["error"]["code"]) == ("FAILED", "timeout")
 
 
-async def test_a_failure_carries_the_traceback_of_the_function(fleet: CeleryFleet) -> None:
+async def test_a_failure_carries_its_traceback_and_what_was_printed(fleet: CeleryFleet) -> None:
     config = {"function": "tests.celery.misbehaving:fails", "args": {"order": {"price": 3}}}
     execution = await fleet.api.start(
         {"nodes": [{"id": "a", "handler": "python", "config": config, "max_retries": 0}]}
@@ -101,6 +101,8 @@ async def test_a_failure_carries_the_traceback_of_the_function(fleet: CeleryFlee
     assert trace.endswith("KeyError: 'prize'")
     (letter,) = (await fleet.api.get("/v1/dead-letters"))["items"][:1]
     assert letter["error"]["details"]["traceback"] == trace
+    (line,) = (await fleet.api.get(f"/v1/executions/{execution}/logs"))["items"]
+    assert (line["node"], line["stream"], line["message"]) == ("a", "stdout", "an order of 3")
 
 
 async def test_what_holds_up_the_worker_itself_is_ended_by_celerys_hard_limit(fleet: CeleryFleet) -> None:

@@ -14,6 +14,7 @@ from weft.api import (
     executions,
     fleet,
     health,
+    logs,
     openapi,
     page,
     problem,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from weft.api.service import Service
 
 # In the order in which a request is compared with them.
-_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, health, page)
+_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, logs, health, page)
 
 
 def create_app(service: Service) -> FastAPI:

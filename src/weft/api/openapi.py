@@ -21,6 +21,7 @@ _TAGS = {
     "workflows": "Definitions, their versions, and names for versions",
     "executions": "Runs of workflows: start, look, steer",
     "events": "What happens: as a history, and as it happens",
+    "logs": "What nodes print and log",
     "batches": "Many executions as one",
     "dead letters": "Nodes that failed for good",
     "fleet": "Workers and queues",

@@ -784,6 +784,44 @@ class Events(BaseModel):
     next_cursor: str | None
 
 
+# --- Logs.
+
+_LINE = {
+    "seq": 2,
+    "at": _LATER,
+    "node": "report",
+    "attempt": 1,
+    "stream": "stdout",
+    "level": None,
+    "logger": None,
+    "message": "3 orders read",
+}
+
+
+class Line(BaseModel):
+    """A line that a node printed, or logged: then it has a level and the name of a logger."""
+
+    model_config = ConfigDict(json_schema_extra=_example(_LINE))
+
+    seq: int
+    at: Time
+    node: str
+    attempt: int
+    stream: Literal["stdout", "stderr", "log"]
+    level: str | None
+    logger: str | None
+    message: str
+
+
+class Logs(BaseModel):
+    """Lines of an execution, oldest first."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"items": [_LINE], "next_cursor": None}))
+
+    items: list[Line]
+    next_cursor: str | None
+
+
 # --- Batches.
 
 _BATCH_EXAMPLE = {

@@ -61,7 +61,7 @@ PAGE_EVENTS = 200
 
 _TIMES = ("queued_at", "started_at", "finished_at", "due_at")
 _PLAIN = ("node", "attempt", "state", "reason", "cause", "error", "worker", "output_digest", "actor")
-_NUMBER = r"^[0-9]{1,18}$"
+NUMBER = r"^[0-9]{1,18}$"
 _EXAMPLE = (
     'event: execution.created\ndata: {"seq": 1, "at": "2026-01-31T09:30:00.000000Z", '
     '"type": "execution.created", "execution": "0198c5a2-6f1e-7c3a-9d2b-5e8f0a1b2c3d", "generation": 1}\n\n'
@@ -74,7 +74,7 @@ class EventsQuery(QueryModel):
         str,
         Field(
             description="the number of an event, or `next_cursor`: what came after it",
-            json_schema_extra={"pattern": _NUMBER},
+            json_schema_extra={"pattern": NUMBER},
         ),
     ] = "0"
 
@@ -100,7 +100,7 @@ class EventsQuery(QueryModel):
                 "in": "header",
                 "required": False,
                 "description": "the same as `after`, and goes before it",
-                "schema": {"type": "string", "pattern": _NUMBER},
+                "schema": {"type": "string", "pattern": NUMBER},
             }
         ]
     },
@@ -110,22 +110,22 @@ async def list_events(
 ) -> Response:
     """Read the history of an execution, page by page or as it happens."""
     service = service_of(request)
-    after = _number("after", query.after)
+    after = read_number("after", query.after)
     if "last-event-id" in request.headers:
         # A browser that connects again sends the address it had, and where it was beside it.
-        after = _number("Last-Event-ID", request.headers["last-event-id"])
+        after = read_number("Last-Event-ID", request.headers["last-event-id"])
     catalog = service.ports.catalog
     row = await catalog.execution(execution_id, namespace=caller_of(request).namespace)
     if row is None:
         raise NotFoundError(f"there is no execution {execution_id}")
-    if not _wants_stream(request):
+    if not wants_stream(request):
         events = await catalog.events(execution_id, after=after, limit=query.limit + 1)
         shown = [describe_event(event) for event in events[: query.limit]]
         more = len(events) > query.limit
         return page(shown, next_cursor=str(shown[-1]["seq"]) if more else None)
     if row.is_terminal and after >= row.seq:
         return no_content()
-    return _opened(request, ExecutionStream(service, row, after=after))
+    return opened(request, ExecutionStream(service, row, after=after))
 
 
 @router.get(
@@ -142,23 +142,25 @@ async def list_events(
 )
 async def watch_events(request: Request) -> Response:
     """Hear of all executions as things happen: live only, as server-sent events without ids."""
-    return _opened(request, NamespaceStream(service_of(request), caller_of(request).namespace))
+    return opened(request, NamespaceStream(service_of(request), caller_of(request).namespace))
 
 
-def _opened(request: Request, stream: EventStream) -> EventStream:
+def opened(request: Request, stream: EventStream) -> EventStream:
+    """Return a stream that may be answered now; raises ProblemError while the server stops."""
     if service_of(request).stopping.is_set():
         raise ProblemError(503, "unavailable", "this server is stopping", headers={"Retry-After": "1"})
     place_of(request).wait()
     return stream
 
 
-def _wants_stream(request: Request) -> bool:
+def wants_stream(request: Request) -> bool:
     """True if a client asks for server-sent events by name: browsers and tools accept ``*/*``."""
     ranges = ",".join(request.headers.getlist("accept")).lower().split(",")
     return any(one.partition(";")[0].strip() == MEDIA_TYPE for one in ranges)
 
 
-def _number(name: str, text: str) -> int:
+def read_number(name: str, text: str) -> int:
+    """Read a place in a stream; raises ProblemError."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise invalid_request([Problem(f"/{name}", "must be the number of an event, as in its seq")])
     return int(text)
@@ -234,14 +236,24 @@ class EventStream(Response, ABC):
 
     async def write(self, events: Sequence[History], *, numbered: bool) -> None:
         if events:
-            await self._write(b"".join(_framed(event, numbered=numbered) for event in events))
+            await self.send_bytes(b"".join(_framed(event, numbered=numbered) for event in events))
 
     async def comment(self, text: str = "") -> None:
-        await self._write(f": {text}\n\n".encode())
+        await self.send_bytes(f": {text}\n\n".encode())
 
-    async def _write(self, body: bytes) -> None:
+    async def send_bytes(self, body: bytes) -> None:
         async with asyncio.timeout(SLOWEST_SECONDS):
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def pause(self, subscription: Subscription, seconds: float) -> None:
+        """Wait so long, or until something is told; comment when it is time to."""
+        await subscription.receive(wait_seconds=seconds)
+        await self._comment_if_due()
+
+    async def _comment_if_due(self) -> None:
+        if self._clock.now() >= self._comment_at:
+            self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
+            await self.comment()
 
     async def receive(self, subscription: Subscription, *, at_once: bool = False) -> Sequence[History]:
         """Wait for something to be told, or for the time to look by oneself; comment when it is time to."""
@@ -250,9 +262,7 @@ class EventStream(Response, ABC):
         look_seconds = self._service.look_seconds(LOOK_SECONDS)
         wait_seconds = 0.0 if at_once else max(0.0, min(look_seconds, comment_seconds))
         heard = await subscription.receive(wait_seconds=wait_seconds)
-        if self._clock.now() >= self._comment_at:
-            self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
-            await self.comment()
+        await self._comment_if_due()
         return heard
 
 

@@ -66,6 +66,7 @@ GROUPS = {
         Command("list", "weft.cli.remote:list_", "List executions, newest first."),
         Command("show", "weft.cli.remote:show", "Show one execution, or one node of it."),
         Command("watch", "weft.cli.watch:watch", "Follow an execution to its end."),
+        Command("logs", "weft.cli.logs:logs", "Show what the nodes of an execution printed and logged."),
         Command("explain", "weft.cli.remote:explain", "Explain why a node is not running."),
         Command("events", "weft.cli.history:events", "Show the history of an execution."),
         Command("open", "weft.cli.browse:open_", "Open the server's page in a browser."),

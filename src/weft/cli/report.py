@@ -46,7 +46,7 @@ def _failures(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def traceback_lines(error: Mapping[str, Any] | None, *, indent: str = "") -> Iterator[str]:
-    """Yield the lines of an error's traceback, free of what would move the cursor of a terminal."""
+    """Yield the lines of an error's traceback."""
     details = (error or {}).get("details")
     text = details.get("traceback") if isinstance(details, dict) else None
     if isinstance(text, str):

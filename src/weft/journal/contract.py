@@ -14,12 +14,13 @@ What every journal promises:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence  # noqa: TC003 - msgspec reads the annotations
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from weft.core.event import Event
     from weft.core.ledger.changes import RecordedEvent
@@ -167,6 +168,47 @@ class ActiveExecution(msgspec.Struct, frozen=True):
     updated_at: int
 
 
+Stream: TypeAlias = Literal["stdout", "stderr", "log"]
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    """One line of an attempt, without its newline. ``at``: microseconds since 1970."""
+
+    at: int
+    stream: Stream
+    message: str
+    # Of a line that came through ``logging``.
+    level: str | None = None
+    logger: str | None = None
+
+
+class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of one attempt that are written together."""
+
+    execution_id: str
+    node_id: str
+    attempt: int
+    # Counts 1, 2, 3 … within the attempt: a chunk that is written twice is there once.
+    number: int
+    # How many lines the attempt had before this chunk.
+    lines_before: int
+    lines: Sequence[LogLine]
+    # Chunks of the attempt with a smaller number go: the attempt has more than it may keep.
+    keep_from: int = 1
+
+
+class StoredChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk as it is read."""
+
+    node_id: str
+    attempt: int
+    # The line at index i has this number plus 1 + i.
+    first_seq: int
+    # Lines of the attempt that are gone; only its oldest chunk says so.
+    lines_gone: int
+    lines: Sequence[LogLine]
+
+
 class RowReader(Protocol):
     """The reads that the engine and the API share."""
 
@@ -253,6 +295,13 @@ class Journal(RowReader, Protocol):
     async def drop_blobs(self, names: Sequence[str]) -> None:
         """Remove blobs that are needed no more; one that a row or the cache names stays."""
 
+    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+        """Store lines that attempts printed and logged; the same chunk again changes nothing.
+
+        Lines of an execution are numbered in the order of the commits. Chunks of an execution that is gone
+        are left out.
+        """
+
     # -- upkeep --------------------------------------------------------------------------------------
 
     async def purge(self, *, finished_before: int, limit: int) -> int:
@@ -287,6 +336,17 @@ class Catalog(RowReader, Protocol):
         nodes: Collection[str] | None = None,
     ) -> Sequence[History]:
         """Read the history after event number ``after``; ``nodes``: only what is about one of these."""
+
+    async def logs(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 50,
+        node_id: str | None = None,
+        attempt: int | None = None,
+    ) -> Sequence[StoredChunk]:
+        """Read chunks of lines in the order of their numbers, from the one with a line behind ``after``."""
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
         """Return the claim of an idempotency key; None if the key is free."""

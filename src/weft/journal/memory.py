@@ -34,7 +34,9 @@ from weft.journal.contract import (
     ExecutionQuery,
     JournalStats,
     LetterQuery,
+    LogChunk,
     NewBatch,
+    StoredChunk,
     Submission,
     Version,
     WorkflowRow,
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.definition.plan import Plan
+
+
+def _place_of(chunk: LogChunk) -> tuple[str, int, int]:
+    return chunk.node_id, chunk.attempt, chunk.number
 
 
 class _Shelf:
@@ -219,6 +225,8 @@ class MemoryJournal(MemoryWorkflows):
         self._cache: dict[str, tuple[bytes, int]] = {}
         self._blobs: dict[str, bytes] = {}
         self._blobs_from: dict[str, int] = {}
+        # By execution: its chunks in the order of their numbers, each with the chunk that was written.
+        self._logs: dict[str, list[tuple[LogChunk, int]]] = {}
         self._signing_key = os.urandom(32)
 
     async def open(self) -> None:
@@ -324,11 +332,25 @@ class MemoryJournal(MemoryWorkflows):
         self._blobs_from[name] = self._now()
         return name
 
+    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+        for chunk in chunks:
+            if chunk.execution_id not in self._executions:
+                continue
+            stored = self._logs.setdefault(chunk.execution_id, [])
+            last = stored[-1][1] + len(stored[-1][0].lines) if stored else 0
+            if not any(_place_of(chunk) == _place_of(one) for one, _ in stored):
+                stored.append((chunk, last + 1))
+            stored[:] = [
+                (one, first)
+                for one, first in stored
+                if _place_of(one)[:2] != _place_of(chunk)[:2] or one.number >= chunk.keep_from
+            ]
+
     # -- letting go --------------------------------------------------------------------------------
 
     def forget(self, execution_id: str) -> None:
         """Drop a terminal execution from memory: a program that goes on has no use for it."""
-        for table in (self._executions, self._nodes, self._events, self._letters):
+        for table in (self._executions, self._nodes, self._events, self._letters, self._logs):
             table.pop(execution_id, None)
 
     async def purge(self, *, finished_before: int, limit: int) -> int:
@@ -426,6 +448,35 @@ class MemoryJournal(MemoryWorkflows):
         )
         newest = nlargest(limit, found, key=lambda row: (row.created_at, row.id))
         return [replace(row, input=b"", output=None) for row in newest]
+
+    async def logs(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 50,
+        node_id: str | None = None,
+        attempt: int | None = None,
+    ) -> Sequence[StoredChunk]:
+        stored = self._logs.get(execution_id, [])
+        oldest: dict[tuple[str, int], int] = {}
+        for chunk, _ in stored:
+            place = chunk.node_id, chunk.attempt
+            oldest[place] = min(chunk.number, oldest.get(place, chunk.number))
+        found = [
+            StoredChunk(
+                node_id=chunk.node_id,
+                attempt=chunk.attempt,
+                first_seq=first,
+                lines_gone=chunk.lines_before if chunk.number == oldest[chunk.node_id, chunk.attempt] else 0,
+                lines=chunk.lines,
+            )
+            for chunk, first in stored
+            if first + len(chunk.lines) > after
+            and node_id in (None, chunk.node_id)
+            and attempt in (None, chunk.attempt)
+        ]
+        return found[:limit]
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
         return self._claims.get((namespace, key))

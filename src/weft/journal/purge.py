@@ -63,6 +63,8 @@ def remove_some(event_table: str) -> Query[bool]:
         ("nodes", "rowid, blob, coalesce(output_bytes, 0)"),
         (event_table, "rowid, NULL, 0"),
         ("dead_letters", "rowid, NULL, 0"),
+        ("log_chunks", "rowid, NULL, length(body)"),
+        ("log_heads", "rowid, NULL, 0"),
     ):
         some = Listing(columns, f"FROM {table} WHERE execution IN ? LIMIT ?", (numbers, _MAX_ROWS))
         found = _bounded((yield some))

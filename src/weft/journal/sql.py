@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from weft.journal import pages, purge, queries
+from weft.journal import logs, pages, purge, queries
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
     from weft.definition.plan import Plan
+    from weft.journal.contract import LogChunk, StoredChunk
     from weft.journal.queries import Query
 
 T = TypeVar("T")
@@ -246,6 +247,21 @@ class SqlJournal:
 
     async def drop_blobs(self, names: Sequence[str]) -> None:
         await self._execute(purge.drop_blobs, list(names))
+
+    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+        if chunks:
+            await self._transact(logs.append, chunks)
+
+    async def logs(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 50,
+        node_id: str | None = None,
+        attempt: int | None = None,
+    ) -> Sequence[StoredChunk]:
+        return await self._query(logs.read, execution_id, after, limit, node_id, attempt, nothing=[])
 
     async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
         return await self._query(queries.blobs, list(names), nothing={})

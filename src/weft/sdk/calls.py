@@ -290,6 +290,39 @@ def live_events(execution_id: str | None = None) -> ApiCall[shapes.Event]:
     return ApiCall(method="GET", path=path, shape=shapes.Event)
 
 
+def logs(
+    execution_id: str,
+    *,
+    node: str | None = None,
+    attempt: int | None = None,
+    level: str | None = None,
+    after: int = 0,
+) -> ApiCall[shapes.Page[shapes.LoggedLine]]:
+    """List what the nodes of an execution printed and logged, oldest first, behind line number ``after``.
+
+    ``level``: lines that were logged at this level (``"WARNING"``) or above; printed lines have none.
+    """
+    return ApiCall(
+        method="GET",
+        path=_path("executions", execution_id, "logs"),
+        shape=shapes.Page[shapes.LoggedLine],
+        query=_query(node=node, attempt=attempt, level=level, after=after or None, limit=PAGE_SIZE),
+        cursor="after",
+    )
+
+
+def live_logs(
+    execution_id: str, *, node: str | None = None, attempt: int | None = None, level: str | None = None
+) -> ApiCall[shapes.LoggedLine]:
+    """Open the stream of the lines of an execution, from the first one."""
+    return ApiCall(
+        method="GET",
+        path=_path("executions", execution_id, "logs"),
+        shape=shapes.LoggedLine,
+        query=_query(node=node, attempt=attempt, level=level),
+    )
+
+
 def cancel(execution_id: str) -> ApiCall[shapes.Execution]:
     """Stop an execution: what is not settled is cancelled before this returns."""
     return _control(execution_id, "cancel")

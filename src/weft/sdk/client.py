@@ -20,8 +20,8 @@ from weft.sdk import calls
 from weft.sdk.background import BackgroundLoop
 from weft.sdk.http import RETRY_SECONDS, TIMEOUT_SECONDS, HttpConnection
 from weft.sdk.public import public, public_coroutine, public_generator
-from weft.sdk.shapes import Event, Execution, Page
-from weft.sdk.stream import follow
+from weft.sdk.shapes import Event, Execution, LoggedLine, Page
+from weft.sdk.stream import follow, follow_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -130,6 +130,7 @@ class AsyncClient:
     node = _sends(calls.node)
     explain = _sends(calls.explain)
     events = _lists(calls.events)
+    logs = _lists(calls.logs)
     cancel = _sends(calls.cancel)
     pause = _sends(calls.pause)
     resume = _sends(calls.resume)
@@ -182,6 +183,22 @@ class AsyncClient:
         async with aclosing(follow(self._connection, execution_id, after=after)) as events:
             async for event in events:
                 yield msgspec.json.decode(event.data, type=Event)
+
+    @public_generator
+    async def watch_logs(
+        self,
+        execution_id: str,
+        *,
+        node: str | None = None,
+        attempt: int | None = None,
+        level: str | None = None,
+        after: int = 0,
+    ) -> AsyncGenerator[LoggedLine, None]:
+        """Yield the lines of an execution to its end, each once, waiting for those that are to come."""
+        call = calls.live_logs(execution_id, node=node, attempt=attempt, level=level)
+        async with aclosing(follow_logs(self._connection, call, after=after)) as lines:
+            async for line in lines:
+                yield msgspec.json.decode(line.data, type=LoggedLine)
 
     @public_generator
     async def watch_all(self) -> AsyncGenerator[Event, None]:
@@ -274,6 +291,8 @@ class Client:
     node = _blocks(AsyncClient.node)
     explain = _blocks(AsyncClient.explain)
     events = _iterates(AsyncClient.events)
+    logs = _iterates(AsyncClient.logs)
+    watch_logs = _iterates(AsyncClient.watch_logs)
     watch = _iterates(AsyncClient.watch)
     watch_all = _iterates(AsyncClient.watch_all)
     wait = _blocks(AsyncClient.wait)

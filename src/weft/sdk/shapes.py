@@ -180,6 +180,19 @@ class Event(Struct, frozen=True, kw_only=True):
     actor: str | None = None
 
 
+class LoggedLine(Struct, frozen=True, kw_only=True):
+    """A line that a node printed, or logged: then it has a level and the name of a logger."""
+
+    seq: int
+    at: datetime
+    node: str
+    attempt: int
+    stream: Literal["stdout", "stderr", "log"]
+    message: str
+    level: str | None = None
+    logger: str | None = None
+
+
 class Reason(Struct, frozen=True, kw_only=True):
     code: str
     message: str

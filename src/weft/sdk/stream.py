@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import ApiError, UnreachableError
 from weft.sdk import calls
 from weft.sdk.sse import EventReader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Collection
 
+    from weft.sdk.calls import ApiCall
     from weft.sdk.http import HttpConnection
+    from weft.sdk.shapes import LoggedLine
     from weft.sdk.sse import ServerSentEvent
 
 # After one of these the stream of an execution ends, unless a retry has opened it again.
 _ENDS = frozenset({"execution.completed", "execution.failed", "execution.cancelled"})
+# Sent behind the last line of an execution that has ended.
+_LAST_LINE = frozenset({"end"})
 
 
 async def follow(
@@ -27,6 +32,31 @@ async def follow(
     are told, and may be missed. Without an execution: the events of all, from now on and without end.
     """
     call = calls.live_events(execution_id)
+    events = _read_on(connection, call, after=after, numbered=execution_id is not None, ends=_ENDS)
+    async with aclosing(events):
+        async for event in events:
+            yield event
+
+
+async def follow_logs(
+    connection: HttpConnection, call: ApiCall[LoggedLine], *, after: int = 0
+) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield each line of a stream of lines behind number ``after`` once, until its execution has ended."""
+    lines = _read_on(connection, call, after=after, numbered=True, ends=_LAST_LINE)
+    async with aclosing(lines):
+        async for line in lines:
+            if line.id:
+                yield line
+
+
+async def _read_on(
+    connection: HttpConnection,
+    call: ApiCall[Any],
+    *,
+    after: int,
+    numbered: bool,
+    ends: Collection[str],
+) -> AsyncGenerator[ServerSentEvent, None]:
     patience = connection.patience()
     last, ended = after, False
     while not ended:
@@ -39,11 +69,13 @@ async def follow(
                 async for piece in response.content.iter_any():
                     patience.renew()
                     for event in reader.read(piece):
-                        if execution_id is not None and event.id:
+                        if numbered and event.id:
                             number = int(event.id)
                             if number <= last:
                                 continue
-                            last, ended = number, event.event in _ENDS
+                            last = number
+                        if numbered:
+                            ended = event.event in ends or (ended and not event.id)
                         yield event
             error = UnreachableError(f"the stream of events from {connection.url} broke off")
         except (ApiError, UnreachableError) as caught:

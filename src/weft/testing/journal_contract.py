@@ -34,6 +34,7 @@ from weft.definition.model import Delivery
 from weft.journal.contract import LetterQuery
 from weft.testing.journal_history_contract import HistoryContract
 from weft.testing.journal_lists_contract import BatchesContract, ClaimsContract, ListsContract
+from weft.testing.journal_logs_contract import LogsContract
 from weft.testing.journal_purge_contract import PurgeContract
 from weft.testing.journal_workflows_contract import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
@@ -94,7 +95,13 @@ class Reopened:
 
 
 class JournalContract(
-    ClaimsContract, BatchesContract, ListsContract, WorkflowsContract, PurgeContract, HistoryContract
+    ClaimsContract,
+    BatchesContract,
+    ListsContract,
+    WorkflowsContract,
+    PurgeContract,
+    HistoryContract,
+    LogsContract,
 ):
     pytestmark = pytest.mark.asyncio
 

@@ -1,8 +1,9 @@
-"""The program that a child process runs: ``python -m weft.worker.child SOCKET PARENT [logs]``.
+"""The program of a child process: ``python -m weft.worker.child SOCKET PARENT [logs] [capture=BYTES]``.
 
-Two threads. One reads what the parent says, so that a stop is heard while a function runs and the end of
-the parent is noticed. The main thread runs the functions: coroutines on its loop, and plain functions
-between two spells of the loop, when none is running, so that they may start one of their own.
+One thread reads what the parent says, so that a stop is heard while a function runs and the end of the parent
+is noticed. Another one sends what the functions print and log. The main thread runs the functions: coroutines
+on its loop, and plain functions between two spells of the loop, when none is running, so that they may start
+one of their own.
 
 The parent decides who shares this process. It is killed from outside when it does not answer, so nothing
 here tries to survive bad code; it only tries to report well.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import faulthandler
 import logging
 import os
@@ -43,17 +45,23 @@ from weft.handlers.secrets import known
 from weft.handlers.usercode import UserCode, load
 from weft.logs import set_up_logs
 from weft.worker import wire
+from weft.worker.capture import AttemptOutput, enter, install, is_uncaught
 from weft.worker.recycling import LeakDetector
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from weft.handlers.contract import Invocation
+    from weft.journal.contract import LogLine
 
 # The parent checks what it sends; this only has to be a number at all.
 _MAX_FRAME_BYTES = 2**32 - 1
 # A message, details and a traceback, each within its own bound, with every character escaped.
 _MAX_ERROR_BYTES = 256 * 1024
+# How long lines wait for others to be sent with, and what one message holds of them: with four bytes to a
+# character, less than what the parent takes beside an output.
+_FLUSH_SECONDS = 0.1
+_MAX_CHARACTERS = 192 * 1024
 # What may take place after the parent has gone: exit handlers, and threads that do not end by themselves.
 _EXIT_SECONDS = 1.0
 
@@ -84,8 +92,12 @@ class ChildFacts(FactsSource):
 
 
 class Child:
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, *, max_log_bytes: int | None = None) -> None:
+        """``max_log_bytes``: what an attempt may log; None: nothing of it is kept."""
         self._channel = channel
+        self._max_log_bytes = max_log_bytes
+        self._outputs: dict[int, AttemptOutput] = {}
+        self._filled = threading.Event()
         self._registry = default_registry()
         self._clock = RealClock()
         self._loop = asyncio.new_event_loop()
@@ -103,6 +115,8 @@ class Child:
 
     def serve(self) -> None:
         """Run what the parent sends until it closes the channel."""
+        if self._max_log_bytes is not None:
+            threading.Thread(target=self._flush, name="weft-output", daemon=True).start()
         threading.Thread(target=self._read, name="weft-channel", daemon=True).start()
         while not self._closing:
             # A task that the user's code started may end in SystemExit; asyncio lets that out of the loop.
@@ -111,6 +125,37 @@ class Child:
             while self._between:
                 self._between.popleft()()
         self._loop.close()
+
+    def only_output(self) -> AttemptOutput | None:
+        """Return the output of the only call in this process: whatever is written here is of that call."""
+        outputs = self._outputs
+        try:
+            return next(iter(outputs.values())) if len(outputs) == 1 else None
+        except (StopIteration, RuntimeError):  # it ends in this moment
+            return None
+
+    # The thread that sends what is printed and logged.
+
+    def _fill(self, output: AttemptOutput) -> None:
+        self._filled.set()
+
+    def _flush(self) -> NoReturn:
+        while True:
+            self._filled.wait()
+            time.sleep(_FLUSH_SECONDS)
+            self._filled.clear()
+            for number, output in list(self._outputs.items()):
+                self._send_lines(number, output.take())
+
+    def _send_lines(self, number: int, lines: Sequence[LogLine]) -> None:
+        start = size = 0
+        for index, line in enumerate(lines):
+            size += len(line.message)
+            if size > _MAX_CHARACTERS:
+                self._send(wire.Output(number, lines[start:index]))
+                start, size = index, len(line.message)
+        if start < len(lines):
+            self._send(wire.Output(number, lines[start:]))
 
     # The channel's thread.
 
@@ -184,10 +229,16 @@ class Child:
         self._send(wire.Ready())
 
     def _run(self, run: wire.Run) -> None:
+        context = contextvars.copy_context()
+        if self._max_log_bytes is not None:
+            output = self._outputs[run.number] = AttemptOutput(
+                now=self._clock.now, max_bytes=self._max_log_bytes, filled=self._fill
+            )
+            context.run(enter, output)
         try:
-            invocation = self._bind(run)
+            invocation = context.run(self._bind, run)
             self._announce(invocation)
-            value = invocation.call()
+            value = context.run(invocation.call)
             if not isawaitable(value):
                 target = invocation.target
                 self._end(run.number, completed(value, target=target, max_bytes=self._max_payload_bytes))
@@ -196,7 +247,7 @@ class Child:
             self._end(run.number, classify(error))
             return
         # Also where a plain function gave something to await, as a decorator around a coroutine does.
-        task = self._loop.create_task(self._finish(run.number, invocation.target, value))
+        task = self._loop.create_task(self._finish(run.number, invocation.target, value), context=context)
         self._tasks[run.number] = task
         if self._stops[run.number].requested:
             task.cancel()
@@ -231,6 +282,9 @@ class Child:
         self._tasks.pop(number, None)
         self._facts.pop(number, None)
         should_recycle = self._leaks is not None and self._leaks.should_recycle()
+        output = self._outputs.pop(number, None)
+        if output is not None and (lines := output.take(is_last=True)):
+            self._send_lines(number, lines)
         if isinstance(outcome, Completed):
             self._send(wire.Ended(number, output=outcome.output, should_recycle=should_recycle))
         else:
@@ -297,14 +351,21 @@ def main() -> None:
     # A process forked by the user's code must not keep the channel open, or this one's end goes unseen.
     os.register_at_fork(after_in_child=channel.close)
     faulthandler.enable()
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    captured = [word.partition("=")[2] for word in sys.argv if word.startswith("capture=")]
+    child = Child(channel, max_log_bytes=int(captured[0]) if captured else None)
+    if captured:
+        install(tees=False, fallback=child.only_output)
     if "logs" in sys.argv:
         # As its parent does: what a function logs is one event a line, with no secret in it.
         set_up_logs(secrets=known(), others=logging.INFO)
     else:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
-    with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    Child(channel).serve()
+    for handler in logging.getLogger().handlers:
+        # What an attempt has caught is shown by the parent.
+        handler.addFilter(is_uncaught)
+    child.serve()
 
 
 if __name__ == "__main__":

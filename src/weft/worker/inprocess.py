@@ -7,12 +7,15 @@ ignores its stop, and a thread, are left behind when their time is over.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from contextlib import suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from weft.core.payload import decode
 from weft.handlers.contract import GrantedSecrets, HandlerContext, HandlerKind, StopSignal, deadline_after
 from weft.handlers.outcome import Completed, Failed, classify, completed, timed_out
+from weft.worker.capture import enter, install, uninstall
 from weft.worker.facts import LoopFacts
 from weft.worker.threads import DaemonThreads
 
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     from weft.handlers.outcome import Outcome
     from weft.handlers.registry import Registry
     from weft.worker.call import HandlerCall
+    from weft.worker.capture import AttemptOutput
+    from weft.worker.logs import LogWriter
+
+# How long lines wait for others to be handed over with.
+_COLLECT_SECONDS = 0.1
 
 
 class InProcess:
@@ -33,12 +41,16 @@ class InProcess:
         grace_seconds: float,
         max_payload_bytes: int,
         threads: DaemonThreads | None = None,
+        logs: LogWriter | None = None,
     ) -> None:
+        """``logs``: keeps what users' code prints and logs, which goes where it always went, too."""
         self._registry = registry
         self._clock = clock
         self._grace_seconds = grace_seconds
         self._max_payload_bytes = max_payload_bytes
         self._threads = threads or DaemonThreads()
+        self._logs = logs
+        self._is_capturing = False
         # The loop holds its tasks weakly; these did not stop when they were asked to.
         self._left_behind: set[asyncio.Task[Outcome]] = set()
 
@@ -52,12 +64,17 @@ class InProcess:
                 return self._encode(invocation, invocation.call())
         except Exception as error:
             return classify(error)
-        task = asyncio.create_task(self._run(invocation, facts))
+        context = contextvars.copy_context()
+        output = self._catch(call, context)
+        task = asyncio.create_task(self._run(invocation, facts), context=context)
         try:
             await asyncio.wait((task,), timeout=call.timeout_seconds)
         except asyncio.CancelledError:
             await self._stop(task, stop)
             raise
+        finally:
+            if output is not None and self._logs is not None:
+                self._logs.add(call, output.take(is_last=True))
         if task.done():
             return task.result()
         await self._stop(task, stop)
@@ -65,7 +82,31 @@ class InProcess:
             call.timeout_seconds, task.result() if task.done() and not task.cancelled() else None
         )
 
+    def _catch(self, call: HandlerCall, context: contextvars.Context) -> AttemptOutput | None:
+        """Let what a context prints and logs be the call's; the lines are handed over as they come."""
+        logs = self._logs
+        if logs is None:
+            return None
+        if not self._is_capturing:
+            self._is_capturing = True
+            install(tees=True)
+        loop = asyncio.get_running_loop()
+
+        def collect(output: AttemptOutput) -> None:
+            logs.add(call, output.take())
+
+        def filled(output: AttemptOutput) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(loop.call_later, _COLLECT_SECONDS, collect, output)
+
+        output = logs.new_output(filled)
+        context.run(enter, output)
+        return output
+
     async def close(self) -> None:
+        if self._is_capturing:
+            self._is_capturing = False
+            uninstall()
         self._threads.close()
         for task in self._left_behind:
             task.cancel()

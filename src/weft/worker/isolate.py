@@ -18,9 +18,11 @@ says it is worn takes no more calls, and goes when its last has ended; another i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
@@ -42,11 +44,15 @@ if TYPE_CHECKING:
     from weft.handlers.usercode import UserCode
     from weft.masking import Mask
     from weft.worker.call import HandlerCall
+    from weft.worker.capture import AttemptOutput
+    from weft.worker.logs import LogWriter
 
 # A child that has not loaded its modules by then never will.
 START_SECONDS = 60.0
 # How long a loop may take to say that it runs. Too short only means that nobody is charged this time.
 PROBE_SECONDS = 1.0
+# How long what a process writes past Python waits for more of it.
+COLLECT_SECONDS = 0.1
 # What a message holds beside an output.
 ENVELOPE_BYTES = 1024 * 1024
 
@@ -99,17 +105,20 @@ class ChildPool:
         max_payload_bytes: int,
         mask: Mask | None = None,
         environment: Mapping[str, str] | None = None,
+        logs: LogWriter | None = None,
     ) -> None:
         """Start no child yet.
 
         ``mask``: what the children must not show; by default the secrets of this process. ``environment``:
-        that of the children; by default this process's.
+        that of the children; by default this process's. ``logs``: keeps what users' code prints and logs;
+        without it all of that goes to stderr.
         """
         self.code = code
         self.environment = environment
         self.mask = process_mask() if mask is None else mask
         self.grace_seconds = grace_seconds
         self.max_payload_bytes = max_payload_bytes
+        self.logs = logs
         self._processes = processes
         self._children: set[_Child] = set()
         self._line: deque[_Running] = deque()
@@ -260,10 +269,14 @@ class _Child:
         # Why it was killed, and whether that is the fault of the call in it.
         self._verdict: str | None = None
         self._is_blameless = False
+        # What the process writes past Python, as the programs do that a function starts.
+        self._written = None if pool.logs is None else pool.logs.new_output(self._fill)
         self._process = ChildProcess(
             max_message_bytes=pool.max_payload_bytes + ENVELOPE_BYTES,
             mask=pool.mask,
             environment=pool.environment,
+            output=self._written,
+            max_log_bytes=0 if pool.logs is None else pool.logs.max_bytes,
             heard=self._hear,
             gone=self._lose_all,
         )
@@ -357,12 +370,12 @@ class _Child:
                 running_or_none = self.calls.get(message.number)
                 if running_or_none is not None:
                     self._pool.answer(self._tell_facts(running_or_none))
+            case wire.Output():
+                speaking = self.calls.get(message.number)
+                if speaking is not None and self._pool.logs is not None:
+                    self._pool.logs.add(speaking.call, message.lines)
             case wire.Ended():
-                running_or_none = self.calls.pop(message.number, None)
-                self.should_recycle = self.should_recycle or message.should_recycle
-                if running_or_none is not None:
-                    running_or_none.end(_outcome(running_or_none, message))
-                    self._pool.has_room(self)
+                self._process.after_output(partial(self._end, message))
             case wire.Alive():
                 # The probed call may have ended meanwhile: then there is nothing left to insist on.
                 if any(running.is_overdue for running in self.calls.values()):
@@ -380,6 +393,26 @@ class _Child:
         if running.number in self.calls and not self.is_leaving:
             self._process.send(reply)
 
+    def _end(self, message: wire.Ended) -> None:
+        self._collect()
+        running = self.calls.pop(message.number, None)
+        self.should_recycle = self.should_recycle or message.should_recycle
+        if running is not None:
+            running.end(_outcome(running, message))
+            self._pool.has_room(self)
+
+    def _fill(self, output: AttemptOutput) -> None:
+        """Hear, from another thread, that the process has written something."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._loop.call_later, COLLECT_SECONDS, self._collect)
+
+    def _collect(self) -> None:
+        """Hand over what the process has written. It is that of the call in it, if there is only one."""
+        if self._written is not None and (lines := self._written.take()):
+            assert self._pool.logs is not None
+            (alone,) = self.calls.values() if len(self.calls) == 1 else (None,)
+            self._pool.logs.add(None if alone is None else alone.call, lines)
+
     def _kill(self, verdict: str) -> None:
         if self._verdict is None:
             self._verdict = verdict
@@ -390,6 +423,7 @@ class _Child:
         """The process has gone, for whatever reason: each call in it learns its fate."""
         self.is_leaving = True
         self._start_timer.cancel()
+        self._collect()
         was_alone = len(self.calls) == 1
         text = f"the process that ran the attempt {self._verdict or exit_text}"
         for running in self.calls.values():

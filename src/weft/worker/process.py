@@ -9,18 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from weft.logs import are_set_up
 from weft.worker import wire
-from weft.worker.relay import Relay
+from weft.worker.relay import PipeReader, Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from weft.masking import Mask
+    from weft.worker.capture import AttemptOutput
 
 # From the end of a channel to the kill of a child that was asked to go; and from a kill to giving up on a
 # channel that somebody else holds open.
@@ -41,10 +43,16 @@ class ChildProcess(asyncio.Protocol):
         max_message_bytes: int,
         mask: Mask,
         environment: Mapping[str, str] | None,
+        output: AttemptOutput | None,
+        max_log_bytes: int,
         heard: Callable[[wire.ToParent], None],
         gone: Callable[[str], None],
     ) -> None:
-        """Start the process, or raise OSError. ``gone`` is called once, when it has been reaped."""
+        """Start the process, or raise OSError. ``gone`` is called once, when it has been reaped.
+
+        ``output``: takes what the process writes to stdout and stderr past Python, and the process itself
+        catches what its functions print and log. Without it all of that goes to this process's stderr.
+        """
         self._loop = asyncio.get_running_loop()
         self._frames = wire.Frames(max_message_bytes)
         self._heard = heard
@@ -52,7 +60,7 @@ class ChildProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []  # until the transport is there
         self._asked_to_go = False
-        self._process, channel, self._relay = _start(mask, environment)
+        self._process, channel, self._relay = _start(mask, environment, output, max_log_bytes)
         # Kept, because the loop holds its tasks weakly.
         self._connecting = self._loop.create_task(
             self._loop.create_unix_connection(lambda: self, sock=channel)
@@ -75,6 +83,18 @@ class ChildProcess(asyncio.Protocol):
         self._asked_to_go = True
         if self._transport is not None:
             self._transport.close()
+
+    def after_output(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when what the process has written so far is among the lines: most often at once."""
+        reader = self._relay
+        if isinstance(reader, PipeReader) and reader.has_unread():
+            reader.when_read(partial(self._call_back, then))
+        else:
+            then()
+
+    def _call_back(self, then: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(then)
 
     def kill(self) -> None:
         """Kill it, with every program that it started."""
@@ -112,7 +132,7 @@ class ChildProcess(asyncio.Protocol):
         self._kill_group()
         status = await asyncio.to_thread(self._process.wait)
         if self._relay is not None:
-            # What it wrote last is shown before anybody hears of its end; a program that it left behind may
+            # What it wrote last is read before anybody hears of its end; a program that it left behind may
             # hold the pipe open.
             await asyncio.to_thread(self._relay.wait, EXIT_SECONDS)
         self._gone(_describe(status))
@@ -125,44 +145,50 @@ class ChildProcess(asyncio.Protocol):
 
 
 def _start(
-    mask: Mask, environment: Mapping[str, str] | None
-) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | None]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with theirs:
+    mask: Mask, environment: Mapping[str, str] | None, output: AttemptOutput | None, max_log_bytes: int
+) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | PipeReader | None]:
+    with contextlib.ExitStack() as unless_started, contextlib.ExitStack() as afterwards:
+        ours, theirs = socket.socketpair()
+        unless_started.callback(ours.close)
+        afterwards.callback(theirs.close)
+        ours.setblocking(False)
         # -P: the folder this program happens to run in is no place to import from.
         program = [sys.executable, "-P", "-m", "weft.worker.child", str(theirs.fileno()), str(os.getpid())]
         if are_set_up():
             program.append("logs")
-        # Where there is nothing to hide, the child has this process's stderr, as a terminal if it is one.
-        try:
-            pipe, stderr = os.pipe() if mask else (None, _STDERR)
-        except OSError:
-            ours.close()
-            raise
-        try:
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                program,
-                stdin=subprocess.DEVNULL,
-                # What a function prints must not mix with what this program prints.
-                stdout=stderr,
-                stderr=stderr,
-                pass_fds=(theirs.fileno(),),
-                # From its first instruction on, so that /proc/PID/environ has no more either.
-                env=environment,
-                # A group of its own: Ctrl-C in a terminal does not go to it, and a kill reaches the
-                # programs it started.
-                process_group=0,
-            )
-        except BaseException:
-            ours.close()
-            if pipe is not None:
-                os.close(pipe)
-            raise
-        finally:
-            if stderr != _STDERR:
-                os.close(stderr)
-    return process, ours, None if pipe is None else Relay(pipe, mask)
+        if output is not None:
+            program.append(f"capture={max_log_bytes}")
+        # Where there is nothing to hide and nothing to keep, the child has this process's stderr, as a
+        # terminal if it is one.
+        ends: list[int] = []
+        stdout = stderr = _STDERR
+        for _ in range(2 if output is not None else 1 if mask else 0):
+            end, stderr = os.pipe()
+            unless_started.callback(os.close, end)
+            afterwards.callback(os.close, stderr)
+            # What a function prints must not mix with what this program prints.
+            stdout = stdout if ends else stderr
+            ends.append(end)
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            program,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(theirs.fileno(),),
+            # From its first instruction on, so that /proc/PID/environ has no more either.
+            env=environment,
+            # A group of its own: Ctrl-C in a terminal does not go to it, and a kill reaches the programs it
+            # started.
+            process_group=0,
+        )
+        unless_started.callback(process.kill)
+        relay: Relay | PipeReader | None = None
+        if output is not None:
+            relay = PipeReader({ends[0]: "stdout", ends[1]: "stderr"}, output)
+        elif ends:
+            relay = Relay(ends[0], mask)
+        unless_started.pop_all()
+        return process, ours, relay
 
 
 def _describe(status: int) -> str:

@@ -1,27 +1,39 @@
-"""What a child process writes to stdout and stderr, passed on to this process's stderr without secrets.
+"""What a child process writes to the file descriptors of stdout and stderr, read in this process.
 
-A function writes in many ways: by ``print``, by a logger, by a C library, by a program that it starts. All of
-them end in the two file descriptors of the child, so secrets are masked behind those and nowhere earlier.
+A function writes in many ways: by ``print``, by a logger, by a C library, by a program that it starts. With
+``WEFT_LOGS=on`` the child itself catches the first two; the others end in the two descriptors, as all of them
+do with ``off``. Secrets are masked behind the descriptors and nowhere earlier.
 """
 
 from __future__ import annotations
 
+import array
 import codecs
+import fcntl
 import os
+import selectors
+import termios
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from weft.masking import MaskedLines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weft.journal.contract import Stream
     from weft.masking import Mask
+    from weft.worker.capture import AttemptOutput
 
 _READ_BYTES = 64 * 1024
 _STDERR = 2
+# A program that writes faster than its lines are kept waits this long for each read.
+_PAUSE_SECONDS = 0.01
 
 
 class Relay:
-    """Reads the end of a pipe that a child writes to, in a thread of its own.
+    """Passes on to this process's stderr what a child writes, without secrets, in a thread of its own.
 
     Not on the loop: a terminal that takes nothing for a while must hold up the child that writes, not every
     other attempt of this worker.
@@ -50,6 +62,88 @@ class Relay:
             pass
         finally:
             os.close(self._pipe)
+
+
+class PipeReader:
+    """Reads what a child writes as lines, in a thread of its own."""
+
+    def __init__(self, pipes: Mapping[int, Stream], output: AttemptOutput) -> None:
+        self._pipes = dict(pipes)
+        # A character may arrive in two pieces.
+        self._decoders = {pipe: codecs.getincrementaldecoder("utf-8")("replace") for pipe in pipes}
+        self._output = output
+        self._is_busy = False
+        self._has_ended = False
+        self._lock = threading.Lock()
+        self._wanted: list[Callable[[], None]] = []
+        self._wake, self._waker = os.pipe()
+        # A daemon, as above.
+        self._thread = threading.Thread(target=self._read, name="weft-relay", daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Return when everything is read, or after so many seconds."""
+        self._thread.join(seconds)
+
+    def has_unread(self) -> bool:
+        """True if the child has written something that is not among the lines yet."""
+        # In this order: the thread says that it is busy before it takes anything out of a pipe.
+        return any(_unread_bytes(pipe) for pipe in list(self._pipes)) or self._is_busy
+
+    def when_read(self, then: Callable[[], None]) -> None:
+        """Call ``then``, in the thread, when what was written so far is among the lines."""
+        with self._lock:
+            if not self._has_ended:
+                self._wanted.append(then)
+                os.write(self._waker, b".")
+                return
+        then()
+
+    def _read(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for pipe, stream in [*self._pipes.items(), (self._wake, None)]:
+                selector.register(pipe, selectors.EVENT_READ, stream)
+            while self._pipes:
+                ready = selector.select()
+                self._is_busy = True
+                for key, _ in ready:
+                    if key.data is None:
+                        os.read(self._wake, _READ_BYTES)
+                    elif not self._take(key.fd, key.data):
+                        selector.unregister(key.fd)
+                        del self._pipes[key.fd]
+                        os.close(key.fd)
+                self._is_busy = False
+                if self._wanted and not any(map(_unread_bytes, self._pipes)):
+                    self._answer()
+        with self._lock:
+            self._has_ended = True
+            os.close(self._wake)
+            os.close(self._waker)
+        self._answer()
+
+    def _answer(self) -> None:
+        wanted, self._wanted = self._wanted, []
+        for then in wanted:
+            then()
+
+    def _take(self, pipe: int, stream: Stream) -> bool:
+        """Read once; False at the end of the pipe."""
+        data = os.read(pipe, _READ_BYTES)
+        if not data:
+            return False
+        if self._output.write(stream, self._decoders[pipe].decode(data)):
+            time.sleep(_PAUSE_SECONDS)
+        return True
+
+
+def _unread_bytes(pipe: int) -> int:
+    count = array.array("i", [0])
+    try:
+        fcntl.ioctl(pipe, termios.FIONREAD, count)
+    except OSError:  # the thread has just closed it
+        return 0
+    return count[0]
 
 
 def _write(text: str) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weft.core.task import Task
     from weft.handlers.registry import Registry
     from weft.ports import Ports
+    from weft.worker.logs import LogWriter
 
 
 log = logging.getLogger("weft.worker")
@@ -47,11 +48,19 @@ class Runner:
     """Runs tasks of any handler, each where its kind may run."""
 
     def __init__(
-        self, ports: Ports, registry: Registry, caller: Caller, *, worker: str, mask: Mask = _NO_SECRETS
+        self,
+        ports: Ports,
+        registry: Registry,
+        caller: Caller,
+        *,
+        worker: str,
+        mask: Mask = _NO_SECRETS,
+        logs: LogWriter | None = None,
     ) -> None:
         """``mask``: of every secret of this process, for errors: an error may hold any of them."""
         self._ports = ports
         self._mask = mask
+        self._logs = logs
         self._registry = registry
         self._caller = caller
         self._worker = worker
@@ -160,6 +169,16 @@ class Runner:
                 if error.began:
                     # The same attempt must not have its effect twice; the pause holds up the next one, too.
                     raise AttemptLostError(str(error), charged=False) from None
+
+    async def settle_logs(self, task: Task) -> None:
+        """Return when the lines of an attempt that has ended are in the journal, or soon."""
+        if self._logs is not None and self._logs.has(task):
+            await self._logs.settle(task)
+
+    def end_logs(self, task: Task) -> None:
+        """Note that an attempt has ended without a result: its lines are written with the next ones."""
+        if self._logs is not None:
+            self._logs.end(task)
 
     async def small(self, result: Result) -> Result:
         """Return a result that may travel: a large output is in the journal before anybody refers to it."""

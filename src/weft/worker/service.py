@@ -356,14 +356,17 @@ class Worker:
                 result = await self._runner.run(whole, lease.started_at)
             # Its start is by the store's clock; what passed since then, by ours.
             result = replace(result, finished_at=lease.started_at + clock.monotonic() - began_at)
+            await self._runner.settle_logs(task)
             result = await self._runner.small(result)
             await self._runner.drop_config(task)
         except asyncio.CancelledError:
+            self._runner.end_logs(task)
             self._let_go(lease)
             raise
         except Exception:
             # Not the handler's: its exceptions are outcomes. The lease runs out, and the attempt is lost.
             log.exception("attempt.broken", extra={"execution": task.execution_id, "node": task.node_id})
+            self._runner.end_logs(task)
             self._let_go(lease)
             return False
         self._running.pop(lease.nonce, None)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Sequence  # noqa: TC003 - the decoder reads the annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+
+from weft.journal.contract import LogLine  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,16 +91,23 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     should_recycle: bool = False
 
 
+class Output(msgspec.Struct, frozen=True, tag=True):
+    """Lines that a call has printed and logged since the last such message."""
+
+    number: int
+    lines: Sequence[LogLine]
+
+
 class Alive(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
 ToChild: TypeAlias = LoadCode | Run | StopCall | Facts | Probe
-ToParent: TypeAlias = Ready | CallTarget | AskFacts | Ended | Alive
+ToParent: TypeAlias = Ready | CallTarget | AskFacts | Output | Ended | Alive
 
 _ENCODER = msgspec.msgpack.Encoder()
 to_child = msgspec.msgpack.Decoder(LoadCode | Run | StopCall | Facts | Probe)
-to_parent = msgspec.msgpack.Decoder(Ready | CallTarget | AskFacts | Ended | Alive)
+to_parent = msgspec.msgpack.Decoder(Ready | CallTarget | AskFacts | Output | Ended | Alive)
 
 
 def frame(message: ToChild | ToParent) -> bytes:

@@ -1,0 +1,130 @@
+"""``weft logs``: what the nodes of an execution printed and logged, and where they failed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from weft.cli.identify import execution_id, nodes_missing
+from weft.cli.main import INTERRUPTED
+from weft.cli.printing import escaped, print_text, say
+from weft.cli.report import traceback_lines
+from weft.cli.server import AsJson, on_server
+from weft.cli.watch import for_report
+from weft.core.state import NodeState
+from weft.errors import ApiError
+from weft.sdk import calls
+from weft.sdk.stream import follow_logs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from weft.cli.server import RemoteServer
+
+
+def logs(
+    execution: Annotated[str, Parameter(help="its id, or the first characters of it")],
+    node: Annotated[str | None, Parameter(help="of this node alone, with all its attempts")] = None,
+    /,
+    *,
+    follow: Annotated[
+        bool, Parameter(name=["--follow", "-f"], help="go on with new lines until the execution has ended")
+    ] = False,
+    attempt: Annotated[int | None, Parameter(metavar="N", help="of this attempt alone")] = None,
+    level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None,
+        Parameter(help="logged at this level or above; printed lines have none"),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what the nodes of an execution printed and logged, oldest first, and where they failed."""
+    wanted: dict[str, Any] = {"node": node, "attempt": attempt, "level": level}
+
+    async def work(server: RemoteServer) -> int:
+        found = await execution_id(execution, server)
+        try:
+            await _print(found, wanted, server, follow=follow, as_json=as_json)
+        except ApiError as error:
+            if node is None:
+                raise
+            raise await nodes_missing(found, [node], error, server) from error
+        return 0
+
+    try:
+        return on_server(work)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+async def _print(
+    found: str, wanted: dict[str, Any], server: RemoteServer, *, follow: bool, as_json: bool
+) -> None:
+    count = 0
+    # What has failed already stands between the lines, by its time; what fails later, behind them.
+    failures = [] if as_json else await _failures(found, wanted, server)
+    shown = len(failures)
+    async with aclosing(_lines(found, wanted, server, follow=follow)) as lines:
+        async for line in lines:
+            while failures and failures[0]["finished_at"] <= line["at"]:
+                print_text(_failure_text(failures.pop(0)))
+            print_text(json.dumps(line, ensure_ascii=False) + "\n" if as_json else _line_text(line))
+            count += 1
+    if follow and not as_json:
+        failures += (await _failures(found, wanted, server))[shown:]
+    for failure in failures:
+        print_text(_failure_text(failure))
+    if not count and not as_json:
+        say("the nodes have printed and logged nothing" + ("" if wanted["node"] is None else " there"))
+
+
+async def _lines(
+    found: str, wanted: dict[str, Any], server: RemoteServer, *, follow: bool
+) -> AsyncGenerator[dict[str, Any], None]:
+    if follow:
+        async with aclosing(follow_logs(server.connection, calls.live_logs(found, **wanted))) as events:
+            async for event in events:
+                yield json.loads(event.data)
+    else:
+        async for item in server.items(calls.logs(found, **wanted)):
+            yield item
+
+
+async def _failures(found: str, wanted: Mapping[str, Any], server: RemoteServer) -> list[dict[str, Any]]:
+    """List failed attempts by their ends: all of one node, or the last ones of the nodes that failed."""
+    failed: Sequence[dict[str, Any]]
+    if wanted["node"] is not None:
+        node = await server.ask(calls.node(found, wanted["node"]))
+        failed = [{**each, "node": node["id"]} for each in node["attempts"] if each["error"]]
+    else:
+        execution = await for_report(found, server)
+        failed = [
+            {**node, "node": node["id"], "number": node["attempt"]}
+            for node in execution["nodes"]
+            if node["state"] == NodeState.FAILED
+        ]
+    chosen = [each for each in failed if wanted["attempt"] in (None, each["number"]) and each["finished_at"]]
+    return sorted(chosen, key=lambda each: str(each["finished_at"]))
+
+
+def _failure_text(failure: Mapping[str, Any]) -> str:
+    error = failure["error"] or {"code": "failed", "message": ""}
+    lines = [f"FAILED {error['code']}: {error['message']}", *traceback_lines(error)]
+    return _prefixed(failure["finished_at"], failure["node"], failure["number"], lines)
+
+
+def _line_text(line: Mapping[str, Any]) -> str:
+    text = line["message"]
+    if line["stream"] == "log":
+        text = f"{line['level']} {line['logger']}: {text}"
+    return _prefixed(line["at"], line["node"], line["attempt"], text.split("\n"))
+
+
+def _prefixed(at: str, node: str, attempt: int, lines: Sequence[str]) -> str:
+    """Write lines with the time and the node before each; attempts from the second on are numbered."""
+    moment = datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    head = f"{moment} {node}{f' #{attempt}' if attempt > 1 else ''} │ "
+    return "".join(f"{head}{escaped(line)}\n" for line in lines)

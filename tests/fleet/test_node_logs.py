@@ -1,0 +1,39 @@
+"""What nodes print in a fleet: written by the worker, read through any API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.fleet.harness import SHORT_LEASE
+from tests.operation.test_node_logs import chatty, has_lines, lines_of
+
+if TYPE_CHECKING:
+    from tests.fleet.conftest import Fleets
+
+CHATTY: dict[str, Any] = {
+    "WEFT_IMPORTS": "tests.worker.chatty",
+    "WEFT_PYTHON_ALLOW": "tests.worker.chatty:*",
+}
+
+
+async def test_lines_of_a_worker_that_is_killed_are_kept(fleets: Fleets) -> None:
+    async with fleets(**CHATTY) as fleet:
+        await fleet.start(workers=2, **SHORT_LEASE)
+        nodes = [chatty("says", "prints"), chatty("runs", "starts_program"), chatty("ticks", "ticks")]
+        execution_id = await fleet.api.start({"nodes": nodes, "failure_policy": "continue"})
+        await has_lines(fleet.api, execution_id, 100)
+        shown = await fleet.api.get(f"/v1/executions/{execution_id}")
+        node = next(node for node in shown["nodes"] if node["id"] == "ticks")
+        await fleet.holding(node["worker"]).kill()
+        first = await lines_of(fleet.api, execution_id, "&node=ticks&attempt=1")
+        numbers = [int(line["message"].split()[1]) for line in first]
+        assert numbers == list(range(1, len(numbers) + 1))
+        # The other worker goes on with it.
+        await has_lines(fleet.api, execution_id, 1, "&node=ticks&attempt=2")
+        await fleet.api.call("POST", f"/v1/executions/{execution_id}/cancel")
+        said = [line["message"] for line in await lines_of(fleet.api, execution_id, "&node=says")]
+        assert sorted(said) == ["hello", "no end", "to stderr"]
+        ran = [line["message"] for line in await lines_of(fleet.api, execution_id, "&node=runs")]
+        assert sorted(ran) == ["before", "err", "out", "raw"]
+        seqs = [line["seq"] for line in await lines_of(fleet.api, execution_id)]
+        assert seqs == sorted(set(seqs))

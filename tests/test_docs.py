@@ -91,7 +91,7 @@ def test_what_a_page_shows_can_be_run(page: Path, tmp_path: Path, request: pytes
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_block_of_a_page_is_passed_over_for_its_language(page: Path) -> None:
     run_or_read = {"console", "json", "python", "sh", "toml", "yaml"}
-    only_shown = {"ini", "mermaid", "nginx", "text"}
+    only_shown = {"ini", "mermaid", "nginx", "sql", "text"}
     assert {block.language for block in blocks_of(page)} <= run_or_read | only_shown
 
 

@@ -156,3 +156,82 @@ def test_redis_keeps_what_it_was_given_and_evicts_nothing() -> None:
     command = compose()["services"]["redis"]["command"]
     assert command[command.index("--appendonly") + 1] == "yes"
     assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
+
+
+def test_no_password_has_a_default() -> None:
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    assert "PASSWORD:-" not in text
+    services = compose()["services"]
+    command = services["redis"]["command"]
+    assert command[command.index("--requirepass") + 1].startswith("${REDIS_PASSWORD:?")
+    assert services["postgres"]["environment"]["POSTGRES_PASSWORD"].startswith("${POSTGRES_PASSWORD:?")
+    for name in ("api", "orchestrator", "worker", "migrate"):
+        assert "${REDIS_PASSWORD:?" in services[name]["environment"]["WEFT_REDIS_URL"]
+
+
+def test_every_container_of_compose_is_confined() -> None:
+    for name, service in compose()["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        # The servers' images start as root otherwise; weft's has a user of its own.
+        assert "user" in service or service["image"] == "weft", name
+        # Nothing but the API is reached from outside, and that from this machine alone.
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert not service.get("ports") or name == "api"
+
+
+@pytest.mark.parametrize("name", [name for kind, name in manifests() if kind in ("Deployment", "Job")])
+def test_every_pod_is_confined(name: str) -> None:
+    every = manifests()
+    pod = next(every[kind, name] for kind in ("Deployment", "Job") if (kind, name) in every)["spec"]
+    spec = pod["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_network_policies_close_every_pod_and_open_what_it_needs() -> None:
+    every = manifests()
+    policies = {name: document["spec"] for (kind, name), document in every.items() if kind == "NetworkPolicy"}
+    closed = policies.pop("weft")
+    labels = closed["podSelector"]["matchLabels"]
+    assert closed["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in closed
+    for (kind, _), document in every.items():
+        if kind in ("Deployment", "Job"):
+            assert labels.items() <= document["spec"]["template"]["metadata"]["labels"].items()
+    # By the names that the containers give their ports.
+    assert policies["weft-api"]["ingress"][0]["ports"] == [{"port": "http", "protocol": "TCP"}]
+    assert policies["weft-metrics"]["ingress"][0]["ports"] == [{"port": "metrics", "protocol": "TCP"}]
+    (outside,) = policies["weft-worker"]["egress"]
+    assert "169.254.0.0/16" in outside["to"][0]["ipBlock"]["except"]
+
+
+def test_the_unit_of_systemd_runs_as_a_user_of_its_own_and_may_write_its_folder_alone() -> None:
+    lines = (OPS / "systemd" / "weft.service").read_text(encoding="utf-8").splitlines()
+    fields = dict(
+        line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "Environment"))
+    )
+    assert fields["User"] not in ("", "root", "0")
+    assert fields["ExecStart"].split()[1] in {command.name for command in COMMANDS}
+    assert fields["ExecStart"].endswith(f"--data /var/lib/{fields['StateDirectory']}")
+    for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID"):
+        assert fields[name] == "yes", name
+    assert (fields["ProtectSystem"], fields["CapabilityBoundingSet"]) == ("strict", "")
+    assert fields["StateDirectoryMode"] == "0700"
+    shown = (ROOT / "docs" / "operation.md").read_text(encoding="utf-8")
+    block = shown.partition("```ini\n")[2].partition("```")[0].splitlines()
+    assert set(block) <= set(lines)
+
+
+def test_the_threat_model_is_linked_and_names_what_exists() -> None:
+    assert "(SECURITY.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert "All API keys are one administrator" in text
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        assert (ROOT / target).exists(), target

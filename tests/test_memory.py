@@ -178,3 +178,48 @@ async def test_a_restart_takes_up_large_executions_within_the_same_bounds(tmp_pa
         for execution_id in ids:
             assert (await engine.wait(execution_id)).state is ExecutionState.COMPLETED
     assert again.most <= 2
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+@pytest.mark.parametrize("size", [30_000, 300_000])
+async def test_what_is_over_at_once_takes_no_memory_of_the_worker(
+    tmp_path: Path, on_disk: bool, size: int
+) -> None:
+    document = _wide(12, "echo", output="{{ n11.text | length }}")
+    settings = {"execution_bytes": 2 * size, "process_bytes": 3 * size}
+    async with asyncio.timeout(60), _engine(None, tmp_path if on_disk else None, **settings) as engine:
+        execution_id = await engine.submit(
+            compile_plan(document), document=document, input={"text": "x" * size}
+        )
+        assert (await engine.wait(execution_id)).output == str(size).encode()
+        assert engine.worker._bytes == 0
+
+
+async def test_settled_nodes_hold_no_large_outputs_in_memory(tmp_path: Path) -> None:
+    gate = _Gate()
+    document = _wide(3, "echo")
+    document["nodes"] += [
+        {"id": "gate", "handler": "held", "dependencies": ["n0"], "config": {"text": ""}},
+        {
+            "id": "reader",
+            "handler": "echo",
+            "dependencies": ["gate", "n0", "n1", "n2"],
+            "config": "{{ (n0.text ~ n1.text ~ n2.text) | length }}",
+        },
+    ]
+    document["output"] = "{{ [n0.text | length, reader.output] }}"
+    async with asyncio.timeout(60), _engine(gate, tmp_path) as engine:
+        execution_id = await engine.submit(
+            compile_plan(document), document=document, input={"text": "y" * 50_000}
+        )
+        await gate.full(1)
+        assert isinstance(engine.ports.store, MemoryStore)
+        outcomes = engine.ports.store._executions[execution_id].outcomes
+        assert [row.output for row in outcomes.values()] == [None] * len(outcomes)
+    # In the next life, too.
+    again = _Gate()
+    again.opened.set()
+    async with asyncio.timeout(60), _engine(again, tmp_path) as engine:
+        assert (await engine.wait(execution_id)).output == b"[50000,150000]"
+        node = await engine.describe_node(execution_id, "n2")
+        assert (node["output"], node["output_bytes"]) == ({"text": "y" * 50_000}, 50_011)

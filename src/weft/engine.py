@@ -60,6 +60,8 @@ _SHOWN_RUNNING = 10
 # Of so many executions, each of so many bytes at most, the end is remembered.
 _REMEMBERED_ENDS = 10_000
 _REMEMBERED_BYTES = 4096
+# Larger outputs of settled nodes are read from the data folder where a node needs them.
+_INLINE_OUTPUT_BYTES = 16 * 1024
 # While an engine drains, what has ended is recorded this often.
 _DRAIN_SECONDS = 0.2
 
@@ -195,6 +197,10 @@ class Engine:
                 window=settings.execution_window,
                 execution_bytes=settings.execution_bytes,
                 process_bytes=settings.process_bytes,
+                # The journal of a data folder reads them again where they are needed.
+                inline_output_bytes=None
+                if data is None or parts.journal is not None
+                else _INLINE_OUTPUT_BYTES,
                 lease_seconds=settings.worker_heartbeat_timeout_seconds,
                 reported_seconds=settings.reaper_idle_timeout_seconds,
                 # One process owns the data folder, so nothing of an earlier process is still running.

@@ -63,8 +63,9 @@ class Ports:
     sweep_seconds: float = 5.0
     # So many partitions the store has: an execution lies in one of them.
     partitions: int = 1
-    # Configs over this size count in the memory budget; they lie in the journal as blobs, too, and travel by
-    # reference, unless the journal itself is this process's memory.
+    # Configs over the first size count in the memory budget. Those over the second lie in the journal as
+    # blobs and travel by reference, unless the journal itself is this process's memory.
+    large_config_bytes: int = 16 * 1024
     inline_config_bytes: int = 256 * 1024
     stores_configs: bool = True
     # Signs tasks: a result without the signature of its task was made up. None: nobody else writes results.

@@ -329,7 +329,7 @@ class Settings:
     execution_bytes: int = _setting(
         32 * 2**20,
         _count,
-        "memory for the large configs (over 256 KiB) of one execution in flight; the rest of its nodes wait "
+        "memory for the large configs (over 16 KiB) of one execution in flight; the rest of its nodes wait "
         "([memory](operation.md#memory))",
     )
     process_bytes: int = _setting(

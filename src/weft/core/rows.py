@@ -7,6 +7,7 @@ from binascii import crc32
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import Failure, PayloadError
@@ -230,3 +231,25 @@ def size_of(row: NodeRow) -> int:
     if row.output is not None:
         return len(row.output)
     return row.output_bytes or 0
+
+
+# Begins the name by which a row refers to its own output, where memory holds the row without it.
+_OWN_OUTPUT = "row/"
+
+
+def without_output(execution_id: str, row: NodeRow) -> NodeRow:
+    """Return the row of a completed node with a reference in the place of its output, as to a blob.
+
+    For memory alone: no journal stores such a row. A journal whose rows are held so resolves the reference.
+    """
+    assert row.output is not None
+    reference = f"{_OWN_OUTPUT}{execution_id}/{row.node_id}"
+    return replace(row, output=None, blob=reference, output_bytes=len(row.output))
+
+
+def own_output(name: str) -> tuple[str, str] | None:
+    """Return the execution and the node whose output a reference names; None: it is the name of a blob."""
+    if not name.startswith(_OWN_OUTPUT):
+        return None
+    execution_id, _, node_id = name.removeprefix(_OWN_OUTPUT).rpartition("/")
+    return execution_id, node_id

@@ -353,9 +353,10 @@ async def _send(
 
 
 async def _large_task(task: Task, ports: Ports) -> Task:
-    """Return a task with the size of its large config, and with a reference in its place where it has one."""
-    config = task.config
-    blob = await ports.journal.put_blob(config) if ports.stores_configs else None
+    """Return a task with the size of its large config, and with a reference in place of a very large one."""
+    config, blob = task.config, None
+    if ports.stores_configs and len(config) > ports.inline_config_bytes:
+        blob = await ports.journal.put_blob(config)
     return replace(
         task,
         config=b"" if blob is not None else config,
@@ -403,8 +404,8 @@ def plain_task(
 
 
 def _is_large(decision: DispatchNode, ports: Ports) -> bool:
-    """True if a node's config counts in the memory budget, and is too large to travel with its task."""
-    return len(decision.config) > ports.inline_config_bytes
+    """True if a node's config counts in the memory budget."""
+    return len(decision.config) > ports.large_config_bytes
 
 
 def make_task(free: FreeNode, decision: DispatchNode, ports: Ports) -> Task:

@@ -365,7 +365,7 @@ async def _install_and_send(started: Sequence[Snapshot], incarnation_id: str, po
         row, plan = snapshot.execution, snapshot.plan
         roots = plan.graph.roots
         most = min(_SENT_AT_ONCE, plan.definition.max_concurrency or _SENT_AT_ONCE)
-        if len(row.input) > ports.inline_config_bytes:
+        if len(row.input) > ports.large_config_bytes:
             # Every root may have a large config: an orchestrator makes one at a time.
             most = 0
         ready = [

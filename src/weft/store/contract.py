@@ -74,8 +74,10 @@ class StoreOptions(msgspec.Struct, frozen=True):
     # config that is larger still runs, alone.
     execution_bytes: int = 32 * 2**20
     process_bytes: int | None = None
-    # Larger inputs are read from the journal.
+    # Larger inputs are read from the journal; and larger outputs, where the journal resolves references to
+    # them (None: it does not, and they are held).
     inline_input_bytes: int = 16 * 1024
+    inline_output_bytes: int | None = None
     # In another process: a state that nobody has touched for so long is gone, the net under executions that
     # nobody closes.
     ttl_seconds: int = 7 * 86_400

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from weft.core.decide import FreeNode
 from weft.core.event import Running
 from weft.core.readiness import EARLY_RULES
+from weft.core.rows import without_output
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.task import Wake
 from weft.core.time import micros
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 WAITING, FREE, THROTTLED, QUEUED = "waiting", "free", "throttled", "queued"
 RUNNING, ORPHANED, TIMER = "running", "orphaned", "timer"
 
+# Beyond so many bytes of outputs, only small ones are held.
+_MANY_OUTPUT_BYTES = 32 * 1024 * 1024
+_FEW_OUTPUT_BYTES = 512
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
@@ -96,6 +100,7 @@ class _Execution:
         "is_open",
         "nodes",
         "outcomes",
+        "output_bytes",
         "plan",
         "refused",
         "row",
@@ -112,6 +117,8 @@ class _Execution:
         self.window = window if limit is None else min(window, limit)
         self.nodes: dict[str, _Node] = {}
         self.outcomes: dict[str, NodeRow] = {}
+        # Of all outcomes, the outputs that are held here.
+        self.output_bytes = 0
         # Dicts as ordered sets: first freed, first served.
         self.free: dict[str, None] = {}
         self.slots: set[str] = set()
@@ -167,6 +174,7 @@ class MemoryStore:
         self._execution_bytes = options.execution_bytes
         self._process_bytes = options.process_bytes
         self._inline_input_bytes = options.inline_input_bytes
+        self._inline_output_bytes = options.inline_output_bytes
         self.flush()
 
     def flush(self) -> None:
@@ -187,6 +195,7 @@ class MemoryStore:
         # first that has waited longest.
         self._held_bytes = 0
         self._memory_queue: dict[str, None] = {}
+        self._output_bytes = 0
         self._workers: dict[str, WorkerStatus] = {}
         # The time of the last sweep (None: there was none), and the time before which no lease expires.
         self._swept_at: int | None = None
@@ -238,7 +247,7 @@ class MemoryStore:
         # All that is settled first, then what it frees: the order of the rows is of no consequence.
         for node_row in snapshot.rows:
             if node_row.state is not None:
-                execution.outcomes[node_row.node_id] = node_row
+                self._settle(execution, node_row)
         for node_id in snapshot.plan.graph.roots:
             if node_id not in execution.outcomes:
                 node = execution.nodes[node_id] = _Node()
@@ -296,6 +305,7 @@ class MemoryStore:
         if execution is None:
             return
         self._unsettled -= execution.row.unsettled
+        self._output_bytes -= execution.output_bytes
         self._with_free.pop(execution_id, None)
         for node_id in execution.nodes:
             self._leases.pop((execution_id, node_id), None)
@@ -354,13 +364,25 @@ class MemoryStore:
                 node = execution.nodes.pop(node_id, None)
                 if node is not None and node.phase is not WAITING:
                     self._leave_phase(execution, node_id, node)
-                outcomes[node_id] = node_row
+                self._settle(execution, node_row)
                 self._free_behind(execution, node_row, now)
         return _YES
 
     def _without_large(self, row: ExecutionRow) -> ExecutionRow:
         """Return a row without an input that is too large to be held for as long as the execution goes on."""
         return row if len(row.input) <= self._inline_input_bytes else replace(row, input=b"")
+
+    def _settle(self, execution: _Execution, row: NodeRow) -> None:
+        """Hold the row of a settled node; of a large output, a reference."""
+        output = row.output
+        if output is not None and self._inline_output_bytes is not None:
+            is_much = self._output_bytes > _MANY_OUTPUT_BYTES
+            if len(output) > (_FEW_OUTPUT_BYTES if is_much else self._inline_output_bytes):
+                row = without_output(execution.row.id, row)
+            else:
+                execution.output_bytes += len(output)
+                self._output_bytes += len(output)
+        execution.outcomes[row.node_id] = row
 
     def _set_deadline(self, execution: _Execution) -> None:
         row = execution.row

@@ -92,8 +92,8 @@ class Runner:
         )
 
     def weight(self, task: Task) -> int:
-        """Return what the config of an attempt takes in this process's memory; 0: too little to count."""
-        return 0 if task.config_blob is not None and self.is_immediate(task) else task.config_weight
+        """Return what the config of an attempt takes in memory while it is in hand; 0: it is over at once."""
+        return 0 if self.is_immediate(task) else task.config_weight
 
     def run_instant(self, task: Task, started_at: int) -> Result:
         """Run a task that cannot block: its output is its config, byte for byte, with secrets hidden.

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 TAG_RATE = Rate(2.0, 1)
 # More than the config of a node without parents has.
 _LARGE_CONFIG_BYTES = 45
+_INLINE_CONFIG_BYTES = 60
 # The chance that a process dies at the favourite step of the seed.
 FAVOURITE = 0.5
 # Streams are copied every so many steps, for a rollback to go back to.
@@ -394,7 +395,8 @@ class World:
             incarnation=lambda: str(process.incarnation),
             incarnation_began=lambda: self._told_at,
             timers_changed=lambda: self.scheduler.tell("timers"),
-            inline_config_bytes=_LARGE_CONFIG_BYTES if self.profile.small_memory else 2**30,
+            large_config_bytes=_LARGE_CONFIG_BYTES if self.profile.small_memory else 2**30,
+            inline_config_bytes=_INLINE_CONFIG_BYTES if self.profile.small_memory else 2**30,
         )
 
     # -- looking on --------------------------------------------------------------------------------

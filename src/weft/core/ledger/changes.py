@@ -81,9 +81,11 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
 _EXECUTION_BYTES, _ROW_BYTES = 1_000, 500
 
 
-def live_executions(max_bytes: int) -> Lru[str, LiveExecution]:
+def live_executions(
+    max_bytes: int, weigh: Callable[[LiveExecution], int] | None = None
+) -> Lru[str, LiveExecution]:
     """Return a memory of the executions used last, by id."""
-    return Lru(max_bytes, LiveExecution.weigh)
+    return Lru(max_bytes, weigh or LiveExecution.weigh)
 
 
 class LiveExecution:
@@ -109,9 +111,13 @@ class LiveExecution:
 
     def weigh(self) -> int:
         """Return about how many bytes it takes in memory."""
+        return _EXECUTION_BYTES + _ROW_BYTES * len(self.rows) + self.weigh_payloads()
+
+    def weigh_payloads(self) -> int:
+        """Return how many bytes its input and outputs take in memory."""
         if self.output_bytes is None:
             self.output_bytes = sum([len(one.output) for one in self.rows.values() if one.output is not None])
-        return _EXECUTION_BYTES + len(self.row.input) + _ROW_BYTES * len(self.rows) + self.output_bytes
+        return len(self.row.input) + self.output_bytes
 
 
 class Change:

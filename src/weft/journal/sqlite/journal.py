@@ -20,6 +20,7 @@ from weft.core.event import RetryRequested
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, live_executions
 from weft.core.ledger.fence import Ledger, NodeEvent
 from weft.core.payload import decode
+from weft.core.rows import without_output
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
 from weft.definition.plan import Plan, compile_plan
@@ -35,7 +36,7 @@ from weft.journal.sqlite.schema import open_for_reading, open_for_writing
 from weft.journal.sqlite.threads import Reader, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from sqlite3 import Connection
 
@@ -48,9 +49,13 @@ T = TypeVar("T")
 
 FILE_NAME = "weft.db"
 
-# Most rows are the very objects that the memory store holds too, so the bound is high: an execution that was
-# let go from memory is read again, whole, when it changes next.
-_MAX_BYTES = 512 * 1024 * 1024
+# Inputs and outputs of the executions in memory: one that was let go is read again, whole, when it changes
+# next. The rows themselves are the very objects that the memory store holds too, and count for nothing.
+_MAX_BYTES = 128 * 1024 * 1024
+# Of larger outputs the rows in memory hold a reference, and of fewer bytes where many are held already.
+_INLINE_OUTPUT_BYTES = 16 * 1024
+_FEW_OUTPUT_BYTES = 512
+_MANY_BYTES = 32 * 1024 * 1024
 # So few events are recorded in well under a millisecond; the loop may do that itself.
 _FEW_EVENTS = 4
 
@@ -78,7 +83,7 @@ class SqliteJournal(SqlJournal):
         self._folder = DataFolder(path, file_name=FILE_NAME)
         self._plans = PlanCache()
         # By id: executions that are not terminal, with all their rows. Only the writer's thread looks at it.
-        self._live = live_executions(_MAX_BYTES)
+        self._live = live_executions(_MAX_BYTES, LiveExecution.weigh_payloads)
         self._next_number = 1
         # No message of this process outlives it, so it need not be stored.
         self._signing_key = os.urandom(32)
@@ -197,6 +202,10 @@ class SqliteJournal(SqlJournal):
             if change.row.state in TERMINAL:
                 self._live.drop(execution_id)
             else:
+                most = _INLINE_OUTPUT_BYTES if self._live.weight < _MANY_BYTES else _FEW_OUTPUT_BYTES
+                for node_id, row in change.rows.items():
+                    if row.output is not None and len(row.output) > most:
+                        change.rows[node_id] = without_output(execution_id, row)
                 change.commit()
                 self._live.put(execution_id, change.live)
 
@@ -229,7 +238,9 @@ class SqliteJournal(SqlJournal):
         names: list[str] | None = None
         if row.is_terminal and events and not any(isinstance(event, RetryRequested) for event in events):
             names = [event.node_id for event in events if isinstance(event, NodeEvent)]
-        rows = queries.nodes(connection, number, names)
+        # A retry stores digests of the outputs that it replaces.
+        lean = None if row.is_terminal else execution_id
+        rows = queries.nodes(connection, number, names, execution_id=lean)
         return LiveExecution(number, row, self._plan_of(connection, row.digest), rows, is_whole=names is None)
 
     def _plan_of(self, connection: Connection, digest: str) -> Plan:
@@ -260,6 +271,9 @@ class SqliteJournal(SqlJournal):
 
     async def _clock(self) -> int:
         return self._now()
+
+    async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._reader.run(queries.payloads, list(names)) if names else {}
 
     async def plan(self, digest: str) -> Plan | None:
         return self._plans.get(digest) or await self._reader.run(self._find_plan, digest)

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.core.rows import completion_event, digest_of
+from weft.core.rows import completion_event, digest_of, own_output, without_output
 from weft.errors import JournalError
 from weft.journal.queries import Listing, blobs
 from weft.journal.sqlite import rows as sqlite_rows
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 # So many are joined: it bounds what is in memory twice.
 _JOINED_NODES = 2000
+_OWN_OUTPUT = (
+    "SELECT output FROM nodes WHERE execution = (SELECT number FROM executions WHERE id = ?) AND node_id = ?"
+)
 _JOINED_EVENTS = (
     "SELECT CAST(group_concat(body, ',') AS BLOB) FROM"
     " (SELECT body FROM events WHERE execution = ? AND seq > ? AND seq <= ?{} ORDER BY seq LIMIT ?)"
@@ -89,29 +92,42 @@ def known(connection: Connection, execution_ids: Sequence[str]) -> set[str]:
     return {id_ for (id_,) in connection.execute(*translated((sql, (list(execution_ids),))))}
 
 
-def nodes(connection: Connection, number: int, names: Iterable[str] | None = None) -> dict[str, NodeRow]:
-    """Read the rows of an execution's nodes: of those named, or of all."""
+def nodes(
+    connection: Connection,
+    number: int,
+    names: Iterable[str] | None = None,
+    *,
+    execution_id: str | None = None,
+) -> dict[str, NodeRow]:
+    """Read the rows of an execution's nodes: of those named, or of all.
+
+    ``execution_id``: large outputs are left out, and the rows refer to them (``core.rows.without_output``).
+    """
     found: dict[str, NodeRow] = {}
     chosen, named = ("", ()) if names is None else (" AND node_id IN ?", (list(names),))
     behind = f"FROM nodes WHERE execution = ? AND node_id > ?{chosen} ORDER BY node_id LIMIT ?"
     last = ""
     while True:
-        page = run_query(connection, _nodes(behind, (number, last, *named, _JOINED_NODES)))
+        page = run_query(connection, _nodes(behind, (number, last, *named, _JOINED_NODES), execution_id))
         found.update((row.node_id, row) for row in page)
         if len(page) < _JOINED_NODES:
             return found
         last = max(row.node_id for row in page)
 
 
-def _nodes(behind: str, values: tuple[Any, ...]) -> Query[list[NodeRow]]:
-    """Read rows of nodes of the execution that is the first value; large outputs are read one by one."""
+def _nodes(behind: str, values: tuple[Any, ...], execution_id: str | None = None) -> Query[list[NodeRow]]:
+    """Read rows of nodes of the execution that is the first value; large outputs are read one by one.
+
+    Those of ``execution_id`` are let go again at once.
+    """
     found = []
     for node in (yield Listing(sqlite_rows.NODE_COLUMNS, behind, values)):
         output = None
         if node[-1]:
             sql = "SELECT output FROM nodes WHERE execution = ? AND node_id = ?"
             ((output,),) = yield sql, (values[0], node[0])
-        found.append(sqlite_rows.read_node(node, output))
+        row = sqlite_rows.read_node(node, output)
+        found.append(row if output is None or execution_id is None else without_output(execution_id, row))
     return found
 
 
@@ -172,8 +188,19 @@ def _batch_results(batch_id: str, after: int, limit: int) -> Query[list[tuple[in
     return sorted(found, key=lambda result: result[0])
 
 
+def payloads(connection: Connection, names: list[str]) -> dict[str, bytes]:
+    """Read blobs, and outputs that rows in memory refer to."""
+    own = {name: reference for name in names if (reference := own_output(name)) is not None}
+    found = run_query(connection, blobs([name for name in names if name not in own]))
+    for name, reference in own.items():
+        for (output,) in connection.execute(_OWN_OUTPUT, reference):
+            if output is not None:
+                found[name] = output
+    return found
+
+
 def blob(connection: Connection, name: str) -> bytes:
-    payload = run_query(connection, blobs([name])).get(name)
+    payload = payloads(connection, [name]).get(name)
     if payload is None:
         raise JournalError(f"the journal has no blob {name}, though a row names it")
     return payload

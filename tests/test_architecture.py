@@ -119,9 +119,10 @@ ASKING_THE_TIME = {
     "time.time_ns",
 }
 
-# The wheel starts two kinds of process: the child that runs users' functions, and the one that checks values
-# against schemas. Servers for tests are started, and installed, in tests/support.
-PROCESSES_ARE_STARTED_IN = {"weft.validator.process", "weft.worker.process"}
+# The wheel starts three kinds of process: the child that runs users' functions, the one that checks values
+# against schemas, and the one that reads the workflows of Python files.
+# Servers for tests are started, and installed, in tests/support.
+PROCESSES_ARE_STARTED_IN = {"weft.sdk.flow_files", "weft.validator.process", "weft.worker.process"}
 MODULES_THAT_START_PROCESSES = {"ensurepip", "multiprocessing", "pip", "pty", "subprocess", "venv"}
 CALLS_THAT_START_A_PROCESS = {
     "asyncio.create_subprocess_exec",

@@ -325,6 +325,16 @@ class Engine:
             await self._logs.close()
         await self._outbound.close()
 
+    def replace_code(self, code: UserCode) -> None:
+        """Run users' functions as ``code`` has them now: child processes are replaced after what they run.
+
+        Only an engine that was given code can do that: functions in this process stay what they are.
+        """
+        from weft.worker.isolate import ChildPool
+
+        assert isinstance(self._caller, ChildPool)
+        self._caller.replace_code(code)
+
     async def started(self) -> None:
         """Let those who look on see its worker; it is at work since it was entered."""
         await self.worker.announce()

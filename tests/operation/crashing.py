@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.support.crash import VARIABLE, crashing
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _open_engine = roles.open_engine
 
 
-def open_engine(settings: Settings, registry: Registry) -> Engine:
-    engine = _open_engine(settings, registry)
+def open_engine(settings: Settings, registry: Registry, **options: Any) -> Engine:
+    engine = _open_engine(settings, registry, **options)
     crashing(engine.ports, os.environ[VARIABLE])
     return engine
 

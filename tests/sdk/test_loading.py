@@ -105,8 +105,17 @@ def test_a_variable_of_a_python_file_gives_its_definition(tmp_path: Path, regist
     for wrong in ("number", "missing", "flow.missing", "Flow"):
         with pytest.raises(DocumentError, match=f"no workflow '{wrong}'; it has: flow"):
             load(f"{path}:{wrong}", registry)
-    with pytest.raises(DocumentError, match=r"name the workflow in it: built_flow\.py:flow"):
-        load(path, registry)
+    assert load(path, registry).document == {"name": "built"}
+
+
+def test_a_python_file_with_several_workflows_needs_the_name_of_one(
+    tmp_path: Path, registry: Registry
+) -> None:
+    (tmp_path / "two_flows.py").write_text(
+        "class Flow:\n    def definition(self):\n        return {}\none = same = Flow()\ntwo = Flow()\n"
+    )
+    with pytest.raises(DocumentError, match=r"name the workflow in it: two_flows\.py:one"):
+        load(str(tmp_path / "two_flows.py"), registry)
 
 
 def test_a_python_file_that_fails_is_blamed_in_one_sentence(tmp_path: Path, registry: Registry) -> None:

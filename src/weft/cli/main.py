@@ -46,6 +46,7 @@ GROUPS = {
         Command("completion", "weft.cli.editors:completion", "Print the completion script of a shell."),
     ),
     "serving": (
+        Command("dev", "weft.cli.roles:dev", "Serve the workflows of Python files, and take up changes."),
         Command("up", "weft.cli.roles:up", "Serve workflows: API, orchestrator and worker in one process."),
         Command("api", "weft.cli.roles:api", "Serve the API of a fleet."),
         Command("orchestrator", "weft.cli.roles:orchestrator", "Move the executions of a fleet forward."),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path  # noqa: TC003 - the parser reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +16,11 @@ from weft.errors import JournalError, SettingsError, StoreError, UnreachableErro
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from weft.engine import Engine
     from weft.handlers.registry import Registry
+    from weft.handlers.usercode import UserCode
     from weft.journal.contract import JournalAdapter
     from weft.settings import Settings
 
@@ -43,7 +46,7 @@ class SetUp(Enum):
 
 
 def up(
-    *,
+    *files: Annotated[Path, Parameter(help="Python files whose workflows and functions are served")],
     host: Host = HOST,
     port: Port = PORT,
     data: Annotated[Path | None, Parameter(metavar="DIR", help="the data folder (.weft)")] = None,
@@ -51,7 +54,8 @@ def up(
 ) -> int:
     """Serve workflows from this process: API, orchestrator and worker.
 
-    On a data folder; or on Redis and PostgreSQL, where WEFT_REDIS_URL and WEFT_DATABASE_URL are set.
+    On a data folder; or on Redis and PostgreSQL, where WEFT_REDIS_URL and WEFT_DATABASE_URL are set. The
+    workflows of files are deployed, and their functions allowed, on a data folder.
     """
     from weft.api.auth import check_bind
     from weft.api.server import bind
@@ -62,7 +66,19 @@ def up(
     settings, warnings = read_settings(flags={"data": data, "worker_concurrency": concurrency})
     kind = set_up_of(settings)
     check_bind(host, settings)
+    if files and kind is not SetUp.FOLDER:
+        raise SettingsError(
+            "`weft up FILE.py` serves files from a data folder; on Redis and PostgreSQL, deploy them with "
+            "`weft deploy`, and name their modules in WEFT_IMPORTS of the workers"
+        )
     set_up_logs(settings, warnings)
+    if files:
+        from weft.cli.served_files import ServedFiles
+        from weft.sdk.flow_files import find_files
+
+        served = ServedFiles(find_files(files), open_engine)
+        with bind(host, port) as bound:
+            return run_until_stopped(served.serve(settings, bound, watches=False))
     registry = load_registry(settings)
     with bind(host, port) as bound:
         if kind is SetUp.FLEET:
@@ -73,6 +89,33 @@ def up(
         else:
             work = _serve_alone(settings, registry, bound)
         return run_until_stopped(work)
+
+
+def dev(
+    *files: Annotated[
+        Path, Parameter(help="Python files that declare workflows, or folders with such files (this folder)")
+    ],
+    host: Host = HOST,
+    port: Port = PORT,
+    data: Annotated[Path | None, Parameter(metavar="DIR", help="the data folder (.weft)")] = None,
+) -> int:
+    """Serve the workflows of Python files, and take up changes when a file is saved."""
+    from weft.api.auth import check_bind
+    from weft.api.server import bind
+    from weft.cli.served_files import ServedFiles
+    from weft.cli.serving import run_until_stopped, set_up_logs
+    from weft.sdk.flow_files import find_files
+    from weft.settings import read_settings
+
+    settings, warnings = read_settings(flags={"data": data})
+    # Always one process on a data folder, whatever server the settings name for production.
+    settings = replace(settings, redis_url=None, database_url=None, transport="auto")
+    # The children see all that this process sees: a developer's own code on a developer's machine.
+    served = ServedFiles(find_files(files), partial(open_engine, environment=dict(os.environ)))
+    check_bind(host, settings)
+    set_up_logs(settings, warnings)
+    with bind(host, port) as bound:
+        return run_until_stopped(served.serve(settings, bound, watches=True))
 
 
 def api(*, host: Host = HOST, port: Port = PORT) -> int:
@@ -148,8 +191,18 @@ def _serve_inside(
 # --- What is served.
 
 
-def open_engine(settings: Settings, registry: Registry) -> Engine:
-    """Make a server's engine: it takes up what an earlier process left, and runs users' code in children."""
+def open_engine(
+    settings: Settings,
+    registry: Registry,
+    *,
+    code: UserCode | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Engine:
+    """Make a server's engine: it takes up what an earlier process left, and runs users' code in children.
+
+    ``code``: what the children load, where that is more than the settings name. ``environment``: that of the
+    children; by default this process's without its secrets.
+    """
     from weft.clock import new_id
     from weft.engine import Engine, EngineParts
     from weft.handlers.usercode import UserCode
@@ -172,12 +225,12 @@ def open_engine(settings: Settings, registry: Registry) -> Engine:
         settings=settings,
         registry=registry,
         data=settings.data,
-        code=UserCode(modules=settings.imports, allow=settings.python_allow),
+        code=code or UserCode(modules=settings.imports, allow=settings.python_allow),
         recovers=True,
         metrics=Metrics(),
         parts=EngineParts(
             journal=None if settings.database_url is None else open_journal,
-            environment=child_environment(os.environ),
+            environment=child_environment(os.environ) if environment is None else environment,
         ),
     )
 

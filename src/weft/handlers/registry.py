@@ -172,7 +172,8 @@ class Registry:
         is_named = reference in self._allowed
         if not is_named and f"{module_name}:*" not in self._allowed:
             raise FunctionNotAllowed(
-                f"this worker may not call {reference!r}; register it, or add it to PYTHON_ALLOW"
+                f"this worker may not call {reference!r}: serve the file that has it (`weft up FILE.py` or "
+                "`weft dev FILE.py`), or name it in WEFT_PYTHON_ALLOW and its module in WEFT_IMPORTS"
             )
         module = importlib.import_module(module_name)
         function = getattr(module, name, None)

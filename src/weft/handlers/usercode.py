@@ -65,6 +65,16 @@ def load(code: UserCode, registry: Registry) -> list[str]:
     return problems
 
 
+def import_file(file: Path, registry: Registry) -> ModuleType:
+    """Import a file with the modules beside it, as ``load`` does, and let its errors out."""
+    code = beside(file)
+    sys.path[:0] = [folder for folder in code.folders if folder not in sys.path]
+    registry.allow(code.allow)
+    module = _load_file(file)
+    _register_declared(module, registry)
+    return module
+
+
 def _register_declared(module: ModuleType, registry: Registry) -> None:
     """Let the functions of the workflows in a module be called, private ones and closures too.
 

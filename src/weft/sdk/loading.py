@@ -102,23 +102,31 @@ def _load_python(source: str, path: Path, variable: str | None, registry: Regist
     if problems:
         raise DocumentError(f"{source}: {problems[0]}")
     module = sys.modules[path.stem]
-    if not variable:
-        found = ", ".join(f"{path.name}:{name}" for name in _workflows_of(module))
-        raise DocumentError(f"{source}: name the workflow in it: {found or f'{path.name}:variable'}")
+    declared = workflows_of(module)
     value: Any = module
-    for name in variable.split("."):
+    if not variable:
+        if len(set(map(id, declared.values()))) != 1:
+            found = ", ".join(f"{path.name}:{name}" for name in declared)
+            raise DocumentError(f"{source}: name the workflow in it: {found or f'{path.name}:variable'}")
+        value = next(iter(declared.values()))
+    for name in variable.split(".") if variable else ():
         value = getattr(value, name, None)
     if isinstance(value, dict):
         return Loaded(source, value, code)
     if not _is_workflow(value):
-        found = ", ".join(_workflows_of(module))
+        found = ", ".join(declared)
         hint = f"; it has: {found}" if found else ""
         raise DocumentError(f"{source}: {path.name} has no workflow {variable!r}{hint}")
     return Loaded(source, value.definition(), code, value)
 
 
-def _workflows_of(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if not name.startswith("_") and _is_workflow(value)]
+def workflows_of(module: ModuleType) -> dict[str, Any]:
+    """Return the workflows of a module by the names of their variables."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and _is_workflow(value)
+    }
 
 
 def _is_workflow(value: object) -> bool:

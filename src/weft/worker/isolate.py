@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -32,6 +33,7 @@ from weft.errors import HandlerError
 from weft.handlers.contract import PYTHON
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
 from weft.handlers.secrets import process_mask
+from weft.lru import Lru
 from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker import wire
 from weft.worker.call import AttemptLostError
@@ -55,6 +57,10 @@ PROBE_SECONDS = 1.0
 COLLECT_SECONDS = 0.1
 # What a message holds beside an output.
 ENVELOPE_BYTES = 1024 * 1024
+# Of so many nodes, the code of the last attempt is remembered.
+_REMEMBERED_NODES = 10_000
+
+_log = logging.getLogger("weft.worker")
 
 _End: TypeAlias = Outcome | AttemptLostError | OutOfFilesError
 
@@ -125,6 +131,9 @@ class ChildPool:
         self._last_number = 0
         # By target. Learned from the children: this process need not import the users' code to know.
         self._is_coroutine: dict[str, bool] = {}
+        # How often the code was replaced, and under which number the last attempt of a node began.
+        self._code_number = 0
+        self._code_of: Lru[tuple[str, str], int] = Lru(_REMEMBERED_NODES)
         self._is_closed = False
         # The loop holds its tasks weakly.
         self._replies: set[asyncio.Task[None]] = set()
@@ -146,6 +155,7 @@ class ChildPool:
         if self._is_closed:
             raise AttemptLostError("the worker was closed before the call started", charged=False)
         self._last_number += 1
+        self._note_code(call)
         ended: asyncio.Future[_End] = asyncio.get_running_loop().create_future()
         running = _Running(self._last_number, call, _target(call), ended)
         self._line.append(running)
@@ -165,6 +175,16 @@ class ChildPool:
             raise end
         return end
 
+    def replace_code(self, code: UserCode) -> None:
+        """Load ``code`` in new child processes; those that are there end after the calls in them."""
+        self.code = code
+        self._code_number += 1
+        self._is_coroutine.clear()
+        for child in tuple(self._children):
+            child.should_recycle = True
+            if not child.calls and not child.is_leaving:
+                child.dismiss()
+
     async def close(self) -> None:
         """End every child: an idle one in its own way, the others at once."""
         self._is_closed = True
@@ -178,6 +198,15 @@ class ChildPool:
             child.dismiss()
         for child in children:
             await child.gone.wait()
+
+    def _note_code(self, call: HandlerCall) -> None:
+        """Log that a later attempt of a node runs other code than the attempt before it."""
+        node = (call.execution_id, call.node_id)
+        before = self._code_of.get(node)
+        if before is not None and before != self._code_number:
+            fields = {"execution": call.execution_id, "node": call.node_id, "attempt": call.attempt}
+            _log.info("code.changed", extra={**fields, "since_attempt": call.attempt - 1})
+        self._code_of.put(node, self._code_number)
 
     # What the children report.
 

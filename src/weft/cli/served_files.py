@@ -1,0 +1,183 @@
+"""What ``weft dev``, and ``weft up`` with Python files, serve: the workflows that files declare.
+
+The server imports none of the files. A process of its own reads them (``sdk.flow_files``), and the child
+processes that run their functions import them. When a file is saved, the files are read again: definitions
+that changed become new versions, and the child processes are replaced after what they run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from weft.cli.printing import say
+from weft.core.payload import encode
+from weft.definition.validation import check
+from weft.errors import DefinitionError, DocumentError
+from weft.handlers.contract import Handler, HandlerKind
+from weft.journal.contract import LOCAL_ACTOR
+from weft.sdk.flow_files import FlowFiles, code_of, read_files
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable, Sequence
+
+    from weft.definition.plan import Plan
+    from weft.engine import Engine
+    from weft.handlers.registry import Registry
+    from weft.handlers.usercode import UserCode
+    from weft.sdk.flow_files import FoundWorkflow
+    from weft.settings import Settings
+
+log = logging.getLogger("weft.server")
+
+# A saved file is taken up within a second: this, and the time that the import of the files takes.
+_LOOK_SECONDS = 0.25
+# Beyond so many files a look would take longer than the pause between two.
+_MAX_WATCHED = 2_000
+
+
+class OpenEngine(Protocol):
+    """Makes a server's engine whose child processes load ``code``."""
+
+    def __call__(self, settings: Settings, registry: Registry, *, code: UserCode) -> Engine: ...
+
+
+class ServedFiles:
+    """The Python files that a server serves, as they were read last."""
+
+    def __init__(self, files: Sequence[Path], open_engine: OpenEngine) -> None:
+        self._files = files
+        self._open_engine = open_engine
+        self._seen = _stamps(files)
+
+    async def serve(self, settings: Settings, bound: socket.socket, *, watches: bool) -> int:
+        """Serve until a signal comes. ``watches``: take up saved files, and outlive a broken one."""
+        from weft.cli.local import load_registry
+        from weft.cli.serving import Front, serve
+
+        read = read_files(self._files)
+        if read.problem is not None and not watches:
+            raise DocumentError(read.problem)
+        registry = load_registry(settings)
+        _register(read, registry)
+        engine = self._open_engine(settings, registry, code=self._code(settings))
+        plans = _checked(read, registry, settings) if read.problem is None or not watches else []
+        front = Front(role="up", bound=bound, is_shared=False, about={"data": str(settings.data)})
+        return await serve(
+            engine, registry, front, beside=[self._work(engine, registry, read, plans, watches)]
+        )
+
+    async def _work(
+        self,
+        engine: Engine,
+        registry: Registry,
+        read: FlowFiles,
+        plans: Sequence[tuple[FoundWorkflow, Plan]],
+        watches: bool,
+    ) -> None:
+        if read.problem is not None:
+            _tell_problem(read.problem)
+        await _deploy(plans, engine)
+        while watches:
+            await asyncio.sleep(_LOOK_SECONDS)
+            stamps = await asyncio.to_thread(_stamps, self._files)
+            if stamps != self._seen:
+                self._seen = stamps
+                await self._take_up(engine, registry)
+
+    async def _take_up(self, engine: Engine, registry: Registry) -> None:
+        """Read the files again; a broken one is told, and what was served before goes on."""
+        read = await asyncio.to_thread(read_files, self._files)
+        try:
+            if read.problem is not None:
+                raise DocumentError(read.problem)
+            _register(read, registry)
+            plans = await asyncio.to_thread(_checked, read, registry, engine.settings)
+        except (DocumentError, DefinitionError) as error:
+            _tell_problem(str(error))
+            return
+        engine.replace_code(self._code(engine.settings))
+        await _deploy(plans, engine)
+        _tell("the files changed: functions run as they are now", "code.replaced")
+
+    def _code(self, settings: Settings) -> UserCode:
+        return code_of(self._files).joined(modules=settings.imports, allow=settings.python_allow)
+
+
+def _stamps(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    """Return what tells one state of the files, and of the modules beside them, from another."""
+    found: dict[str, tuple[int, int]] = {}
+    for folder in dict.fromkeys(file.parent for file in files):
+        for path in folder.rglob("*.py"):
+            if len(found) >= _MAX_WATCHED:
+                return found
+            if any(part.startswith(".") for part in path.relative_to(folder).parts):
+                continue
+            try:
+                stat = path.stat()
+            except OSError:  # an editor replaces it in this moment
+                continue
+            found[str(path)] = (stat.st_mtime_ns, stat.st_size)
+    return found
+
+
+def _register(read: FlowFiles, registry: Registry) -> None:
+    """Let definitions name the handlers of the files; their code runs in child processes alone."""
+    for found in read.handlers:
+        registry.add(Handler(found.name, HandlerKind.USER, _runs_in_a_child, found.config_schema))
+
+
+def _runs_in_a_child(config: object, context: object) -> None:
+    raise AssertionError("a handler of a user runs in a child process")
+
+
+def _checked(read: FlowFiles, registry: Registry, settings: Settings) -> list[tuple[FoundWorkflow, Plan]]:
+    """Check the definitions; raises DefinitionError with the problems of the first that is wrong."""
+    plans = []
+    for found in read.workflows:
+        checked = check(
+            found.document,
+            handlers=registry,
+            bounds=settings.bounds(),
+            named=True,
+            resource_limits=settings.resource_limits,
+        )
+        if checked.plan is None:
+            raise DefinitionError(checked.problems)
+        plans.append((found, checked.plan))
+    return plans
+
+
+async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], engine: Engine) -> None:
+    """Store the definitions; content that is stored already keeps its version."""
+    bounds = engine.settings.bounds()
+    for found, plan in plans:
+        document = encode(found.document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+        name = str(plan.definition.name)
+        catalog = engine.ports.catalog
+        latest = await catalog.workflow(name)
+        if latest is not None and latest.latest.digest == plan.digest:
+            continue
+        version, _ = await catalog.put_version(name, plan, document, actor=LOCAL_ACTOR)
+        where = f"{Path(found.file).name}:{found.variable}"
+        _tell(f"{name} version {version.version} ({where})", "workflow.deployed", name, version.version)
+
+
+def _tell(line: str, event: str, workflow: str | None = None, version: int | None = None) -> None:
+    """Print a line for people, or log an event where nobody looks on."""
+    if sys.stderr.isatty():
+        say(line)
+    else:
+        fields = {"workflow": workflow, "version": version} if workflow is not None else {}
+        log.info(event, extra=fields)
+
+
+def _tell_problem(problem: str) -> None:
+    if sys.stderr.isatty():
+        say(f"the files cannot be served as they are; what was served before goes on:\n{problem}")
+    else:
+        log.error("code.broken", extra={"problem": problem})

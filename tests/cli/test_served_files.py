@@ -1,0 +1,184 @@
+"""``weft dev`` and ``weft up FILE.py``: a real server that serves the workflows of Python files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from queue import Queue
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from weft.errors import DocumentError
+from weft.sdk.client import Client
+from weft.sdk.flow_files import find_files, read_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_SECONDS = 60
+
+FLOW = """\
+from weft import Workflow, handler
+
+flow = Workflow("greet")
+
+
+@handler("loud", config_schema={"type": "object", "required": ["text"]})
+def loud(config, context):
+    return config["text"].upper()
+
+
+@flow.node(max_retries=0)
+def hello(input):
+    return "hello " + input["nme"]
+
+
+shout = flow.node(id="shout", handler="loud", dependencies=[hello], config={"text": "{{ hello.output }}"})
+"""
+
+
+class Served:
+    """A server process, its client, and the events that it logs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._events: Queue[dict[str, Any]] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.client = Client(self.until("server.ready")["url"])
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if line.startswith("{"):
+                self._events.put(json.loads(line))
+
+    def until(self, name: str) -> dict[str, Any]:
+        """Return the next logged event of a name."""
+        while (event := self._events.get(timeout=PATIENCE_SECONDS))["event"] != name:
+            pass
+        return event
+
+
+@contextmanager
+def serving(*arguments: str, folder: Path) -> Iterator[Served]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    command = [sys.executable, "-m", "weft", *arguments, "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            served = Served(process)
+            with served.client:
+                yield served
+            process.terminate()
+            assert process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            process.kill()
+
+
+def test_a_bug_is_found_mended_and_retried_without_a_restart(tmp_path: Path) -> None:
+    flows = tmp_path / "flows.py"
+    flows.write_text(FLOW)
+    with serving("dev", "flows.py", folder=tmp_path) as served:
+        client = served.client
+        assert served.until("workflow.deployed")["version"] == 1
+        failed = client.wait(client.start("greet", {"name": "ann"}).id)
+        detail = client.node(failed.id, "hello")
+        assert detail.error is not None
+        assert 'input["nme"]' in detail.error.details["traceback"]
+
+        flows.write_text(FLOW.replace("nme", "name"))
+        served.until("code.replaced")
+        client.retry(failed.id)
+        done = client.wait(failed.id)
+        assert (done.state, done.output) == ("COMPLETED", {"shout": "HELLO ANN"})
+        changed = served.until("code.changed")
+        assert (changed["node"], changed["attempt"], changed["since_attempt"]) == ("hello", 2, 1)
+        # Only the body of a function changed: the definition is the same version.
+        assert client.workflow("greet").version == 1
+
+        flows.write_text(FLOW.replace("nme", "name").replace("[hello]", "[hello], max_retries=1"))
+        assert served.until("workflow.deployed")["version"] == 2
+
+
+def test_a_broken_file_is_told_with_its_line_and_the_old_code_goes_on(tmp_path: Path) -> None:
+    flows = tmp_path / "flows.py"
+    good = FLOW.replace("nme", "name")
+    flows.write_text(good)
+    with serving("dev", folder=tmp_path) as served:
+        served.until("workflow.deployed")
+        first = served.client.wait(served.client.start("greet", {"name": "ann"}).id)
+        assert first.state == "COMPLETED"
+        flows.write_text(good + "\n\ndef broken(:\n")
+        problem = served.until("code.broken")["problem"]
+        assert "flows.py" in problem
+        assert f"line {len(good.splitlines()) + 3}" in problem
+        second = served.client.wait(served.client.start("greet", {"name": "bob"}).id)
+        assert second.output == {"shout": "HELLO BOB"}
+        flows.write_text(good.replace('"hello "', '"hi "'))
+        served.until("code.replaced")
+        third = served.client.wait(served.client.start("greet", {"name": "bob"}).id)
+        assert third.output == {"shout": "HI BOB"}
+
+
+def test_a_module_beside_the_file_is_taken_up_too(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text('WORD = "hello"\n')
+    (tmp_path / "flows.py").write_text(
+        'import words\nfrom weft import Workflow\n\nflow = Workflow("word")\n\n\n'
+        "@flow.node\ndef say():\n    return words.WORD\n"
+    )
+    with serving("dev", "flows.py", folder=tmp_path) as served:
+        served.until("workflow.deployed")
+        (tmp_path / "words.py").write_text('WORD = "good evening"\n')
+        served.until("code.replaced")
+        assert served.client.wait(served.client.start("word").id).output == {"say": "good evening"}
+
+
+def test_up_serves_files_without_watching_and_refuses_a_broken_one(tmp_path: Path) -> None:
+    flows = tmp_path / "flows.py"
+    flows.write_text(FLOW.replace("nme", "name"))
+    with serving("up", "flows.py", folder=tmp_path) as served:
+        served.until("workflow.deployed")
+        assert served.client.wait(served.client.start("greet", {"name": "a"}).id).output == {
+            "shout": "HELLO A"
+        }
+    flows.write_text("1 / 0\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "up", "flows.py", "--port", "0"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "ZeroDivisionError" in done.stderr
+    assert "flows.py" in done.stderr
+
+
+def test_files_below_a_folder_are_those_that_declare_a_workflow(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "script.py").write_text("raise SystemExit('never imported')\n")
+    for folder in (".hidden", "venv"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "flows.py").write_text(FLOW)
+    assert find_files([tmp_path]) == [(tmp_path / "flows.py").resolve()]
+    with pytest.raises(DocumentError, match="no such file"):
+        find_files([tmp_path / "other.py"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DocumentError, match=r"declares a weft\.Workflow"):
+        find_files([tmp_path / "empty"])
+
+
+def test_two_workflows_of_one_name_are_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(FLOW)
+    (tmp_path / "two.py").write_text(FLOW.replace('"loud"', '"louder"'))
+    problem = read_files([tmp_path / "one.py", tmp_path / "two.py"]).problem
+    assert problem is not None
+    assert "two workflows of the name 'greet'" in problem

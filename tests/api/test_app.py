@@ -14,7 +14,7 @@ import weft.api
 from weft.api.problem import CODES
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Server
+    from tests.api.conftest import Serve, Server
 
 PAGES = Path(weft.api.__file__).parent / "pages"
 (SWAGGER_UI,) = (folder.name for folder in PAGES.iterdir() if folder.is_dir())
@@ -27,6 +27,27 @@ async def test_the_start_page_leads_to_what_is_there(server: Server) -> None:
     assert b"/docs" in links
     for link in links:
         assert (await server.get(link.decode())).status == 200, link
+
+
+async def test_a_page_asks_for_no_key_where_the_server_has_none(server: Server) -> None:
+    for path in ("/", "/docs"):
+        page = (await server.get(path)).body
+        assert b"key-form" not in page
+        assert b"KEY_FORM" not in page
+
+
+async def test_a_page_asks_for_a_key_where_the_server_has_keys(serve: Serve) -> None:
+    async with serve(api_keys=("a-key-of-this-server-for-tests-01",)) as closed:
+        for path in ("/", "/docs"):
+            page = (await closed.get(path)).body
+            assert b'<form id="key-form">' in page
+            assert b'src="/docs/key.js"' in page
+            assert b"KEY_FORM" not in page
+        links = re.findall(rb'<a (data-key )?href="([^"]+)"', (await closed.get("/")).body)
+        for marked, link in links:
+            # A browser follows a link without the key: those links are called by a script.
+            answer = await closed.get(link.decode())
+            assert answer.status == (401 if marked else 200), link
 
 
 async def test_the_pages_need_nothing_from_elsewhere_and_no_inline_script(server: Server) -> None:

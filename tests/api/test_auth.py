@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi.routing import APIRoute
+from yarl import URL
 
 from weft.api import gateway
 from weft.api.app import create_app
@@ -55,7 +56,7 @@ async def test_without_a_good_key_every_route_and_method_is_refused(
     async with serve(api_keys=KEYS) as server:
         app = create_app(server.service)
         paths = {path_of(route) for route in routes_of(app) if not is_open(route)}
-        calls = [(method, path) for path in sorted({*paths, "/nosuch", "/"}) for method in METHODS]
+        calls = [(method, path) for path in sorted({*paths, "/nosuch", "/docs/"}) for method in METHODS]
         for method, path in calls:
             answer = await server.call(method, path, headers=credentials)
             assert answer.status == 401, (method, path)
@@ -70,12 +71,34 @@ def path_of(route: APIRoute) -> str:
     return "/".join("x" if part.startswith("{") else part for part in parts)
 
 
-async def test_only_liveness_and_readiness_are_open_and_only_by_their_exact_paths(serve: Serve) -> None:
+OPEN_PATHS = {
+    "/",
+    "/docs",
+    "/docs/docs.js",
+    "/docs/key.js",
+    "/docs/page.css",
+    "/docs/start.js",
+    "/docs/swagger-ui-5.34.1/LICENSE",
+    "/docs/swagger-ui-5.34.1/NOTICE",
+    "/docs/swagger-ui-5.34.1/swagger-ui-bundle.js",
+    "/docs/swagger-ui-5.34.1/swagger-ui-bundle.js.LICENSE.txt",
+    "/docs/swagger-ui-5.34.1/swagger-ui.css",
+    "/healthz",
+    "/openapi.json",
+    "/readyz",
+}
+
+
+async def test_only_health_and_pages_are_open_and_only_by_their_exact_paths(serve: Serve) -> None:
     async with serve(api_keys=KEYS) as server:
         opened = {route.path for route in routes_of(create_app(server.service)) if is_open(route)}
-        assert opened == {"/healthz", "/readyz"}
-        for path in ("/healthz", "/readyz", "/healthz?x=1"):
-            assert (await server.get(path)).status in (200, 422)
+        assert opened == OPEN_PATHS
+        assert not any("{" in path for path in opened)
+        for path in OPEN_PATHS:
+            assert (await server.get(path)).status == 200, path
+            assert (await server.call("HEAD", path)).status == 200, path
+            for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
+                assert (await server.call(method, path)).status == 401, (method, path)
         for path in (
             "/healthz/",
             "/healthz/x",
@@ -83,10 +106,30 @@ async def test_only_liveness_and_readiness_are_open_and_only_by_their_exact_path
             "/x/healthz",
             "/healthz%2F..%2Fv1/workflows",
             "//healthz",
+            "/docs/",
+            "/docs/x",
+            "/docs/key.html",
+            "/docs%2F..%2Fv1/workflows",
+            "/docs/../v1/workflows",
+            "/docs/swagger-ui-5.34.1/",
+            "/docs/swagger-ui-5.34.1/x",
+            "/openapi.json/",
+            "/openapi.jsonx",
         ):
-            assert (await server.session.get(server.url + path)).status == 401, path
-        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-            assert (await server.call(method, "/healthz")).status == 401
+            assert (await server.session.get(URL(server.url + path, encoded=True))).status == 401, path
+
+
+async def test_pages_opened_without_a_key_hold_no_data(serve: Serve) -> None:
+    flow = {"name": "flow-of-a-secret-customer", "nodes": [{"id": "only-here", "handler": "echo"}]}
+    async with serve(api_keys=KEYS) as server:
+        key = {"Authorization": f"Bearer {KEYS[0]}"}
+        before = {path: (await server.get(path)).body for path in ("/", "/docs", "/openapi.json")}
+        assert (await server.post("/v1/workflows", json=flow, headers=key)).status == 201
+        for path, body in before.items():
+            # The same before and after, and for a caller with a key.
+            assert (await server.get(path)).body == body
+            assert (await server.get(path, headers=key)).body == body
+            assert not any(known.encode() in body for known in KEYS)
 
 
 @pytest.mark.parametrize("key", KEYS)

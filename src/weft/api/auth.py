@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute, Match, Route
 
 from weft.api.problem import ProblemError
 from weft.errors import SettingsError
@@ -58,7 +58,7 @@ def caller_of(request: HTTPConnection) -> ApiCaller:
 
 
 def open_to_all(endpoint: _Endpoint) -> _Endpoint:
-    """Let a route be served without a key, and without a rate limit."""
+    """Let a route be served without a key, and apart from the rate limit of the keys."""
     _open.add(endpoint)
     return endpoint
 
@@ -68,11 +68,15 @@ def is_open(route: BaseRoute) -> bool:
     return getattr(route, "endpoint", None) in _open
 
 
+def paths_of_open_routes(routes: Sequence[BaseRoute]) -> frozenset[str]:
+    """Return the paths of the open routes. None of them has a parameter, so each is one exact path."""
+    return frozenset(route.path for route in routes if isinstance(route, Route) and is_open(route))
+
+
 def leads_to_open_route(routes: Sequence[BaseRoute], scope: Scope) -> bool:
     """True if the route that will serve this request, the first one that matches, is open."""
-    if not any(route.matches(scope)[0] is Match.FULL for route in routes if is_open(route)):
-        return False
-    return is_open(next(route for route in routes if route.matches(scope)[0] is Match.FULL))
+    found = next((route for route in routes if route.matches(scope)[0] is Match.FULL), None)
+    return found is not None and is_open(found)
 
 
 def route_path(routes: Sequence[BaseRoute], scope: Scope) -> str | None:

@@ -65,7 +65,7 @@ def _complete(operation: dict[str, Any], *, is_open: bool) -> None:
     validation = declared.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if "HTTPValidationError" in validation.get("$ref", ""):
         del declared["422"]
-    always = [403, 500] if is_open else [401, 403, 429, 500, 503]
+    always = [403, 429, 500, 503] if is_open else [401, 403, 429, 500, 503]
     if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
         always.append(422)
     if "requestBody" in operation:

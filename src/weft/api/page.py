@@ -1,22 +1,39 @@
-"""Pages for people: where one is, and the API's documentation. Nothing is fetched from anywhere else."""
+"""Pages for people: where one is, and the API's documentation. Nothing is fetched from anywhere else.
+
+They are the same for everybody and hold no data, so a browser opens them without a key. Where the server has
+keys, the pages have a form for one, and what they call is called with it.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse, HTMLResponse
 
+from weft.api.auth import open_to_all
 from weft.api.gateway import CONTENT_SECURITY_POLICY
-from weft.api.problem import CODES, ProblemError
+from weft.api.problem import CODES
 from weft.api.schema import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from weft.api.service import Service
 
 router = APIRouter(tags=["pages"])
 
 _FOLDER = Path(__file__).parent / "pages"
+_OWN_FILES = {
+    "docs.js": "text/javascript",
+    "key.js": "text/javascript",
+    "page.css": "text/css",
+    "start.js": "text/javascript",
+}
 # The npm package swagger-ui-dist, unchanged, without its source maps and its other builds. The version is in
 # the path, so that a browser may keep the files for a year and still gets those of the next version.
 _SWAGGER_UI = "swagger-ui-5.34.1"
@@ -37,40 +54,56 @@ def _file(name: str) -> str:
 
 
 @router.get("/", operation_id="getStartPage", response_class=HTMLResponse)
+@open_to_all
 async def start(request: Request) -> HTMLResponse:
     """Show what runs here, and where to look next."""
-    return HTMLResponse(_file("start.html").replace("VERSION", escape(request.app.version)))
+    page = _file("start.html").replace("VERSION", escape(request.app.version))
+    return HTMLResponse(_with_key_form(page, request))
 
 
 @router.get("/docs", operation_id="getDocumentation", response_class=HTMLResponse)
-async def docs() -> HTMLResponse:
+@open_to_all
+async def docs(request: Request) -> HTMLResponse:
     """Show this document as a page, with a field for the key and a form for each call."""
     problems = "\n".join(
         f'<tr id="problem-{code}"><td>{code}</td><td>{status}</td><td>{escape(title)}</td></tr>'
         for code, (status, title) in CODES.items()
     )
-    return HTMLResponse(_file("docs.html").replace("PROBLEMS", problems), headers=_DOCS_HEADERS)
+    page = _file("docs.html").replace("PROBLEMS", problems)
+    return HTMLResponse(_with_key_form(page, request), headers=_DOCS_HEADERS)
 
 
-@router.get("/docs/page.css", include_in_schema=False)
-async def style() -> Response:
-    return Response(_file("page.css"), media_type="text/css")
+def _with_key_form(page: str, request: Request) -> str:
+    """Put the form for an API key in its place; a server without keys asks for none."""
+    service: Service = request.app.state.service
+    return page.replace("KEY_FORM", _file("key.html") if service.settings.api_keys else "")
 
 
-@router.get("/docs/docs.js", include_in_schema=False)
-async def script() -> Response:
-    return Response(_file("docs.js"), media_type="text/javascript")
+def _own_file(name: str, media_type: str) -> Callable[[], Awaitable[Response]]:
+    async def own_file() -> Response:
+        return Response(_file(name), media_type=media_type)
+
+    return own_file
 
 
-@router.get(f"/docs/{_SWAGGER_UI}/{{name}}", include_in_schema=False)
-async def swagger_ui(name: str) -> FileResponse:
-    """Send a file of Swagger UI from the disk, piece by piece: it is large, and few ask for it."""
-    if name not in _SWAGGER_UI_FILES:
-        raise ProblemError(404, "not_found", f"Swagger UI has no file {name[:200]!r} here")
-    return FileResponse(
-        _FOLDER / _SWAGGER_UI / name,
-        media_type=_SWAGGER_UI_FILES[name],
-        headers={"Cache-Control": "public, max-age=31536000, immutable"},
+def _swagger_ui_file(name: str, media_type: str) -> Callable[[], Awaitable[Response]]:
+    async def swagger_ui_file() -> Response:
+        # From the disk, piece by piece: it is large, and few ask for it.
+        return FileResponse(
+            _FOLDER / _SWAGGER_UI / name,
+            media_type=media_type,
+            headers={"Cache-Control": "public, max-age=31536000, immutable"},
+        )
+
+    return swagger_ui_file
+
+
+# A route for each file, so that what needs no key is a list of paths and not all that begins like one.
+for _name, _type in _OWN_FILES.items():
+    router.get(f"/docs/{_name}", include_in_schema=False)(open_to_all(_own_file(_name, _type)))
+for _name, _type in _SWAGGER_UI_FILES.items():
+    router.get(f"/docs/{_SWAGGER_UI}/{_name}", include_in_schema=False)(
+        open_to_all(_swagger_ui_file(_name, _type))
     )
 
 
@@ -79,6 +112,7 @@ async def swagger_ui(name: str) -> FileResponse:
     operation_id="getOpenApi",
     responses=answers(200, None, "this document"),
 )
+@open_to_all
 async def document(request: Request) -> Response:
     """Describe every route, as an OpenAPI document."""
     return Response(_written(request), media_type="application/json")

@@ -20,6 +20,7 @@ from weft.journal.contract import LOCAL_ACTOR
 from weft.journal.memory import MemoryJournal
 from weft.limits.contract import Rate
 from weft.limits.memory import MemoryLimits
+from weft.logs import log_failed_executions
 from weft.lru import Lru
 from weft.orchestrator import control
 from weft.orchestrator.recover import rebuild
@@ -477,6 +478,8 @@ class Engine:
             self._listen(recorded_events)
         if self.metrics is not None:
             self.metrics.hear(recorded_events)
+            # A process that counts is a server.
+            log_failed_executions(recorded_events)
         feed = self.ports.feed
         if feed is not None and not feed.has_listeners:
             feed = None

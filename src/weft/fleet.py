@@ -22,6 +22,7 @@ from weft.journal.postgres.incarnation import Watch
 from weft.journal.postgres.journal import PostgresJournal
 from weft.limits.contract import Rate
 from weft.limits.redis import RedisLimits
+from weft.logs import log_failed_executions
 from weft.orchestrator.service import Orchestrator
 from weft.ports import ApiPorts
 from weft.redis.connection import Redis
@@ -344,6 +345,8 @@ class Fleet:
     def _hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
         if self.metrics is not None:
             self.metrics.hear(recorded_events)
+            # A process that counts is a server.
+            log_failed_executions(recorded_events)
         if not self._feed.has_listeners:
             return
         for recorded_event in recorded_events:

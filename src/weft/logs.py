@@ -20,7 +20,11 @@ from weft.core.time import micros
 from weft.masking import Mask, MaskedLines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from weft.core.ledger.changes import RecordedEvent
+
+_executions = logging.getLogger("weft.executions")
 
 # What a record has of its own; all else was given to it as fields.
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
@@ -68,6 +72,24 @@ def set_up_logs(
     logging.captureWarnings(capture=True)
     # A line that cannot be written is lost: it must not take a request or a loop with it.
     logging.raiseExceptions = False
+
+
+def log_failed_executions(recorded_events: Sequence[RecordedEvent]) -> None:
+    """Log one line for each execution that one of these events has failed."""
+    for recorded_event in recorded_events:
+        for event in recorded_event.events:
+            execution = recorded_event.execution
+            if event.type == "execution.failed" and execution is not None:
+                error = event.error or {}
+                fields = {
+                    "execution": execution.id,
+                    "workflow": execution.workflow,
+                    "node": error.get("node"),
+                    "code": error.get("code"),
+                    "error": error.get("message"),
+                    "do": f"weft logs {execution.id}; weft retry {execution.id}",
+                }
+                _executions.warning("execution.failed", extra=fields)
 
 
 def are_set_up() -> bool:

@@ -62,3 +62,11 @@ def test_the_first_failures_are_told_with_their_tracebacks() -> None:
     )
     assert text.count('      File "flows.py", line 3, in charge\n') == 3
     assert "\x1b" not in text
+
+
+def test_the_command_that_retries_a_failed_execution_is_told_last() -> None:
+    error = {"code": "timeout", "message": "", "retryable": True}
+    failed = execution("FAILED", node("a", "FAILED", error=error))
+    assert report(failed, elapsed_seconds=1, retry="weft retry 7").endswith("\n  retry: weft retry 7")
+    done = execution("COMPLETED", node("a", "COMPLETED"))
+    assert "retry" not in report(done, elapsed_seconds=1, retry="weft retry 7")

@@ -115,3 +115,16 @@ async def test_lines_are_kept_and_echoed_as_what_they_are(tmp_path: Path) -> Non
     assert "hello" in [line.get("text") for line in server.log]
     logged = server.events("shop.orders")[0]
     assert (logged["level"], logged["message"], logged["node"]) == ("info", "order 7", "b")
+
+
+async def test_a_server_logs_one_line_for_each_failed_execution(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", settings=SETTINGS) as (server, api):
+        done = await api.start({"nodes": [{"id": "a", "handler": "echo"}]})
+        failed = await api.start({"nodes": [{"id": "a", "handler": "echo", "config": "{{ input.x }}"}]})
+        await api.terminal(done)
+        await api.terminal(failed)
+        logged = await server.logged("execution.failed")
+        assert (logged["level"], logged["execution"], logged["node"]) == ("warning", failed, "a")
+        assert f"weft retry {failed}" in logged["do"]
+        await server.stop()
+    assert len(server.events("execution.failed")) == 1

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +19,7 @@ from weft.errors import NotAllowedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from weft.cli.notices import NodeNotices
     from weft.cli.progress import ProgressBar
 
 LOOK_INTERVAL_SECONDS = 0.1
@@ -64,15 +65,18 @@ async def follow(
     total: int,
     progress: ProgressBar | None,
     parents: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    notices: NodeNotices | None = None,
 ) -> Followed:
     """Return once the execution is terminal. ``parents`` (of each node) gives the order of what is shown.
+
+    ``notices``: shown with each look; what comes later goes to stderr by itself.
 
     The first Ctrl-C (or SIGTERM) cancels the execution and waits for that; the second ends the process
     at once.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    look = _Look(engine, execution_id, total, parents)
+    look = _Look(engine, execution_id, total, parents, notices)
     stop = Stop(progress)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.request, number)
@@ -100,6 +104,8 @@ async def follow(
         stopped.cancel()
         if progress is not None:
             progress.close()
+        if notices is not None:
+            notices.stop_waiting()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     return Followed(await engine.describe(execution_id), loop.time() - begun, stop.signal)
@@ -132,14 +138,18 @@ class _Look:
     execution_id: str
     total: int
     parents: Mapping[str, Sequence[str]]
+    notices: NodeNotices | None = None
     told: set[str] = field(default_factory=set)
     failures_told: int = 0
 
     async def at(self, elapsed_seconds: float) -> ProgressSnapshot:
         # Describing all nodes is exact, and for a few nodes it costs nothing.
         if self.total <= SMALL:
-            return self._small(await self.engine.describe(self.execution_id), elapsed_seconds)
-        return self._large(self.engine.progress(self.execution_id), elapsed_seconds)
+            snapshot = self._small(await self.engine.describe(self.execution_id), elapsed_seconds)
+        else:
+            snapshot = self._large(self.engine.progress(self.execution_id), elapsed_seconds)
+        # Last: the lines of a node were handed over before its result was.
+        return snapshot if self.notices is None else replace(snapshot, lines=self.notices.take())
 
     def _small(self, execution: Mapping[str, Any], elapsed_seconds: float) -> ProgressSnapshot:
         nodes = execution["nodes"]

@@ -73,7 +73,7 @@ def run(
                 _follow(settings, registry, loaded, checked.plan, value, data=data, quiet=quiet),
                 new_loop=loop_factory(),
             )
-        return _finish(followed, as_json=as_json, quiet=quiet)
+        return _finish(followed, data=data, as_json=as_json, quiet=quiet)
 
 
 def validate(
@@ -223,19 +223,37 @@ async def _follow(
     finish: then that one is taken to its end. Users' code runs in child processes, as on a server.
     """
     from weft.cli.follow import follow
+    from weft.cli.notices import NodeNotices
     from weft.cli.progress import open_progress
-    from weft.engine import Engine
+    from weft.engine import Engine, EngineParts
 
     total = len(plan.nodes)
     code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)
-    async with Engine(settings=settings, registry=registry, data=data, code=code, recovers=False) as engine:
+    attempts = {name: node.max_retries + 1 for name, node in plan.nodes.items()}
+    notices = NodeNotices(attempts, waits=not quiet)
+    async with Engine(
+        settings=settings,
+        registry=registry,
+        data=data,
+        code=code,
+        recovers=False,
+        listen=None if quiet else notices.hear,
+        parts=EngineParts(show=notices.show),
+    ) as engine:
         execution_id = await engine.go_on(plan, input=value)
         if execution_id is None:
             execution_id = await engine.submit(plan, document=loaded.document, input=value)
         elif not quiet:
             say(f"going on with execution {execution_id}, which was not finished")
         progress = open_progress(total, stream=sys.stderr, quiet=quiet, environ=os.environ)
-        return await follow(engine, execution_id, total=total, progress=progress, parents=plan.graph.parents)
+        return await follow(
+            engine,
+            execution_id,
+            total=total,
+            progress=progress,
+            parents=plan.graph.parents,
+            notices=notices,
+        )
 
 
 def loop_factory() -> Callable[[], AbstractEventLoop] | None:
@@ -246,7 +264,7 @@ def loop_factory() -> Callable[[], AbstractEventLoop] | None:
     return new_event_loop
 
 
-def _finish(followed: Followed, *, as_json: bool, quiet: bool) -> int:
+def _finish(followed: Followed, *, data: Path | None, as_json: bool, quiet: bool) -> int:
     """Print what is asked for on stdout, say how it ended on stderr, and give the exit code."""
     from weft.cli.report import report
     from weft.core.state import ExecutionState
@@ -254,7 +272,8 @@ def _finish(followed: Followed, *, as_json: bool, quiet: bool) -> int:
     execution = followed.execution
     completed = execution["state"] == ExecutionState.COMPLETED
     if not (quiet and completed and execution["error"] is None):
-        write_error(report(execution, elapsed_seconds=followed.elapsed_seconds) + "\n")
+        retry = None if data is None else f"weft up --data {data}, then weft retry {execution['id']}"
+        write_error(report(execution, elapsed_seconds=followed.elapsed_seconds, retry=retry) + "\n")
     if as_json:
         print_json(execution)
     elif completed:

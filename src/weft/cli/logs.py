@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from weft.cli.identify import execution_id, nodes_missing
 from weft.cli.main import INTERRUPTED
+from weft.cli.notices import line_texts
 from weft.cli.printing import escaped, print_text, say
 from weft.cli.report import traceback_lines
 from weft.cli.server import AsJson, on_server
@@ -117,10 +118,7 @@ def _failure_text(failure: Mapping[str, Any]) -> str:
 
 
 def _line_text(line: Mapping[str, Any]) -> str:
-    text = line["message"]
-    if line["stream"] == "log":
-        text = f"{line['level']} {line['logger']}: {text}"
-    return _prefixed(line["at"], line["node"], line["attempt"], text.split("\n"))
+    return _prefixed(line["at"], line["node"], line["attempt"], line_texts(line))
 
 
 def _prefixed(at: str, node: str, attempt: int, lines: Sequence[str]) -> str:

@@ -47,6 +47,8 @@ class ProgressSnapshot:
     running: Sequence[str] = ()  # some of the ids
     settled: Sequence[SettledNode] = ()  # since the last look; of a large execution, failures alone
     retried: int = 0
+    # What nodes have printed since the last look, and which were retried: shown above all else.
+    lines: Sequence[str] = ()
 
     @property
     def settled_count(self) -> int:
@@ -119,6 +121,8 @@ class PlainProgress:
         self._due = PLAIN_INTERVAL_SECONDS
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        for line in snapshot.lines:
+            self._write(line)
         for node in self._failures.pick(self._total, snapshot.settled):
             self._write(f"{node.state.value:<9}  {_describe(node)}")
         if self._total <= SMALL:
@@ -163,6 +167,9 @@ class LiveProgress:
     def show(self, snapshot: ProgressSnapshot) -> None:
         from rich.text import Text
 
+        for line in snapshot.lines:
+            # Whole, however narrow the terminal is: it breaks the line by itself.
+            self._console.print(Text(line), soft_wrap=True)
         for node in self._failures.pick(self._total, snapshot.settled):
             mark, style = _MARKS[node.state]
             self._console.print(Text.assemble((mark, style), " ", _describe(node)))

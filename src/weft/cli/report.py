@@ -17,8 +17,11 @@ MAX_TRACEBACKS = 3
 MAX_NAMES = 6
 
 
-def report(execution: Mapping[str, Any], *, elapsed_seconds: float) -> str:
-    """Return how an execution ended; unless it completed, also what failed, why, and what did not run."""
+def report(execution: Mapping[str, Any], *, elapsed_seconds: float, retry: str | None = None) -> str:
+    """Return how an execution ended; unless it completed, also what failed, why, and what did not run.
+
+    ``retry``: the command that runs again what failed, told last.
+    """
     lines = [f"{execution['state']} after {seconds_text(elapsed_seconds)}: {_counts(execution['counts'])}"]
     error = execution["error"]
     if error is not None and error["code"] != "node_failed":
@@ -27,6 +30,8 @@ def report(execution: Mapping[str, Any], *, elapsed_seconds: float) -> str:
         nodes = execution["nodes"]
         lines += _failures([node for node in nodes if node["state"] == NodeState.FAILED])
         lines += _not_run(nodes)
+        if retry is not None:
+            lines.append(f"  retry: {retry}")
     return "\n".join(lines)
 
 

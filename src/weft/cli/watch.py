@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections import Counter
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,14 +19,16 @@ from cyclopts import Parameter
 
 from weft.cli.identify import execution_id
 from weft.cli.main import FAILED, INTERRUPTED
+from weft.cli.notices import NodeNotices, attempts_of
 from weft.cli.printing import print_json, print_text, say, write_error
 from weft.cli.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress
 from weft.cli.report import report
 from weft.cli.server import on_server
 from weft.cli.table import elapsed_seconds, why
 from weft.core.state import SETTLED, ExecutionState, NodeState
+from weft.errors import ApiError, UnreachableError
 from weft.sdk import calls
-from weft.sdk.stream import follow
+from weft.sdk.stream import follow, follow_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,19 +74,24 @@ async def stay(
     loop = asyncio.get_running_loop()
     begun = loop.time()
     tracker = Tracker()
-    tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
+    execution = await server.ask(calls.execution(execution_id, nodes="brief"))
+    tracker.begin(execution)
+    tracker.notices.attempts = {} if quiet else await _attempts(execution, server)
     progress = open_progress(tracker.total, stream=sys.stderr, quiet=quiet, environ=os.environ)
     listening = asyncio.ensure_future(_listen(execution_id, server, tracker, hear or _hear_nothing))
+    reading = asyncio.ensure_future(_read_lines(execution_id, server, tracker.notices, quiet=quiet))
+    both = asyncio.ensure_future(asyncio.wait({listening, reading}))
     try:
-        while not listening.done():
+        while not both.done():
             if progress is not None:
                 progress.show(tracker.look(loop.time() - begun))
-            await asyncio.wait({listening}, timeout=None if progress is None else LOOK_INTERVAL_SECONDS)
+            await asyncio.wait({both}, timeout=None if progress is None else LOOK_INTERVAL_SECONDS)
         await listening
         if progress is not None:
             progress.show(tracker.look(loop.time() - begun))
     finally:
-        listening.cancel()
+        for task in (both, listening, reading):
+            task.cancel()
         if progress is not None:
             progress.close()
     return await for_report(execution_id, server)
@@ -98,6 +105,27 @@ async def _listen(
             hear(event)
             if tracker.take(json.loads(event.data)):
                 tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
+
+
+async def _attempts(execution: Mapping[str, Any], server: RemoteServer) -> dict[str, int]:
+    """Return how often each node may be started; nothing is known of a definition that is not stored."""
+    if execution["version"] is None:
+        return {}
+    try:
+        stored = await server.ask(calls.workflow(execution["workflow"], version=execution["version"]))
+    except ApiError:  # the workflow was deleted
+        return {}
+    return attempts_of(stored["definition"])
+
+
+async def _read_lines(execution_id: str, server: RemoteServer, notices: NodeNotices, *, quiet: bool) -> None:
+    """Take what the nodes print. A server of an earlier release has none of it."""
+    if quiet:
+        return
+    with suppress(ApiError, UnreachableError):
+        async with aclosing(follow_logs(server.connection, calls.live_logs(execution_id))) as lines:
+            async for line in lines:
+                notices.printed(json.loads(line.data))
 
 
 async def for_report(execution_id: str, server: RemoteServer) -> dict[str, Any]:
@@ -122,7 +150,8 @@ def finish(execution: Mapping[str, Any], *, prints_output: bool, quiet: bool) ->
     if not (quiet and completed and execution["error"] is None):
         begun = execution["started_at"] or execution["created_at"]
         elapsed = elapsed_seconds(begun, execution["finished_at"] or begun)
-        write_error(report(execution, elapsed_seconds=elapsed) + "\n")
+        retry = f"weft retry {execution['id']}"
+        write_error(report(execution, elapsed_seconds=elapsed, retry=retry) + "\n")
     if completed and prints_output:
         print_json(execution["output"])
     return 0 if completed else FAILED
@@ -175,6 +204,7 @@ class Tracker:
     generation: int = 0
     total: int = 0
     retried: int = 0
+    notices: NodeNotices = field(default_factory=lambda: NodeNotices({}))
     _states: dict[str, NodeState] = field(default_factory=dict)
     _places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     _counts: Counter[NodeState] = field(default_factory=Counter)
@@ -206,6 +236,8 @@ class Tracker:
             return False
         if kind in ("node.retrying", "node.lost"):
             self.retried += 1
+        if kind == "node.retrying":
+            self.notices.retrying(event)
         if state in SETTLED:
             self._settled.append(_settled_node(event, state))
         _, attempt, _ = before = self._places[node_id]
@@ -225,6 +257,7 @@ class Tracker:
             running=list(self._running),
             settled=settled,
             retried=self.retried,
+            lines=self.notices.take(),
         )
 
     def _move(self, node_id: str, state: NodeState) -> None:

@@ -1,0 +1,105 @@
+"""What is told of the nodes of an execution while it runs: what they print, and their retries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.printing import escaped, write_error
+from weft.cli.progress import seconds_text
+from weft.core.time import rfc3339
+from weft.definition.model import DEFAULT_MAX_RETRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from weft.core.ledger.changes import RecordedEvent
+    from weft.worker.logs import ShownLine
+
+
+@dataclass(slots=True)
+class NodeNotices:
+    """Lines that wait for the next look at an execution, or go to stderr at once where nobody looks."""
+
+    # Of each node: how often it may be started in a generation.
+    attempts: Mapping[str, int]
+    waits: bool = True
+    _lines: list[str] = field(default_factory=list)
+    _retries: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def take(self) -> list[str]:
+        lines, self._lines = self._lines, []
+        return lines
+
+    def stop_waiting(self) -> None:
+        """Write what waits, and from now on all that comes, to stderr."""
+        self.waits = False
+        self._add(self.take())
+
+    def show(self, shown: Sequence[ShownLine]) -> None:
+        """Take lines of the embedded engine."""
+        for one in shown:
+            line = one.line
+            self.printed(
+                {
+                    "node": one.node_id,
+                    "stream": line.stream,
+                    "level": line.level,
+                    "logger": line.logger,
+                    "message": line.message,
+                }
+            )
+
+    def printed(self, line: Mapping[str, Any]) -> None:
+        """Take a line as the API tells it."""
+        self._add(f"{line['node'] or ''} │ {text}" for text in line_texts(line))
+
+    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+        """Take what the embedded engine has recorded."""
+        for recorded_event in recorded_events:
+            for event in recorded_event.events:
+                if event.type == "node.retrying" and event.due_at is not None:
+                    self.retrying(
+                        {
+                            "generation": event.generation,
+                            "node": event.node,
+                            "error": event.error,
+                            "at": rfc3339(event.at),
+                            "due_at": rfc3339(event.due_at),
+                        }
+                    )
+
+    def retrying(self, event: Mapping[str, Any]) -> None:
+        """Take a ``node.retrying`` event as the API tells it."""
+        node, error = event["node"], event.get("error") or {}
+        self._retries[event["generation"], node] += 1
+        number = 1 + self._retries[event["generation"], node]
+        details = error.get("details")
+        why = (details.get("type") if isinstance(details, dict) else None) or error.get("code", "")
+        most = f"/{self.attempts[node]}" if node in self.attempts else ""
+        wait = ""
+        if event.get("due_at"):
+            seconds = datetime.fromisoformat(event["due_at"]) - datetime.fromisoformat(event["at"])
+            wait = f", next in {seconds_text(max(0.0, seconds.total_seconds()))}"
+        self._add([f"RETRYING {node} {number}{most}: {why}{wait}"])
+
+    def _add(self, lines: Iterator[str] | Sequence[str]) -> None:
+        self._lines += [escaped(line) for line in lines]
+        if not self.waits and (taken := self.take()):
+            write_error("".join(f"{line}\n" for line in taken))
+
+
+def attempts_of(definition: Mapping[str, Any]) -> dict[str, int]:
+    """Return how often each node of a stored definition may be started in a generation."""
+    usual = (definition.get("defaults") or {}).get("max_retries", DEFAULT_MAX_RETRIES)
+    return {node["id"]: 1 + node.get("max_retries", usual) for node in definition["nodes"]}
+
+
+def line_texts(line: Mapping[str, Any]) -> list[str]:
+    """Return what a line says, a text for each line on the screen; a logged one begins with its level."""
+    text: str = line["message"]
+    if line["stream"] == "log":
+        text = f"{line['level']} {line['logger']}: {text}"
+    return text.split("\n")

@@ -1,0 +1,108 @@
+"""Type checkers on a program that uses the whole SDK, and on ten mistakes.
+
+Each mistake is found by mypy, by basedpyright, or where weft is told of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+SAMPLE = Path(__file__).parent / "sample_project" / "shop.py"
+Lines: TypeAlias = set[int]
+
+# What a mistake is, and the lines of a program that makes it.
+MISTAKES = {
+    "a field that a workflow does not have": 'Workflow("a", max_concurency=3)',
+    "an option that a node does not have": 'flow.node(id="a", handler="echo", retries=3)',
+    "a policy that does not exist": 'Workflow("a", failure_policy="stop")',
+    "an unknown attribute of a result": "run(flow).outputs",
+    "an error used as if it were always there": "run(flow).error.code",
+    "an output that does not fit a parameter": "@flow.node\ndef label(count: str) -> str: return count",
+    "a parameter that nothing fills": "@flow.node\ndef lost(cuont: int) -> int: return cuont",
+    "a parent that is a data frame": "@flow.node\ndef rows(count: polars.DataFrame) -> int: return 1",
+    "a generator as a node": "@flow.node\ndef lines() -> Iterator[int]: yield 1",
+    "a name that no workflow may have": 'Workflow("Order Report")',
+    "an argument that a client does not take": 'weft.Client().start("a", lables={})',
+    "a call that is not awaited": 'weft.AsyncClient().start("a").id',
+}
+PREAMBLE = """\
+from collections.abc import Iterator
+import polars
+import weft
+from weft import Workflow, run
+flow = Workflow("planted")
+@flow.node
+def count() -> int: return 1
+"""
+# Of those, what the interpreter would not notice before a server or an execution is asked.
+FOUND_AT_DECLARATION = re.compile(r"(Definition|Type)Error")
+
+
+def check(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, check=False, cwd=SAMPLE.parent
+    )
+
+
+def mypy(file: Path, cache: Path) -> tuple[Lines, str]:
+    flags = ("--strict", "--no-incremental", "--no-error-summary", "--cache-dir", str(cache))
+    ended = check("mypy", *flags, str(file))
+    return {int(line) for line in re.findall(rf"{file.name}:(\d+): error", ended.stdout)}, ended.stdout
+
+
+def basedpyright(file: Path, folder: Path) -> tuple[Lines, str]:
+    config = folder / "pyrightconfig.json"
+    config.write_text(
+        json.dumps({"typeCheckingMode": "standard", "include": [str(file)], "pythonVersion": "3.11"})
+    )
+    ended = check("basedpyright", "--project", str(config), "--outputjson", "--pythonpath", sys.executable)
+    found = json.loads(ended.stdout)["generalDiagnostics"]
+    errors = [each for each in found if each["severity"] == "error"]
+    return {each["range"]["start"]["line"] + 1 for each in errors}, json.dumps(errors, indent=1)
+
+
+def test_a_program_that_uses_the_whole_sdk_has_no_type_errors(tmp_path: Path) -> None:
+    for lines, text in (mypy(SAMPLE, tmp_path), basedpyright(SAMPLE, tmp_path)):
+        assert not lines, text
+
+
+def test_the_program_runs() -> None:
+    ended = subprocess.run([sys.executable, str(SAMPLE)], capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines()[-1] == "7.75 COMPLETED", ended.stderr
+
+
+def test_every_planted_mistake_is_found(tmp_path: Path) -> None:
+    program = PREAMBLE
+    places: dict[str, range] = {}
+    for name, code in MISTAKES.items():
+        first = program.count("\n") + 1
+        program += code + "\n"
+        places[name] = range(first, program.count("\n") + 1)
+    file = tmp_path / "planted.py"
+    file.write_text(program)
+    found = mypy(file, tmp_path)[0] | basedpyright(file, tmp_path)[0]
+    unfound = [
+        name
+        for name, lines in places.items()
+        if not found.intersection(lines) and not _is_refused(MISTAKES[name])
+    ]
+    assert unfound == []
+
+
+def _is_refused(code: str) -> bool:
+    ended = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + code], capture_output=True, text=True, check=False
+    )
+    return FOUND_AT_DECLARATION.search(ended.stderr) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in MISTAKES if "node" in name or "parameter" in name])
+def test_a_mistake_in_a_declaration_is_refused_at_once(name: str) -> None:
+    assert _is_refused(MISTAKES[name])

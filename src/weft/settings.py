@@ -404,6 +404,12 @@ class Settings:
     max_edges: int = _setting(500_000, _count, "dependencies of a definition in all")
     max_depth: int = _setting(100, _count, "nesting of a definition, an input, a config, an output")
     max_template_bytes: int = _setting(64 * 2**10, _count, "one template")
+    # The largest definition that the other limits allow takes four seconds.
+    max_compile_cpu_seconds: float = _setting(
+        20.0,
+        _duration,
+        "CPU of a request to read its YAML, and again to compile its definition; over it 422",
+    )
     max_payload_bytes: int = _setting(16 * 2**20, _count, "an input, a resolved config, an output, each")
     max_response_bytes: int = _setting(10 * 2**20, _count, "the response to an HTTP call")
     max_batch: int = _setting(50_000, _count, "inputs of a batch")

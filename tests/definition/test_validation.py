@@ -8,7 +8,7 @@ import pytest
 from weft.core.bounds import Bounds
 from weft.core.payload import canonical
 from weft.definition.plan import Plan, compile_plan
-from weft.definition.validation import MAX_PROBLEMS, Checked, check, check_input
+from weft.definition.validation import MAX_PROBLEMS, Checked, CompileBudgetError, check, check_input
 from weft.errors import Problem
 
 
@@ -654,6 +654,19 @@ def test_the_largest_definition_is_checked_without_recursion() -> None:
     found = checked(of_nodes(*nodes))
     assert found.problems == []
     assert len(found.layers) == count
+
+
+def test_a_check_that_takes_too_long_ends_with_the_node_it_came_to() -> None:
+    steps = iter(range(250))
+
+    def pace() -> None:
+        if next(steps, None) is None:
+            raise CompileBudgetError("this takes too long")
+
+    nodes = [node(f"n{i}", config={"a": "{{ input.x }} {{ input.y }}"}) for i in range(200)]
+    found = check(of_nodes(*nodes), handlers=Catalogue(), pace=pace)
+    assert found.problems == [Problem("/nodes/83", "this takes too long")]
+    assert found.plan is None
 
 
 def problems_of_input(plan: Plan, value: Any) -> list[Problem]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from weft.api.cpu_budget import CpuBudget
 from weft.api.load import place_of
 from weft.api.problem import ProblemError, fault_of, invalid_request
 from weft.api.service import service_of
 from weft.definition.document import read_json, read_yaml
+from weft.definition.validation import CompileBudgetError
+from weft.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,4 +138,10 @@ async def _parse(request: Request, body: bytes, reader: Callable[..., Json]) -> 
     max_bytes, max_depth = service.settings.max_body_bytes, service.settings.max_depth
     if len(body) <= _AT_ONCE[reader]:
         return reader(body, max_bytes=max_bytes, max_depth=max_depth)
-    return await service.run_in_thread(reader, body, max_bytes=max_bytes, max_depth=max_depth)
+    if reader is read_yaml:
+        # YAML takes hundreds of times as long as JSON.
+        reader = partial(read_yaml, pace=CpuBudget(service.settings.max_compile_cpu_seconds))
+    try:
+        return await service.run_in_thread(reader, body, max_bytes=max_bytes, max_depth=max_depth)
+    except CompileBudgetError as error:
+        raise invalid_request([Problem("", f"{error}; or send JSON")]) from None

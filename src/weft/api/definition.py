@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.api.cpu_budget import CpuBudget
 from weft.definition.validation import Checked, check
 from weft.errors import StoreError
 from weft.store.contract import WorkerState
@@ -47,6 +48,7 @@ async def check_definition(service: Service, document: Json, *, named: bool) -> 
         named=named,
         resource_limits=service.settings.resource_limits,
         just_read=True,
+        pace=CpuBudget(service.settings.max_compile_cpu_seconds),
     )
 
 

@@ -77,13 +77,18 @@ def read_foreign_json(text: bytes, *, max_depth: int) -> Json:
     return value
 
 
-def read_yaml(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
-    """Read one YAML document as a JSON value, or raise DocumentError."""
+def read_yaml(text: bytes, *, max_bytes: int, max_depth: int, pace: Callable[[], None] | None = None) -> Json:
+    """Read one YAML document as a JSON value, or raise DocumentError.
+
+    ``pace`` is called again and again, and may end the work by what it raises.
+    """
     builder = _Builder(max_bytes=max_bytes, max_depth=max_depth)
     source = _decoded(text, max_bytes=max_bytes)
     try:
-        for event in yaml.parse(source, Loader=_LOADER):
+        for number, event in enumerate(yaml.parse(source, Loader=_LOADER)):
             builder.take(event)
+            if pace is not None and not number % _EVENTS_A_PACE:
+                pace()
     except yaml.MarkedYAMLError as error:
         problem = error.problem or error.context or "not YAML"
         _refuse(error.problem_mark or error.context_mark, problem)
@@ -92,6 +97,10 @@ def read_yaml(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
     if not builder.documents:
         raise DocumentError("the document is empty")
     return builder.value
+
+
+# A hundred events take about a millisecond.
+_EVENTS_A_PACE = 100
 
 
 def _decoded(text: bytes, *, max_bytes: int) -> str:

@@ -26,7 +26,7 @@ from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 # Words that an expression reads as something else than a node.
 RESERVED_IDS = {
@@ -76,12 +76,14 @@ def check(
     named: bool = True,
     resource_limits: Collection[str] | None = None,
     just_read: bool = False,
+    pace: Callable[[], None] | None = None,
 ) -> Checked:
     """Find every problem of a definition, in the order of the document; never raises, whatever it is given.
 
     ``named=False`` lets a definition do without a name. A resource tag outside ``resource_limits`` is a
     warning; where the limits are not known (None), no tag is. ``just_read``: the document comes from
-    ``read_json`` or ``read_yaml``, and nobody else holds it.
+    ``read_json`` or ``read_yaml``, and nobody else holds it. ``pace`` is called again and again, and raises
+    CompileBudgetError to end a check that has taken too long.
     """
     with collector_paused():
         if not just_read:
@@ -92,7 +94,9 @@ def check(
                 )
             except PayloadError as error:
                 return Checked([_problem_of(document, error, bounds)], [], None, [])
-        return _Check(document, handlers, bounds, named=named, resource_limits=resource_limits).run()
+        check = _Check(document, handlers, bounds, named=named, resource_limits=resource_limits)
+        check.pace = pace or check.pace
+        return check.run()
 
 
 def _problem_of(document: Json, error: PayloadError, bounds: Bounds) -> Problem:
@@ -113,6 +117,10 @@ def check_input(plan: Plan, value: Json, payload: bytes) -> list[Problem] | None
         return []
     found = quick_problems(plan.input_schema, value, payload)
     return in_document_order(found, value) if found else found
+
+
+class CompileBudgetError(Exception):
+    """Ends a check that takes more CPU than it may."""
 
 
 class _TooManyError(Exception):
@@ -162,6 +170,7 @@ class _Check:
         self.output: Template | None = None
         self.names_in_output: frozenset[str] = frozenset()
         self.input_schema: Schema | None = None
+        self.pace: Callable[[], None] = lambda: None
 
     def run(self) -> Checked:
         if not isinstance(self.document, dict):
@@ -174,6 +183,9 @@ class _Check:
                 self._check_references()
         except _TooManyError:
             rest = [Problem("", f"there may be more; a check ends after {MAX_PROBLEMS:,} problems")]
+        except CompileBudgetError as error:
+            where = f"/nodes/{self.drafts[-1].index}" if self.drafts else ""
+            self.problems.append(Problem(where, str(error)))
         if self.problems:
             problems = in_document_order(self.problems, self.document) + rest
             return Checked(problems, self._warnings(), None, [])
@@ -262,6 +274,7 @@ class _Check:
 
     def _read_node(self, node: Mapping[str, Json], draft: _Draft) -> None:
         at = f"/nodes/{draft.index}"
+        self.pace()
         right = self._read_fields(node, NODE_FIELDS, required=("id", "handler"), at=at)
         # An id that is only misspelled is still what other nodes mean by it.
         if isinstance(node.get("id"), str):
@@ -329,7 +342,9 @@ class _Check:
     ) -> tuple[Template | None, frozenset[str]]:
         """Compile a value, and name the nodes it names: where one string is wrong, those of the others."""
         limit = self.bounds.max_template_bytes
-        template = compile_template(value, max_template_bytes=limit, secrets_allowed=secrets_allowed)
+        template = compile_template(
+            value, max_template_bytes=limit, secrets_allowed=secrets_allowed, pace=self.pace
+        )
         if isinstance(template, Template):
             return template, template.nodes
         self._report_all(at, template)
@@ -342,7 +357,10 @@ class _Check:
         """
         for path, text in _strings(value):
             template = compile_template(
-                text, max_template_bytes=self.bounds.max_template_bytes, secrets_allowed=True
+                text,
+                max_template_bytes=self.bounds.max_template_bytes,
+                secrets_allowed=True,
+                pace=self.pace,
             )
             if isinstance(template, Template) and template.nodes:
                 yield pointer(path), template.nodes

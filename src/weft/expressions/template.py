@@ -132,10 +132,19 @@ if TYPE_CHECKING:
 
 
 def compile_template(
-    value: Json, *, max_template_bytes: int, secrets_allowed: bool = False
+    value: Json,
+    *,
+    max_template_bytes: int,
+    secrets_allowed: bool = False,
+    pace: Callable[[], None] | None = None,
 ) -> Template | list[Problem]:
-    """Compile all templates in a JSON value, or list every problem with its pointer into the value."""
-    compiler = _Compiler(max_template_bytes=max_template_bytes, secrets_allowed=secrets_allowed)
+    """Compile all templates in a JSON value, or list every problem with its pointer into the value.
+
+    ``pace`` is called for each expression, and may end the work by what it raises.
+    """
+    compiler = _Compiler(
+        max_template_bytes=max_template_bytes, secrets_allowed=secrets_allowed, pace=pace or _no_pace
+    )
     try:
         fill = compiler.visit(value, ())
         fixed_bytes = 0 if compiler.problems else _json_size(value) - compiler.template_bytes
@@ -144,6 +153,10 @@ def compile_template(
     if compiler.problems:
         return compiler.problems
     return Template(value, compiler.nodes, compiler.secrets, fill, fixed_bytes, compiler.reads_input)
+
+
+def _no_pace() -> None:
+    """Let the work go on."""
 
 
 class _ParentOutputs(msgspec.Struct, frozen=True, gc=False):
@@ -245,8 +258,9 @@ def _end_of_expression(template: str, position: int) -> re.Match[str]:
 class _Compiler:
     """Turns a JSON value into calls for the parts of it that hold templates, and lists all problems."""
 
-    def __init__(self, *, max_template_bytes: int, secrets_allowed: bool) -> None:
+    def __init__(self, *, max_template_bytes: int, secrets_allowed: bool, pace: Callable[[], None]) -> None:
         self.max_template_bytes = max_template_bytes
+        self.pace = pace
         self.secrets_allowed = secrets_allowed
         self.nodes = self.secrets = NO_NAMES
         self.reads_input = False
@@ -327,6 +341,7 @@ class _Compiler:
             if not is_expression:
                 parts += [piece] if piece else []
                 continue
+            self.pace()
             try:
                 parts.append(self.expression(piece))
             except ExpressionError as error:

@@ -58,7 +58,7 @@ def load(
 def read_value(source: str, *, bounds: Bounds = DEFAULT_BOUNDS) -> Json:
     """Read one JSON or YAML document from a file, or from stdin where ``source`` is ``-``."""
     text = read_bytes(source, max_bytes=bounds.max_body_bytes)
-    limits = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
+    limits: dict[str, Any] = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
     suffix = Path(source).suffix.lower()
     try:
         if suffix == ".json":
@@ -70,7 +70,7 @@ def read_value(source: str, *, bounds: Bounds = DEFAULT_BOUNDS) -> Json:
         raise DocumentError(f"{'stdin' if source == STDIN else source}: {error}") from error
 
 
-def _read_either(text: bytes, limits: dict[str, int]) -> Json:
+def _read_either(text: bytes, limits: dict[str, Any]) -> Json:
     """Read text that begins like JSON, which YAML in its flow style does too."""
     try:
         return read_json(text, **limits)

@@ -45,10 +45,13 @@ class Problem:
 
     pointer: str
     message: str
+    # In the file that the document was read from, where that is known.
+    line: int | None = None
 
     def __str__(self) -> str:
         # The whole of a document has the empty pointer.
-        return f"{self.pointer}: {self.message}" if self.pointer else self.message
+        text = f"{self.pointer}: {self.message}" if self.pointer else self.message
+        return text if self.line is None else f"line {self.line}: {text}"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

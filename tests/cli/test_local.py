@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -56,8 +57,8 @@ def test_every_problem_of_every_file_is_listed_with_its_pointer(
     assert main(["validate", bad, good, "missing.yaml"]) == 2
     shown = capsys.readouterr()
     assert "valid" in shown.out
-    assert f"{bad}: /nodes/0/handler: " in shown.err
-    assert f"{bad}: /nodes/1/dependencies/0: " in shown.err
+    assert re.search(re.escape(bad) + r":\d+: /nodes/0/handler: ", shown.err)
+    assert re.search(re.escape(bad) + r":\d+: /nodes/1/dependencies/0: ", shown.err)
     assert "weft: missing.yaml: no such file" in shown.err.splitlines()
 
 
@@ -71,6 +72,7 @@ def test_as_json_each_file_is_one_line(good: str, bad: str, capsys: pytest.Captu
         "/nodes/0/handler",
         "/nodes/1/dependencies/0",
     }
+    assert all(problem["line"] >= 1 for problem in second["problems"])
 
 
 # --- graph

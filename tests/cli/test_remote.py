@@ -39,9 +39,9 @@ def test_the_problems_of_a_definition_are_those_of_validate(shell: Shell, tmp_pa
     file.write_text(BAD)
     deployed, validated = shell.weft("deploy", str(file)), shell.weft("validate", str(file))
     assert (deployed.code, deployed.out, validated.code) == (2, "", 2)
-    for pointer in ("/nodes/0/handler: ", "/nodes/1/dependencies/0: "):
-        assert pointer in deployed.err
-        assert pointer in validated.err
+    for line, pointer in ((3, "/nodes/0/handler: "), (4, "/nodes/1/dependencies/0: ")):
+        assert f"line {line}: {pointer}" in deployed.err
+        assert f"bad.yaml:{line}: {pointer}" in validated.err
 
 
 @pytest.mark.parametrize("text", ["{", "nodes: [", "a: 1\na: 2", ""])

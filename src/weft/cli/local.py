@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import redirect_stdout
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,8 +101,8 @@ def validate(
                 {
                     "file": file,
                     "valid": not problems,
-                    "problems": [{"pointer": p.pointer, "message": p.message} for p in problems],
-                    "warnings": [{"pointer": p.pointer, "message": p.message} for p in warnings],
+                    "problems": [asdict(problem) for problem in problems],
+                    "warnings": [asdict(warning) for warning in warnings],
                     "layers": layers,
                 },
                 pretty=False,
@@ -186,7 +187,13 @@ def _check(
 
     bounds = settings.bounds()
     loaded = load(file, registry, bounds=bounds, trusts_folder=trust)
-    return loaded, check(loaded.document, handlers=registry, bounds=bounds, named=named)
+    checked = check(loaded.document, handlers=registry, bounds=bounds, named=named)
+    located = replace(
+        checked,
+        problems=loaded.with_lines(checked.problems),
+        warnings=loaded.with_lines(checked.warnings),
+    )
+    return loaded, located
 
 
 def _check_input(plan: Plan, value: dict[str, Any]) -> None:
@@ -286,12 +293,17 @@ def _finish(followed: Followed, *, data: Path | None, as_json: bool, quiet: bool
 # --- Printing.
 
 
+def _place(file: str, problem: Problem) -> str:
+    """Write where a problem is as compilers do, so that editors and terminals make a link of it."""
+    return file if problem.line is None else f"{file}:{problem.line}"
+
+
 def _print_verdict(
     file: str, problems: Sequence[Problem], warnings: Sequence[Problem], layers: Sequence[Sequence[str]]
 ) -> None:
     for warning in warnings:
-        say(f"{file}: warning: {warning}")
+        say(f"{_place(file, warning)}: warning: {replace(warning, line=None)}")
     for problem in problems:
-        say(f"{file}: {problem}")
+        say(f"{_place(file, problem)}: {replace(problem, line=None)}")
     if not problems:
         print_text(f"{file}: valid; nodes: {sum(map(len, layers)):,}, layers: {len(layers):,}\n")

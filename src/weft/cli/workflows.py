@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -10,7 +11,7 @@ from weft.cli.identify import workflow_missing
 from weft.cli.printing import print_json, print_text, say
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, table
-from weft.errors import ApiError, WeftError
+from weft.errors import ApiError, DefinitionError, WeftError
 from weft.sdk import calls
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ def deploy(
     call = calls.deploy(file)
 
     async def work(server: RemoteServer) -> int:
-        deployed = await server.ask(call)
+        try:
+            deployed = await server.ask(call)
+        except ApiError as error:
+            raise _in_lines(error, file) from error
         name, version = deployed["name"], deployed["version"]
         if alias is not None:
             await server.ask(calls.set_alias(name, alias, version))
@@ -107,6 +111,16 @@ def alias(
         return 0
 
     return on_server(work)
+
+
+def _in_lines(error: ApiError, file: str) -> WeftError:
+    """Return the problems of a definition with their lines in its file, or ``error`` where it has none."""
+    path = Path(file)
+    if error.code != "invalid_definition" or not path.is_file() or path.suffix == ".py":
+        return error
+    from weft.definition.source_lines import with_lines
+
+    return DefinitionError(with_lines(error.problems, path.read_bytes()))
 
 
 def version_of(text: str | None) -> int | str | None:

@@ -85,7 +85,7 @@ def read_yaml(text: bytes, *, max_bytes: int, max_depth: int, pace: Callable[[],
     builder = _Builder(max_bytes=max_bytes, max_depth=max_depth)
     source = _decoded(text, max_bytes=max_bytes)
     try:
-        for number, event in enumerate(yaml.parse(source, Loader=_LOADER)):
+        for number, event in enumerate(yaml.parse(source, Loader=YAML_LOADER)):
             builder.take(event)
             if pace is not None and not number % _EVENTS_A_PACE:
                 pace()
@@ -188,7 +188,7 @@ def _check_unicode(value: Json) -> None:
 
 # --- YAML -------------------------------------------------------------------------------------------------
 
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+YAML_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 _TAG_PREFIX = "tag:yaml.org,2002:"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})

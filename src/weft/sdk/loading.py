@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from weft.core.bounds import Bounds
     from weft.core.payload import Json
+    from weft.errors import Problem
     from weft.handlers.registry import Registry
 
 STDIN = "-"
@@ -34,6 +35,15 @@ class Loaded:
     document: Json
     code: UserCode  # the modules beside it, whose functions it may call
     workflow: Any = None  # the object a Python file gave, where it was one
+    text: bytes = b""  # of a YAML or JSON file, for the lines of its problems
+
+    def with_lines(self, problems: list[Problem]) -> list[Problem]:
+        """Return problems of the definition, with their lines where it was read from a YAML or JSON file."""
+        if not problems or not self.text:
+            return problems
+        from weft.definition.source_lines import with_lines
+
+        return with_lines(problems, self.text)
 
 
 def load(
@@ -48,16 +58,20 @@ def load(
     """
     if match := _PYTHON.fullmatch(source):
         return _load_python(source, Path(match["path"]), match["variable"], registry)
-    document = read_value(source, bounds=bounds)
+    text = read_bytes(source, max_bytes=bounds.max_body_bytes)
+    document = _parsed(source, text, bounds)
     # Nothing lies beside stdin.
     code = UserCode() if source == STDIN or not trusts_folder else usercode.beside(Path(source))
     usercode.load(code, registry)
-    return Loaded(source, document, code)
+    return Loaded(source, document, code, text=text)
 
 
 def read_value(source: str, *, bounds: Bounds = DEFAULT_BOUNDS) -> Json:
     """Read one JSON or YAML document from a file, or from stdin where ``source`` is ``-``."""
-    text = read_bytes(source, max_bytes=bounds.max_body_bytes)
+    return _parsed(source, read_bytes(source, max_bytes=bounds.max_body_bytes), bounds)
+
+
+def _parsed(source: str, text: bytes, bounds: Bounds) -> Json:
     limits: dict[str, Any] = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
     suffix = Path(source).suffix.lower()
     try:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from weft.core.state import ExecutionState, NodeState
     from weft.errors import (
         ApiError,
+        Cancelled,
         DataFolderError,
         DefinitionError,
         DocumentError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "Cancelled",
     "Client",
     "DataFolderError",
     "DefinitionError",
@@ -75,6 +77,7 @@ _NAMES_BY_MODULE = {
     "weft.core.state": ("ExecutionState", "NodeState"),
     "weft.errors": (
         "ApiError",
+        "Cancelled",
         "DataFolderError",
         "DefinitionError",
         "DocumentError",

@@ -24,6 +24,7 @@
     │   └── UnstorableError      something in the batch can never be stored; nothing of it was
     ├── StoreError               the store or the transport cannot be reached, or lost the call
     └── HandlerError             what a handler says of its own failure
+        ├── Cancelled            what ``context.heartbeat()`` raises in an attempt that was asked to stop
         ├── NonRetryable         another attempt would fail the same way
         └── RetryAfter           another attempt, but not before .seconds have passed
 """
@@ -222,6 +223,10 @@ class HandlerError(WeftError):
     code = "handler_error"
     retryable = True
     retry_after_seconds: float | None = None
+
+
+class Cancelled(HandlerError):  # noqa: N818 - the public name
+    """The attempt was asked to stop: cancelled, over its time, or its worker stops."""
 
 
 class NonRetryable(HandlerError):  # noqa: N818 - the public name

@@ -81,6 +81,13 @@ def heed(beacon: str, context: HandlerContext) -> str:
     return "late"
 
 
+def beats(beacon: str, context: HandlerContext) -> None:
+    tell(beacon, "running")
+    while True:
+        context.heartbeat()
+        time.sleep(0.001)
+
+
 def own_loop() -> int:
     async def answer() -> int:
         return 42

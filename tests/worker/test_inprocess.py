@@ -10,7 +10,7 @@ import pytest
 
 from weft.clock import RealClock
 from weft.core.payload import Json, canonical, decode
-from weft.errors import RetryAfter
+from weft.errors import Cancelled, RetryAfter
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
 from weft.handlers.outcome import Completed, Failed, Outcome
 from weft.handlers.registry import Registry
@@ -220,3 +220,21 @@ def test_a_stuck_thread_does_not_keep_the_interpreter_from_its_exit() -> None:
     ended = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=30)
     assert "timeout" in ended.stdout
     assert ended.returncode == 0
+
+
+async def test_a_heartbeat_ends_a_thread_that_was_asked_to_stop(
+    caller: InProcess, registry: Registry
+) -> None:
+    ended = threading.Event()
+
+    def beats(context: HandlerContext) -> None:
+        context.heartbeat()
+        try:
+            while True:
+                context.heartbeat()
+        except Cancelled:
+            ended.set()
+            raise
+
+    assert error(await run(caller, registry, beats, timeout_seconds=0.05))["code"] == "timeout"
+    assert await asyncio.to_thread(ended.wait, 30)

@@ -314,6 +314,20 @@ async def test_a_function_that_heeds_its_stop_times_out_and_keeps_its_child(
     assert value(await pool.call(python("process_id"))) == pid
 
 
+async def test_a_heartbeat_ends_a_function_that_was_asked_to_stop(pool: ChildPool, beacon: Beacon) -> None:
+    pid = value(await pool.call(python("process_id")))
+    outcome = await pool.call(python("beats", beacon=beacon.path, timeout_seconds=0.05))
+    assert error(outcome)["code"] == "timeout"
+    # It ended where the heartbeat raised, and its process was not killed.
+    assert "context.heartbeat()" in error(outcome)["details"]["traceback"]
+    assert value(await pool.call(python("process_id"))) == pid
+    attempt = asyncio.create_task(pool.call(python("beats", beacon=beacon.path)))
+    await beacon.heard("running", "running")
+    attempt.cancel()
+    await asyncio.wait((attempt,))
+    assert value(await pool.call(python("process_id"))) == pid
+
+
 async def test_a_coroutine_is_cancelled_at_its_timeout_and_neighbours_go_on(
     pool: ChildPool, beacon: Beacon
 ) -> None:

@@ -16,6 +16,7 @@ from weft.core.payload import Json  # noqa: TC001 - the decoder reads the annota
 from weft.core.state import NodeState  # noqa: TC001 - the same
 from weft.core.time import MICROSECONDS
 from weft.errors import (
+    Cancelled,
     Failure,
     HandlerError,
 )
@@ -167,6 +168,11 @@ class HandlerContext:
     def cancelled(self) -> bool:
         """True if the attempt was asked to stop; a long-running function should check this regularly."""
         return self.stop.requested
+
+    def heartbeat(self) -> None:
+        """Raise ``weft.Cancelled`` if the attempt was asked to stop; it costs nothing otherwise."""
+        if self.stop.requested:
+            raise Cancelled("the attempt was asked to stop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

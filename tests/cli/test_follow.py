@@ -12,7 +12,7 @@ from weft.cli.follow import Stop, follow
 from weft.core.state import NodeState
 
 if TYPE_CHECKING:
-    from weft.cli.progress import ProgressSnapshot
+    from weft.sdk.progress import ProgressSnapshot
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 # ruff: noqa: A002 - a parameter named input is what a node asks for
 from __future__ import annotations
 
+import asyncio
 import traceback
 from dataclasses import dataclass
 from datetime import date
@@ -110,3 +111,34 @@ async def test_errors_end_at_the_function_that_the_user_called() -> None:
     with pytest.raises(DefinitionError) as caught:
         await execute(bad)
     assert [Path(frame.path).name for frame in caught.traceback] == ["test_result.py", "public.py"]
+
+
+def test_progress_shows_on_stderr_how_far_it_has_come(capsys: pytest.CaptureFixture[str]) -> None:
+    run(failing(), progress=True)
+    shown = capsys.readouterr()
+    assert "COMPLETED  fine" in shown.err
+    assert "FAILED     lookup" in shown.err
+    assert shown.out == ""
+    failing().run()
+    assert capsys.readouterr().err == ""
+
+
+async def test_giving_up_on_a_run_with_progress_cancels_it() -> None:
+    flow = Workflow("slow")
+    started = asyncio.Event()
+    stopped = asyncio.Event()
+
+    @flow.node
+    async def slow() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stopped.set()
+
+    running = asyncio.create_task(flow.execute(progress=True))
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert stopped.is_set()

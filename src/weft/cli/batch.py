@@ -17,7 +17,6 @@ from cyclopts import Parameter
 from weft.cli.main import FAILED, INTERRUPTED
 from weft.cli.pairs import Labels, read_labels
 from weft.cli.printing import print_json, print_text, say, write_error
-from weft.cli.progress import MAX_FAILURES, ProgressSnapshot, open_progress, seconds_text
 from weft.cli.remote import Key, Priority, Version  # noqa: TC001 - the parser reads the annotations
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, elapsed_seconds, table, why
@@ -28,6 +27,7 @@ from weft.definition.document import read_json
 from weft.errors import ApiError, DocumentError, WeftError
 from weft.sdk import calls
 from weft.sdk.loading import read_bytes
+from weft.sdk.progress import MAX_FAILURES, ProgressSnapshot, open_progress, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

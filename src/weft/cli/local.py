@@ -231,8 +231,8 @@ async def _follow(
     """
     from weft.cli.follow import follow
     from weft.cli.notices import NodeNotices
-    from weft.cli.progress import open_progress
     from weft.engine import Engine, EngineParts
+    from weft.sdk.progress import open_progress
 
     total = len(plan.nodes)
     code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)

@@ -12,11 +12,12 @@ from cyclopts import Parameter
 from weft.cli.identify import execution_id, nodes_missing
 from weft.cli.main import INTERRUPTED
 from weft.cli.notices import line_texts
-from weft.cli.printing import escaped, print_text, say
+from weft.cli.printing import print_text, say
 from weft.cli.report import traceback_lines
 from weft.cli.server import AsJson, on_server
 from weft.cli.watch import for_report
 from weft.core.state import NodeState
+from weft.drawing.escaping import escaped
 from weft.errors import ApiError
 from weft.sdk import calls
 from weft.sdk.stream import follow_logs

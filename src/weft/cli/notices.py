@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.printing import escaped, write_error
-from weft.cli.progress import seconds_text
+from weft.cli.printing import write_error
 from weft.core.time import rfc3339
 from weft.definition.model import DEFAULT_MAX_RETRIES
+from weft.drawing.escaping import escaped
+from weft.sdk.progress import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

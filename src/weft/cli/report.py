@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.printing import escaped
-from weft.cli.progress import seconds_text, shorten
 from weft.core.state import ExecutionState, NodeState
+from weft.drawing.escaping import escaped
+from weft.sdk.progress import seconds_text, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,9 +7,9 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.progress import seconds_text, shorten
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
+from weft.sdk.progress import seconds_text, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -47,16 +48,18 @@ def run(
     input: Json = None,  # noqa: A002 - the word of the interface
     *,
     data: str | os.PathLike[str] | None = None,
+    progress: bool = False,
 ) -> ExecutionResult:
     """Run a workflow to its end and give its result, also where it failed.
 
     ``workflow``: a Workflow, a definition as a dict, or the path of a file with one (``path.py:variable``
     for a Workflow). ``data``: a folder that keeps the history; without it nothing is kept. Functions run
     in this process, coroutines on one loop and others in threads. Ctrl-C cancels the execution.
+    ``progress``: show on stderr how far it has come, as a bar or, where stderr is no terminal, as lines.
 
     Raises DefinitionError, InputError or DocumentError before anything has run.
     """
-    return run_to_end(execute(workflow, input, data=data))
+    return run_to_end(execute(workflow, input, data=data, progress=progress))
 
 
 @public_coroutine
@@ -65,6 +68,7 @@ async def execute(
     input: Json = None,  # noqa: A002 - the word of the interface
     *,
     data: str | os.PathLike[str] | None = None,
+    progress: bool = False,
 ) -> ExecutionResult:
     """Do what ``run`` does, on the running loop. Cancelling this cancels the execution."""
     settings = effective_settings()
@@ -77,7 +81,10 @@ async def execute(
         execution_id = await engine.go_on(plan, input=input)
         if execution_id is None:
             execution_id = await engine.submit(plan, document=document, input=input)
-        await ended(execution_id, engine)
+        if progress:
+            await _ended_with_bar(execution_id, engine, plan)
+        else:
+            await ended(execution_id, engine)
         return await read_result(execution_id, plan, engine.ports)
 
 
@@ -89,6 +96,31 @@ async def ended(execution_id: str, engine: Engine) -> None:
         with suppress(NotAllowedError):  # it ended in the same moment
             await engine.cancel(execution_id)
         raise
+
+
+async def _ended_with_bar(execution_id: str, engine: Engine, plan: Plan) -> None:
+    """Return once an execution is terminal, and show meanwhile how far it has come."""
+    # Loaded late: few ask for it, and the terminal's library takes longer than a small run.
+    from weft.sdk.look import LOOK_INTERVAL_SECONDS, ExecutionLook
+    from weft.sdk.progress import open_progress
+
+    loop = asyncio.get_running_loop()
+    begun, total = loop.time(), len(plan.nodes)
+    look = ExecutionLook(engine, execution_id, total, plan.graph.parents)
+    bar = open_progress(total, stream=sys.stderr, quiet=False, environ=os.environ)
+    assert bar is not None
+    ending = asyncio.create_task(ended(execution_id, engine))
+    try:
+        while not ending.done():
+            bar.show(await look.at(loop.time() - begun))
+            await asyncio.wait((ending,), timeout=LOOK_INTERVAL_SECONDS)
+        bar.show(await look.at(loop.time() - begun))
+    finally:
+        bar.close()
+        # Where somebody gave up waiting, the execution is cancelled before this returns.
+        ending.cancel()
+        await asyncio.wait((ending,))
+    ending.result()
 
 
 def effective_settings(given: Mapping[str, object] | None = None) -> Settings:

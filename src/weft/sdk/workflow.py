@@ -186,22 +186,24 @@ class Workflow(Declaration):
         input: Json = None,  # noqa: A002 - the word of the interface
         *,
         data: str | PathLike[str] | None = None,
+        progress: bool = False,
     ) -> ExecutionResult:
         """Run it in this process, to its end; see ``weft.run``."""
         from weft.sdk.run import run
 
-        return run(self, input, data=data)
+        return run(self, input, data=data, progress=progress)
 
     async def execute(
         self,
         input: Json = None,  # noqa: A002 - the word of the interface
         *,
         data: str | PathLike[str] | None = None,
+        progress: bool = False,
     ) -> ExecutionResult:
         """Run it in this process, on the running loop; see ``weft.execute``."""
         from weft.sdk.run import execute
 
-        return await execute(self, input, data=data)
+        return await execute(self, input, data=data, progress=progress)
 
     # -- a Declaration, for those who run it -------------------------------------------------------
 

@@ -5,7 +5,8 @@ import re
 
 from rich.console import Console
 
-from weft.cli.progress import (
+from weft.core.state import NodeState
+from weft.sdk.progress import (
     LiveProgress,
     PlainProgress,
     ProgressSnapshot,
@@ -14,7 +15,6 @@ from weft.cli.progress import (
     seconds_text,
     shorten,
 )
-from weft.core.state import NodeState
 
 
 class Terminal(io.StringIO):

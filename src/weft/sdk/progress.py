@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from weft.cli.printing import escaped
 from weft.core.state import SETTLED, NodeState
+from weft.drawing.escaping import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

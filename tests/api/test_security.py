@@ -17,20 +17,17 @@ import pytest
 from tests.operation.serving import serving
 
 from weft.api.answer import cursor_of
-from weft.api.app import create_app
-from weft.api.service import Service
+from weft.api.reference import openapi_document
 from weft.definition.model import NAME_PATTERN
 from weft.errors import JournalError
 from weft.logs import JsonFormatter
-from weft.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.api.conftest import Server
 
-_unused: Any = None
-DOCUMENT = create_app(Service(settings=Settings(), ports=_unused, registry=_unused, feed=_unused)).openapi()
+DOCUMENT = json.loads(openapi_document())
 # What comes live has no end.
 OPERATIONS = [
     (method.upper(), path, operation)

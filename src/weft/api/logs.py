@@ -66,7 +66,8 @@ _LAST_ID = {
 
 
 class NodeLogsQuery(QueryModel):
-    attempt: Annotated[int | None, Field(ge=1, description="of this attempt alone")] = None
+    # The largest number that both journals have in a column of attempts.
+    attempt: Annotated[int | None, Field(ge=1, le=2**31 - 1, description="of this attempt alone")] = None
     level: Annotated[
         Level | None, Field(description="logged at this level or above; what was printed has no level")
     ] = None

@@ -51,6 +51,29 @@ async def test_everything_is_delivered_once_and_in_order_within_its_priority(
         assert mine == sorted(mine)
 
 
+async def test_a_small_execution_does_not_wait_behind_a_wide_one() -> None:
+    transport = InProcessTransport(now=VirtualClock().now)
+    wide, small, other = (f"execution-{name}" for name in ("wide", "small", "other"))
+    await transport.send([a_task(number, execution_id=wide) for number in range(500)])
+    await transport.send([a_task(number, execution_id=small) for number in range(500, 502)])
+    await transport.send([a_task(502, execution_id=other)])
+    taken = await fetch(transport, limit=8)
+    # In turn, and each execution's in the order in which they came.
+    assert numbers(taken) == [0, 500, 502, 1, 501, 2, 3, 4]
+    await transport.send([a_task(503, execution_id=small)])
+    assert numbers(await fetch(transport, limit=2)) == [5, 503]
+
+
+async def test_tasks_that_were_set_aside_come_back_before_the_others() -> None:
+    transport = InProcessTransport(now=VirtualClock().now)
+    for number, name in enumerate("abab"):
+        await transport.send([a_task(number, execution_id=name, handler="rare" if name == "a" else "echo")])
+    # Nobody here has the handler of `a`: its tasks are set aside.
+    assert numbers(await fetch(transport, handlers=["echo"], limit=4)) == [1, 3]
+    await transport.send([a_task(4, execution_id="c")])
+    assert numbers(await fetch(transport, handlers=["echo", "rare"], limit=4)) == [0, 4, 2]
+
+
 async def test_each_wait_ends_at_its_own_time() -> None:
     transport = InProcessTransport(now=VirtualClock().now)
     loop = asyncio.get_running_loop()

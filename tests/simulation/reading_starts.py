@@ -81,8 +81,12 @@ class ReadingTransport(FaultyTransport):
         """Delete an entry that nobody has read."""
         lane = self._lanes[task.queue]
         level = lane.levels[task.priority]
-        (entry,) = [entry for entry in level if entry[1] is task]
-        level.remove(entry)
+        tasks = level._by_execution[task.execution_id]
+        (entry,) = [entry for entry in tasks if entry[1] is task]
+        tasks.remove(entry)
+        if not tasks:
+            del level._by_execution[task.execution_id]
+            level._turns.remove(task.execution_id)
         lane.waiting -= 1
         if not lane.waiting:
             self._waiting.pop(task.queue, None)
@@ -90,8 +94,8 @@ class ReadingTransport(FaultyTransport):
     def wipe(self, execution_id: str) -> None:
         """Look through all streams, and delete the entries of an execution that nobody has read."""
         for lane in self._lanes.values():
-            for _, task in [entry for level in lane.levels for entry in level]:
-                if task.execution_id == execution_id:
+            for level in lane.levels:
+                for _, task in list(level._by_execution.get(execution_id, ())):
                     self.delete(task)
 
 

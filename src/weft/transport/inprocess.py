@@ -36,11 +36,67 @@ class _Pending(Generic[Item]):
         return [item for _, item in stale]
 
 
-class _Lane:
-    """One queue: for each priority, its tasks with the order in which they came."""
+class _Level:
+    """The tasks of one priority: executions in turn, and of each execution the task that came first.
+
+    So a small execution does not wait behind the hundreds of tasks that a wide one may have here.
+    """
+
+    __slots__ = ("_by_execution", "_turns")
 
     def __init__(self) -> None:
-        self.levels: tuple[deque[tuple[int, Task]], ...] = tuple(deque() for _ in PRIORITIES)
+        # Each task with its number in the order in which all have come.
+        self._by_execution: dict[str, deque[tuple[int, Task]]] = {}
+        # The executions that have tasks here, the one whose turn is next first.
+        self._turns: deque[str] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the task whose turn is next."""
+        return self._by_execution[self._turns[0]][0][0]
+
+    def append(self, entry: tuple[int, Task]) -> None:
+        execution_id = entry[1].execution_id
+        tasks = self._by_execution.get(execution_id)
+        if tasks is None:
+            self._by_execution[execution_id] = deque((entry,))
+            self._turns.append(execution_id)
+        else:
+            tasks.append(entry)
+
+    def put_back(self, entry: tuple[int, Task]) -> None:
+        """Put a task before all others, and its execution if it has no other task here."""
+        execution_id = entry[1].execution_id
+        tasks = self._by_execution.get(execution_id)
+        if tasks is None:
+            self._by_execution[execution_id] = deque((entry,))
+            self._turns.appendleft(execution_id)
+        else:
+            tasks.appendleft(entry)
+
+    def take(self) -> tuple[int, Task]:
+        execution_id = self._turns[0]
+        tasks = self._by_execution[execution_id]
+        entry = tasks.popleft()
+        if tasks:
+            self._turns.rotate(-1)
+        else:
+            self._turns.popleft()
+            del self._by_execution[execution_id]
+        return entry
+
+    def oldest_at(self) -> int | None:
+        return min((tasks[0][1].queued_at for tasks in self._by_execution.values()), default=None)
+
+
+class _Lane:
+    """One queue: its tasks by priority."""
+
+    def __init__(self) -> None:
+        self.levels: tuple[_Level, ...] = tuple(_Level() for _ in PRIORITIES)
         # By handler: tasks that nobody who has asked so far can run. One that is sent again stands once.
         self.aside: dict[str, dict[tuple[str, int, str, int], tuple[int, Task]]] = {}
         # How many have come, were taken in their turn, and wait.
@@ -61,11 +117,12 @@ class _Lane:
             self.taken += 1
             self.waiting -= 1
             if self.taken % _OLDEST_EVERY == 0:
-                level = min([level for level in self.levels if level], key=lambda level: level[0][0])
+                # Of the tasks that are next in each priority the oldest: every priority comes to its turn.
+                level = min([level for level in self.levels if level], key=lambda level: level.next_number)
             else:
                 low, normal, high = self.levels
                 level = high or normal or low
-            came, task = level.popleft()
+            came, task = level.take()
             if handlers is None or task.handler in handlers:
                 return task
             key = (task.execution_id, task.generation, task.node_id, task.attempt)
@@ -78,11 +135,11 @@ class _Lane:
         back = sorted((entry for name in served for entry in self.aside.pop(name).values()), reverse=True)
         for entry in back:
             # Whatever was set aside came before all that is there.
-            self.levels[entry[1].priority].appendleft(entry)
+            self.levels[entry[1].priority].put_back(entry)
             self.waiting += 1
 
     def oldest_at(self) -> int | None:
-        waiting = [level[0][1].queued_at for level in self.levels if level]
+        waiting = [oldest_at for level in self.levels if (oldest_at := level.oldest_at()) is not None]
         aside = [task.queued_at for tasks in self.aside.values() for _, task in tasks.values()]
         return min((*waiting, *aside), default=None)
 

@@ -221,7 +221,8 @@ class FaultyTransport(InProcessTransport):
         copy = InProcessTransport(now=self._now)
         for lane in self._lanes.values():
             for level in lane.levels:
-                copy.put([task for _, task in level])
+                entries = [entry for tasks in level._by_execution.values() for entry in tasks]
+                copy.put([task for _, task in sorted(entries, key=lambda entry: entry[0])])
         copy.append(list(self._messages))
         copy._tasks_pending.entries = dict(self._tasks_pending.entries)
         copy._messages_pending.entries = dict(self._messages_pending.entries)

@@ -210,7 +210,7 @@ REQUESTS_REFUSED = Metric(
     ("reason",),
     "requests that were refused with 503 because all of a bound, or the caller's share of it, is taken: "
     "`requests` under way, `open_requests` to routes without a key, `waiting` calls, event `streams`, or the "
-    "bytes of `bodies`",
+    "bytes of `bodies` and of unread answers",
 )
 OUT_OF_FILES = Metric(
     "weft_out_of_files_total",

@@ -227,19 +227,45 @@ async def test_a_connection_without_a_key_may_rest_for_less(
         assert (await known.ask(request("GET", "/healthz"))).status == 200
 
 
+async def large_node(server: Server) -> str:
+    """Give the path of a node whose output has 12 MiB."""
+    large = {"nodes": [{"id": "a", "handler": "echo", "config": "x" * 12 * 2**20}]}
+    body = BytesIO(json.dumps({"definition": large}).encode())
+    headers = {"Content-Type": "application/json"}
+    execution = (await server.post("/v1/executions?wait=20", data=body, headers=headers)).json
+    return f"/v1/executions/{execution['id']}/nodes/a"
+
+
 async def test_an_answer_that_is_not_read_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "UNREAD_SECONDS", 0.3)
-    async with serve() as server:
-        large = {"nodes": [{"id": "a", "handler": "echo", "config": "x" * 12 * 2**20}]}
-        body = BytesIO(json.dumps({"definition": large}).encode())
-        headers = {"Content-Type": "application/json"}
-        execution = (await server.post("/v1/executions?wait=20", data=body, headers=headers)).json
-        async with Connection.open(server.url) as connection:
-            await connection.send(request("GET", f"/v1/executions/{execution['id']}/nodes/a"))
+    async with serve() as server, Connection.open(server.url) as connection:
+        await connection.send(request("GET", await large_node(server)))
+        async with asyncio.timeout(20):
+            while not reason_count(server, "unread"):  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+            while server.service.load.requests.held:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+        assert server.service.load.held_bytes.held == 0
+
+
+async def test_answers_that_are_not_read_take_up_a_share_of_their_caller(serve: Serve) -> None:
+    async with serve() as server, AsyncExitStack() as stack:
+        path = await large_node(server)
+        whole = (await server.get(path)).body
+        assert len(whole) > 12 * 2**20
+        # Two are there for one caller, and as many for others.
+        server.service.load.held_bytes.limit = 4 * len(whole)
+        for count in (1, 2):
+            slow = await stack.enter_async_context(Connection.open(server.url))
+            await slow.send(request("GET", path))
             async with asyncio.timeout(20):
-                while not reason_count(server, "unread"):  # noqa: ASYNC110 - there is no event for it
+                while server.service.load.held_bytes.held < count * len(whole):  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.01)
-        assert (await server.get("/healthz")).status == 200
+        refused = await server.get(path)
+        assert (refused.status, refused.json["code"]) == (503, "overloaded")
+        # Whoever reads after all has the whole answer, and makes room.
+        assert (await slow.answer()).body == whole
+        assert (await server.get(path)).body == whole
 
 
 def reason_count(server: Server, reason: str) -> float:

@@ -27,7 +27,7 @@ from weft.api.auth import (
     unauthenticated,
 )
 from weft.api.connection import connection_of
-from weft.api.load import Place, current_caller
+from weft.api.load import OverloadedError, Place, current_caller
 from weft.api.problem import ProblemError, internal_response, problem_response
 from weft.errors import StoreError
 from weft.limits.memory import MemoryLimits
@@ -60,6 +60,8 @@ _HEADERS = (
     (b"cache-control", b"no-store"),
 )
 _CLOSE = (b"connection", b"close")
+# An answer up to this size is sent at once.
+_PIECE_BYTES = 256 * 1024
 # Probes of a load balancer and of a node's kubelet are far below it.
 OPEN_RATE = RateLimit(600, 60.0)
 # Whatever else is sent as a method is not worth a time series.
@@ -103,11 +105,14 @@ class Gateway:
             name = scope["weft.caller"].actor or _address(scope)
             current_caller.set(name)
             place = scope["weft.place"] = Place(self._service.load, name, is_open=open_route)
+            answers.place = place
             await self._app(scope, receive, answers.send)
         except (ClientDisconnect, _AnsweredError):
             pass  # nobody is there to be answered, or nothing is left to say
         except ProblemError as error:
             await self._answer(problem_response(scope, error), scope, receive, answers)
+        except _NoRoomError as error:
+            await self._answer(problem_response(scope, error.problem), scope, receive, answers)
         except Exception as error:
             response = internal_response(scope, error)
             if answers.started:
@@ -228,19 +233,37 @@ class _AnsweredError(Exception):
     """Ends what answers a HEAD: its content, which may be a stream without an end, is asked for by nobody."""
 
 
+class _NoRoomError(Exception):
+    """Ends an answer for which there is no room. The routes' handlers of errors let it pass.
+
+    They could not answer with the problem itself: for them the answer has begun.
+    """
+
+    def __init__(self, problem: ProblemError) -> None:
+        self.problem = problem
+        super().__init__(problem.detail)
+
+
 class _Answers:
-    """Sends an answer on, with what every answer has."""
+    """Sends an answer on, with what every answer has.
+
+    A large answer is sent in pieces, each when the caller has read most of those before, and takes up room
+    of the caller's share until then: callers that do not read could fill the memory.
+    """
 
     def __init__(self, send: Send, *, head: bool, stopping: asyncio.Event) -> None:
         self._send = send
         self._stopping = stopping
         self.head = head
         self.started = False
+        self.place: Place | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.started = True
             headers = list(message.get("headers", ()))
+            if self.place is not None and not self.head:
+                _hold_answer(self.place, headers)
+            self.started = True
             own = {name for name, _ in headers}
             headers += [header for header in _HEADERS if header[0] not in own]
             if self._stopping.is_set():
@@ -250,5 +273,21 @@ class _Answers:
             if self.head:
                 await self._send({"type": "http.response.body"})
                 raise _AnsweredError
-        else:
+        elif len(message.get("body", b"")) <= _PIECE_BYTES:
             await self._send(message)
+        else:
+            body = memoryview(message["body"])
+            for start in range(0, len(body), _PIECE_BYTES):
+                end = start + _PIECE_BYTES
+                more = end < len(body) or message.get("more_body", False)
+                await self._send({**message, "body": bytes(body[start:end]), "more_body": more})
+
+
+def _hold_answer(place: Place, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Take up room for an answer that is sent in pieces, or raise _NoRoomError."""
+    for name, value in headers:
+        if name == b"content-length" and int(value) > _PIECE_BYTES:
+            try:
+                place.hold(int(value))
+            except OverloadedError as error:
+                raise _NoRoomError(error) from None

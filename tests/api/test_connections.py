@@ -103,6 +103,23 @@ async def test_another_address_has_a_share_of_its_own(serve: Serve) -> None:
             assert await closed_count(theirs[:2]) == 2
 
 
+async def test_the_caller_with_the_most_connections_makes_room(serve: Serve) -> None:
+    other_key = "another-key-that-is-long-enough"
+    async with (
+        serve(max_connections=16, api_keys=(KEY, other_key)) as server,
+        Connection.open(server.url) as known,
+        AsyncExitStack() as stack,
+    ):
+        assert (await known.ask(request("GET", "/v1/workflows", b"", BEARER))).status == 200
+        theirs = []
+        for _ in range(30):
+            theirs.append(await stack.enter_async_context(Connection.open(server.url)))
+            head = request("GET", "/v1/workflows", b"", f"Authorization: Bearer {other_key}")
+            assert (await theirs[-1].ask(head)).status == 200
+        assert await closed_count(theirs[:14]) == 14
+        assert (await known.ask(request("GET", "/v1/workflows", b"", BEARER))).status == 200
+
+
 async def test_without_keys_idle_connections_make_room_too(serve: Serve) -> None:
     async with serve(max_connections=16) as server, opened(server, 40) as idle:
         assert len(server.service.connections) <= 16

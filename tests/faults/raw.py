@@ -42,9 +42,11 @@ class Connection:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str) -> AsyncIterator[Self]:
+    async def open(cls, url: str, *, address: str | None = None) -> AsyncIterator[Self]:
+        """Open a connection, from this address if it is given."""
         parts = urlsplit(url)
-        connection = cls(*await asyncio.open_connection(parts.hostname, parts.port))
+        local = None if address is None else (address, 0)
+        connection = cls(*await asyncio.open_connection(parts.hostname, parts.port, local_addr=local))
         try:
             yield connection
         finally:

@@ -71,8 +71,8 @@ class ClientConnection(HttpToolsProtocol):
     # While the caller reads too slowly: what it had not read at the last look, and when the next look is.
     _unread_bytes = 0
     _unread_ends_at = inf
-    is_anonymous = True
     address = ""
+    caller: str | None = None
 
     def __init__(self, *, table: ConnectionTable, **uvicorn: Any) -> None:
         """``table``: the connections of this server."""
@@ -91,9 +91,9 @@ class ClientConnection(HttpToolsProtocol):
         self.table.remove(self)
         super().connection_lost(exc)
 
-    def identify(self) -> None:
+    def identify(self, caller: str) -> None:
         """Count this connection as a known caller's from now on."""
-        self.table.identify(self)
+        self.table.identify(self, caller)
 
     def check(self, now: float) -> None:
         """Close the connection if the time of its phase is over, or if its caller does not read."""
@@ -195,7 +195,7 @@ class ClientConnection(HttpToolsProtocol):
     # -- phases --------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        is_unknown = self.is_anonymous and self.table.has_keys
+        is_unknown = self.caller is None and self.table.has_keys
         self._enter(_Phase.IDLE, ANONYMOUS_IDLE_SECONDS if is_unknown else IDLE_SECONDS)
 
     def _enter(self, phase: _Phase, seconds: float) -> None:

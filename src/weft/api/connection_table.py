@@ -4,10 +4,13 @@ A connection is *anonymous* until a request with a valid API key has come on it;
 is *idle* while the server works on no request of it: it waits for a request, or drops the rest of a body.
 
 The server refuses nobody while there is an idle connection that it may close. So a full table closes one for
-each connection that comes: the oldest idle anonymous one, else the oldest idle one of a known caller.
-Anonymous connections have half of the table, and those of an address half of that; beyond its share an
+each connection that comes: the oldest idle anonymous one, else the oldest idle one of the caller that has the
+most. Anonymous connections have half of the table, and those of an address half of that; beyond its share an
 address makes room by its own connections. A caller that sends a request with its key at once is anonymous for
 a few milliseconds, and by then not among the oldest.
+
+If the process runs out of files all the same, the limit is lowered below what was open, and grows again by
+one connection a second: the engine needs some files at once, and nobody knows how many there are for callers.
 
 One timer for all connections checks their times every second. A timer for each phase of each request would be
 set and cancelled several times a request.
@@ -43,9 +46,11 @@ _FILES_PER_CHILD = 4
 _LEAST_PART = 4
 
 SWEEP_SECONDS = 1.0
-# Idle connections that are closed at once when the process has no free file: enough for the engine's work of
-# the next second, and few enough that most callers do not notice.
+# Connections by which the limit is lowered when the process has no free file: enough for the engine's work of
+# the next seconds, and few enough that most callers do not notice.
 _SHED = 64
+# Callers have so many connections in any case.
+_LEAST = 16
 
 log = logging.getLogger("weft.api")
 
@@ -53,9 +58,9 @@ log = logging.getLogger("weft.api")
 class TrackedConnection(Protocol):
     """A connection, as the table needs it."""
 
-    # The address of the caller, and whether no valid key has come from it yet.
+    # The address of the caller, and its name; None: no valid key has come on the connection yet.
     address: str
-    is_anonymous: bool
+    caller: str | None
 
     def check(self, now: float) -> None:
         """Close the connection if its time is over."""
@@ -88,21 +93,28 @@ class ConnectionTable:
     """The connections of one server. ``has_keys``: whether callers have to show an API key."""
 
     def __init__(self, *, limit: int, has_keys: bool, metrics: Metrics, now: Callable[[], int]) -> None:
-        self.limit = limit
+        self.limit = self._full_limit = limit
         self.has_keys = has_keys
-        # Without keys every caller is anonymous, and on this machine.
-        self.anonymous_limit = max(1, limit // 2) if has_keys else limit
-        self.address_limit = max(1, limit // 4) if has_keys else limit
         self._metrics = metrics
         self._log = RateLimitedLog(log, now=now)
         self._open: set[TrackedConnection] = set()
         self.anonymous = 0
-        # By address: its anonymous connections, and those of them that are idle, the oldest first.
+        # Anonymous connections by address, those of known callers by their names.
         self._anonymous_of: Counter[str] = Counter()
+        self._known_of: Counter[str] = Counter()
+        # Idle connections, the oldest first: anonymous ones by address and together, others by caller.
         self._idle_of: dict[str, OrderedDict[TrackedConnection, None]] = {}
-        # Idle connections of all addresses, the oldest first.
         self._idle_anonymous: OrderedDict[TrackedConnection, None] = OrderedDict()
-        self._idle_known: OrderedDict[TrackedConnection, None] = OrderedDict()
+        self._idle_known_of: dict[str, OrderedDict[TrackedConnection, None]] = {}
+
+    @property
+    def anonymous_limit(self) -> int:
+        # Without keys every caller is anonymous, and on this machine.
+        return max(1, self.limit // 2) if self.has_keys else self.limit
+
+    @property
+    def address_limit(self) -> int:
+        return max(1, self.limit // 4) if self.has_keys else self.limit
 
     def __len__(self) -> int:
         return len(self._open)
@@ -117,7 +129,7 @@ class ConnectionTable:
         if (
             len(self._open) >= self.limit
             and not self._evict(self._idle_anonymous)
-            and not self._evict(self._idle_known)
+            and not self._evict_known()
         ):
             return self._refuse(address, "full")
         return self._add(connection)
@@ -128,35 +140,37 @@ class ConnectionTable:
             return
         self._open.discard(connection)
         self.busy(connection)
-        if connection.is_anonymous:
-            self._forget_anonymous(connection.address)
+        if connection.caller is None:
+            self.anonymous -= 1
+            _count_down(self._anonymous_of, connection.address)
+        else:
+            _count_down(self._known_of, connection.caller)
 
-    def identify(self, connection: TrackedConnection) -> None:
+    def identify(self, connection: TrackedConnection, caller: str) -> None:
         """Count a connection as that of a known caller: a request with a valid key has come on it."""
-        if connection.is_anonymous and connection in self._open:
-            connection.is_anonymous = False
-            self._forget_anonymous(connection.address)
+        if connection.caller is None and connection in self._open:
+            connection.caller = caller
+            self.anonymous -= 1
+            _count_down(self._anonymous_of, connection.address)
+            self._known_of[caller] += 1
 
     def busy(self, connection: TrackedConnection) -> None:
         """Take a connection out of the idle ones: a request of it is worked on."""
-        if connection in self._idle_anonymous:
+        if connection.caller is not None:
+            _discard(self._idle_known_of, connection.caller, connection)
+        elif connection in self._idle_anonymous:
             del self._idle_anonymous[connection]
-            idle = self._idle_of[connection.address]
-            del idle[connection]
-            if not idle:
-                del self._idle_of[connection.address]
-        else:
-            self._idle_known.pop(connection, None)
+            _discard(self._idle_of, connection.address, connection)
 
     def idle(self, connection: TrackedConnection) -> None:
         """Put a connection behind all other idle ones: its request has been answered."""
         if connection not in self._open:
             return
-        if connection.is_anonymous:
+        if connection.caller is None:
             self._idle_anonymous[connection] = None
             self._idle_of.setdefault(connection.address, OrderedDict())[connection] = None
         else:
-            self._idle_known[connection] = None
+            self._idle_known_of.setdefault(connection.caller, OrderedDict())[connection] = None
 
     def closed(self, reason: str) -> None:
         """Count a connection that the server closes by itself."""
@@ -174,6 +188,8 @@ class ConnectionTable:
                 connection.check(now)
             if not has_free_file():
                 self._shed()
+            elif self.limit < self._full_limit:
+                self.limit += 1
 
     def _shed(self) -> None:
         """Close idle connections because the engine has no file left for its own work."""
@@ -183,8 +199,9 @@ class ConnectionTable:
             problem="no file can be opened: idle connections are closed; raise the limit on open files "
             "(LimitNOFILE=, ulimit -n) or lower WEFT_MAX_CONNECTIONS",
         )
-        for _ in range(_SHED):
-            if not self._evict(self._idle_anonymous) and not self._evict(self._idle_known):
+        self.limit = max(_LEAST, min(self.limit, len(self._open) - _SHED))
+        while len(self._open) > self.limit:
+            if not self._evict(self._idle_anonymous) and not self._evict_known():
                 return
 
     # -- inside ------------------------------------------------------------------------------------
@@ -196,15 +213,15 @@ class ConnectionTable:
         self.idle(connection)
         return True
 
-    def _forget_anonymous(self, address: str) -> None:
-        self.anonymous -= 1
-        self._anonymous_of[address] -= 1
-        if not self._anonymous_of[address]:
-            del self._anonymous_of[address]
-
     def _evict_of(self, address: str) -> bool:
         idle = self._idle_of.get(address)
         return idle is not None and self._evict(idle)
+
+    def _evict_known(self) -> bool:
+        """Close the oldest idle connection of the caller that has the most; False: nobody has one."""
+        if not self._idle_known_of:
+            return False
+        return self._evict(self._idle_known_of[max(self._idle_known_of, key=self._known_of.__getitem__)])
 
     def _evict(self, idle: OrderedDict[TrackedConnection, None]) -> bool:
         """Close the oldest of some idle connections; False: there is none."""
@@ -220,3 +237,19 @@ class ConnectionTable:
         self._metrics.count(CONNECTIONS_REFUSED, reason)
         self._log.warning("connection.refused", reason=reason, address=address, open=len(self._open))
         return False
+
+
+def _count_down(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
+
+
+def _discard(
+    groups: dict[str, OrderedDict[TrackedConnection, None]], name: str, connection: TrackedConnection
+) -> None:
+    group = groups.get(name)
+    if group is not None and connection in group:
+        del group[connection]
+        if not group:
+            del groups[name]

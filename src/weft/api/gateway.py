@@ -99,10 +99,11 @@ class Gateway:
         place: Place | None = None
         try:
             scope["weft.caller"], open_route = await self._let_in(scope)
-            if scope["weft.caller"] is not ANYBODY and (connection := connection_of(scope)) is not None:
-                connection.identify()
+            actor = scope["weft.caller"].actor
+            if actor is not None and (connection := connection_of(scope)) is not None:
+                connection.identify(actor)
             _refuse_unstorable(scope)
-            name = scope["weft.caller"].actor or _address(scope)
+            name = actor or _address(scope)
             current_caller.set(name)
             place = scope["weft.place"] = Place(self._service.load, name, is_open=open_route)
             answers.place = place

@@ -99,11 +99,11 @@ class Gateway:
         place: Place | None = None
         try:
             scope["weft.caller"], open_route = await self._let_in(scope)
-            actor = scope["weft.caller"].actor
-            if actor is not None and (connection := connection_of(scope)) is not None:
-                connection.identify(actor)
+            is_known = scope["weft.caller"] is not ANYBODY
+            name = scope["weft.caller"].name if is_known else _address(scope)
+            if is_known and (connection := connection_of(scope)) is not None:
+                connection.identify(name)
             _refuse_unstorable(scope)
-            name = actor or _address(scope)
             current_caller.set(name)
             place = scope["weft.place"] = Place(self._service.load, name, is_open=open_route)
             answers.place = place

@@ -19,7 +19,7 @@ A fence says how it is meant by the words behind its language:
   ``celery`` the settings name a broker too, and ``$ celery … worker`` stays like them.
 - ``sh``: each line ``weft …`` is run; a server is seen ready, and stopped.
 - ``title="name"``: the block is also a file of that name, for the commands of the same page; a second block
-  of that name takes its place from there on.
+  of that name takes its place from there on. ``mode="600"``: the file has that mode.
 
 Times, ids, ports and the folders of files in a traceback differ from run to run and are not compared. Blocks
 of other languages are not run, nor are commands of other programs.
@@ -170,7 +170,10 @@ class Reader:
     def _write(self, block: Block) -> None:
         title = block.mark("title")
         if title is not None:
-            (self._place / title).write_text(block.text, encoding="utf-8")
+            file = self._place / title
+            file.write_text(block.text, encoding="utf-8")
+            if (mode := block.mark("mode")) is not None:
+                file.chmod(int(mode, 8))
 
     def _do(self, block: Block) -> None:
         self._write(block)

@@ -254,6 +254,18 @@ def test_a_dead_letter_is_listed_shown_retried_and_dropped(shell: Shell, fresh: 
     assert shell.weft("dlq", "show", "0000").code == 3
 
 
+def test_changes_name_their_actors(shell: Shell) -> None:
+    shell.client.set_alias("order", "live", 1)
+    newest = shell.weft("changes", "--json", "--limit", "1").json["items"][0]
+    assert (newest["action"], newest["actor"], newest["alias"]) == ("alias.set", "local", "live")
+    shown = shell.weft("changes").out
+    assert shown.startswith("AT ")
+    assert "local" in shown
+    assert "order@live = 1" in shown
+    assert shell.weft("changes", "--limit", "0").code == 2
+    assert next(iter(shell.client.changes())).number == newest["number"]
+
+
 # --- the fleet
 
 

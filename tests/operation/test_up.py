@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.operation.serving import PATIENCE_SECONDS, WEFT, serving
+from tests.operation.serving import PATIENCE_SECONDS, WEFT, Server, serving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,6 +157,23 @@ async def test_a_setting_comes_from_the_flag_before_the_environment_and_the_file
         assert worker["concurrency"] == 5
         (warning,) = server.events("settings.unknown")
         assert "odd is not a setting of weft" in warning["problem"]
+
+
+async def test_short_keys_and_open_files_are_warned_about_at_the_start(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("opensesame\n")
+    keys.chmod(0o644)
+    server = await Server.start(
+        tmp_path / "data", settings={"WEFT_API_KEYS_FILE": str(keys)}, folder=tmp_path
+    )
+    try:
+        await server.ready()
+        short, exposed = (event["problem"] for event in server.events("settings.exposed"))
+    finally:
+        await server.kill()
+    assert "fewer than 16 characters" in short
+    assert "can be read by every user of this machine: chmod 600" in exposed
+    assert "opensesame" not in str(server.log)
 
 
 async def test_modules_and_functions_of_the_settings_are_there(tmp_path: Path) -> None:

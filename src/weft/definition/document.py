@@ -32,6 +32,9 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # there may be has a tenth of it. Brackets in strings count too: nobody writes so many of those either.
 MAX_CONTAINERS = 3_000_000
 
+# A worker's loop has many small steps to do for each attempt, and may wait for a piece at each of them.
+_FOREIGN_PIECE = 16 * 1024
+
 _LONG_INTEGER = f"an integer has more than {MAX_INTEGER_DIGITS:,} digits"
 
 
@@ -69,7 +72,9 @@ def read_foreign_json(text: bytes, *, max_depth: int) -> Json:
     _check_containers(source)
     with collector_paused():
         try:
-            value = read_in_pieces(source, _FOREIGN, max_depth=max_depth, refuse_twice=_keep_last)
+            value = read_in_pieces(
+                source, _FOREIGN, max_depth=max_depth, refuse_twice=_keep_last, piece=_FOREIGN_PIECE
+            )
         except DocumentError as error:
             raise ValueError(str(error)) from None
         if _ESCAPED_SURROGATE.search(source):

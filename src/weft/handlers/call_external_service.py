@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from weft.handlers.contract import Handler, HandlerKind, LargeOutput, NativeContext
@@ -65,7 +64,8 @@ async def call_external_service(config: Json, context: NativeContext) -> Json | 
     wanted = config.get("success_status")
     is_success = is_2xx if wanted is None else success_of(wanted)
     received = await exchange(request, context.outbound, is_success=is_success)
-    body, is_base64 = await asyncio.to_thread(received.value) if received.is_large else received.value()
+    outbound = context.outbound
+    body, is_base64 = await outbound.off_loop(received.value) if received.is_large else received.value()
     output = {
         "status": received.status,
         "headers": received.headers,

@@ -85,7 +85,7 @@ async def llm_service(config: Json, context: NativeContext) -> Json:
             is_success=lambda status: 200 <= status <= 299,
             trusted="base_url" not in config,
         )
-        run = asyncio.to_thread if received.is_large else _at_once
+        run = outbound.off_loop if received.is_large else _at_once
         output = await run(_output, received, schema is not None)
         if schema is not None:
             await _require_fit(output, schema)

@@ -249,7 +249,7 @@ class Runner:
             async with asyncio.timeout(task.timeout_seconds) as limit:
                 output = await invocation.call()
                 if isinstance(output, LargeOutput):
-                    return await asyncio.to_thread(
+                    return await context.outbound.off_loop(
                         completed, output.value, target=task.handler, max_bytes=max_bytes
                     )
                 return completed(output, target=task.handler, max_bytes=max_bytes)

@@ -72,7 +72,7 @@ async def _send(
     ) as response:
         status = response.status
         if is_success(status):
-            body = await read_body(response, max_bytes=outbound.settings.max_response_bytes)
+            body = await read_body(response, outbound)
             return Received(status, headers_of(response), body, request.url)
         location = response.headers.get("Location")
         if status in _REDIRECTS and location is not None:
@@ -85,7 +85,7 @@ async def _send(
             retry_after_seconds=read_retry_after(
                 response.headers.get("Retry-After") if retryable else None, now=outbound.clock.now()
             ),
-            body=await read_excerpt(response),
+            body=await read_excerpt(response, outbound),
         )
 
 

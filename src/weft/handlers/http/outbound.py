@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from weft.handlers.http.address import Guard
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import ClientSession
 
     from weft.clock import Clock
     from weft.handlers.http.session import Lookup
     from weft.settings import Settings
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Outbound:
@@ -36,6 +45,7 @@ class Outbound:
         self._keep_alive = keep_alive
         self._guarded: ClientSession | None = None
         self._trusted: ClientSession | None = None
+        self._thread: ThreadPoolExecutor | None = None
 
     @staticmethod
     def preload() -> None:
@@ -53,7 +63,20 @@ class Outbound:
             self._trusted = self._open(None)
         return self._trusted
 
+    async def off_loop(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Call what takes long with a large response in a thread: one for the worker, a call at a time.
+
+        Several threads would take Python's lock from each other, and the loop would wait for all of them.
+        """
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="weft-responses")
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
     async def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = None
         for session in (self._guarded, self._trusted):
             if session is not None:
                 await session.close()

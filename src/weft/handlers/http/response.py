@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from weft.core.payload import Json
+    from weft.handlers.http.outbound import Outbound
 
 # Of the body of a response that is no success, for the error.
 _EXCERPT_CHARACTERS = 2000
@@ -93,11 +94,12 @@ class Received:
             raise ResponseTooLarge(f"the response has {error}") from None
 
 
-async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int) -> bytes:
-    """Read a body to its end. Over ``max_bytes``, before or after it is decompressed, it is too large."""
+async def read_body(response: aiohttp.ClientResponse, outbound: Outbound) -> bytes:
+    """Read a body to its end. Over MAX_RESPONSE_BYTES, as it came or decompressed, it is too large."""
+    max_bytes = outbound.settings.max_response_bytes
     body = _Body(response.headers.get("Content-Encoding", ""), max_bytes)
     async for piece in response.content.iter_any():
-        await _take(piece, body)
+        await _take(piece, body, outbound)
         if body.is_over:
             # Not read to its end, so the connection is of no more use.
             response.close()
@@ -105,13 +107,13 @@ async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int) -> byte
     return body.whole()
 
 
-async def read_excerpt(response: aiohttp.ClientResponse) -> str | None:
+async def read_excerpt(response: aiohttp.ClientResponse, outbound: Outbound) -> str | None:
     """Return the beginning of a body as text, as far as the body arrives soon; None if nothing arrives."""
     body = _Body(response.headers.get("Content-Encoding", ""), _EXCERPT_BYTES)
     try:
         async with asyncio.timeout(_EXCERPT_SECONDS):
             async for piece in response.content.iter_any():
-                await _take(piece, body)
+                await _take(piece, body, outbound)
                 if body.is_over:
                     response.close()
                     break
@@ -124,7 +126,7 @@ async def read_excerpt(response: aiohttp.ClientResponse) -> str | None:
     return text if len(text) <= _EXCERPT_CHARACTERS else text[:_EXCERPT_CHARACTERS] + "…"
 
 
-async def _take(piece: bytes, body: _Body) -> None:
+async def _take(piece: bytes, body: _Body, outbound: Outbound) -> None:
     """Add a piece to a body. What it becomes beyond a little is made in a thread, slice by slice.
 
     So the loop serves others meanwhile, and the timeout of the attempt ends it.
@@ -132,7 +134,7 @@ async def _take(piece: bytes, body: _Body) -> None:
     body.take(piece)
     more = body.advance(_AT_ONCE_BYTES)
     while more:
-        more = await asyncio.to_thread(body.advance, _SLICE_BYTES)
+        more = await outbound.off_loop(body.advance, _SLICE_BYTES)
 
 
 def headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:

@@ -45,7 +45,7 @@ _YES = Answer.YES
 _WITHOUT_ROOM = (Answer.NO_SLOT, Answer.NO_MEMORY)
 # Of one execution, so many nodes are decided in vain for want of memory. Each is filled in to learn how large
 # it is; the store lists it again when there is room, and the others with it.
-_MOST_REFUSED = 8
+_MOST_REFUSED = 2
 
 
 async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:

@@ -55,6 +55,8 @@ RUNNING, ORPHANED, TIMER = "running", "orphaned", "timer"
 # Beyond so many bytes of outputs, only small ones are held.
 _MANY_OUTPUT_BYTES = 32 * 1024 * 1024
 _FEW_OUTPUT_BYTES = 512
+# Beside nodes that wait for memory, so many whose configs are not known yet are listed at once.
+_MOST_UNKNOWN = 16
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
@@ -619,9 +621,15 @@ class MemoryStore:
     def _with_memory(self, execution: _Execution) -> Iterator[str]:
         """Iterate over the free nodes, without those whose configs are known to find no room now."""
         listed = 0
+        # Those that nobody has filled in yet may be as large as the ones that find no room.
+        unknown = _MOST_UNKNOWN
         for name in execution.free:
             weight = execution.refused.get(name, 0)
-            if not weight or self._has_room(execution, weight, beside=listed):
+            if not weight:
+                unknown -= 1
+                if unknown >= 0:
+                    yield name
+            elif self._has_room(execution, weight, beside=listed):
                 listed += weight
                 yield name
 

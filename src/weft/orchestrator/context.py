@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weft.transport.contract import MessageDelivery
 
 _WORTH_REMEMBERING = 4096
-# What decoded payloads may weigh together, and the large inputs that are kept as they are.
+# What decoded payloads may weigh together; and the large inputs that are kept as they are, and the blobs.
 _MOST_BYTES = 32 * 1024 * 1024
 _MOST_INPUT_BYTES = 32 * 1024 * 1024
 _NO_BLOBS: Mapping[str, bytes] = {}
@@ -49,8 +49,8 @@ class Payloads:
         self._decoded: Lru[int, tuple[bytes, Any]] = Lru(_MOST_BYTES, lambda entry: weight_of(entry[0]))
         # By execution: inputs that the store does not hold for their size.
         self._inputs: Lru[str, bytes] = Lru(_MOST_INPUT_BYTES, len)
-        # The blobs of the batch that was fetched last: the next one often needs the same.
-        self._latest: Mapping[str, bytes] = _NO_BLOBS
+        # The blobs that were fetched last: the next batches often need the same.
+        self._blobs: Lru[str, bytes] = Lru(_MOST_INPUT_BYTES, len)
 
     def decode(self, payload: bytes) -> Any:
         if len(payload) < _WORTH_REMEMBERING:
@@ -87,18 +87,19 @@ class Payloads:
 
         Raises JournalError where a blob is gone: the batch is kept, and decided anew on what the journal has.
         """
-        # A mapping is replaced and never changed: whoever has one keeps all of it.
-        latest = self._latest
         if not names:
-            self._latest = _NO_BLOBS
             return _NO_BLOBS
-        missing = [name for name in sorted(names) if name not in latest]
+        blobs = {name: payload for name in names if (payload := self._blobs.get(name)) is not None}
+        missing = [name for name in sorted(names) if name not in blobs]
         found = await journal.blobs(missing) if missing else _NO_BLOBS
-        if not all(name in found for name in missing):
-            raise JournalError("the journal has lost commits since these nodes were ready: a blob is gone")
-        blobs = {name: found.get(name) or latest[name] for name in names}
-        self._latest = blobs
-        return blobs
+        for name in missing:
+            if name not in found:
+                raise JournalError(
+                    "the journal has lost commits since these nodes were ready: a blob is gone"
+                )
+            self._blobs.put(name, found[name])
+        # Whoever has this mapping keeps all of it, whatever is forgotten meanwhile.
+        return {**blobs, **found}
 
 
 class Cascades:

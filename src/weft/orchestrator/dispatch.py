@@ -23,7 +23,7 @@ from weft.core.ledger.changes import Verdict
 from weft.core.payload import weight_of
 from weft.core.rows import READABLE, size_of
 from weft.core.snapshot import RowUpdate
-from weft.core.task import PRIORITIES, Task
+from weft.core.task import PRIORITIES, Task, Wake
 from weft.definition.model import FailurePolicy
 from weft.errors import JournalError, StoreError
 from weft.feed.contract import node_queued
@@ -46,6 +46,8 @@ _WITHOUT_ROOM = (Answer.NO_SLOT, Answer.NO_MEMORY)
 # Of one execution, so many nodes are decided in vain for want of memory. Each is filled in to learn how large
 # it is; the store lists it again when there is room, and the others with it.
 _MOST_REFUSED = 2
+# So many large configs of one execution are made in one go: messages of others are served in between.
+_MOST_TURNS = 1
 
 
 async def dispatch(free: Sequence[FreeNode], context: Context) -> list[Event]:
@@ -76,6 +78,8 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
     refused: dict[str, int] = {}
     # A config that could not be stored: the others go on, and then the batch is kept for later.
     failure: JournalError | None = None
+    # How many large configs of an execution were made.
+    turns: dict[str, int] = {}
     rest = free
     while rest:
         decided, rest = await _decide(rest, events, context)
@@ -100,10 +104,23 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
         if rest:
             # A large config took long to fill in: others have a turn.
             await ports.clock.sleep(0)
+            last = decided[-1][0].execution.id if decided else ""
+            turns[last] = turns.get(last, 0) + 1
             rest = [node for node in rest if refused.get(node.execution.id, 0) < _MOST_REFUSED]
+            await _put_off([node for node in rest if turns.get(node.execution.id, 0) >= _MOST_TURNS], ports)
+            rest = [node for node in rest if turns.get(node.execution.id, 0) < _MOST_TURNS]
+            # Who has had a turn comes behind those who have had none.
+            rest.sort(key=lambda node: turns.get(node.execution.id, 0))
     if failure is not None:
         raise failure
     return list(changed)
+
+
+async def _put_off(nodes: Sequence[FreeNode], ports: Ports) -> None:
+    """Leave free nodes for a later batch: each with a large config takes long, and others wait behind it."""
+    rows = {node.execution.id: node.execution for node in nodes}
+    if rows:
+        await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in rows.values()])
 
 
 def _note_refusal(execution_id: str, refused: dict[str, int], changed: dict[str, None]) -> None:

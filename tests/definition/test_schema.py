@@ -197,6 +197,21 @@ def test_a_schema_that_costs_too_much_is_refused_with_the_place(schema: Any, whe
     assert what in problems[0].message
 
 
+def test_a_schema_that_comes_again_is_not_counted_again() -> None:
+    document = {"properties": {"again": {"type": "integer"}}}
+    first, second = compiled(document), compiled({"properties": {"again": {"type": "integer"}}})
+    assert first is second
+    document["properties"]["again"] = {"type": "string"}
+    assert compiled(document) is not first
+    assert schema_problems(first, {"again": 1}) == []
+
+
+def test_what_is_no_json_is_no_schema() -> None:
+    problems = compile_schema({"const": object()})
+    assert isinstance(problems, list)
+    assert problems[0].message == "a JSON Schema must be JSON, of a size that weft reads"
+
+
 def test_the_limit_on_questions_is_said() -> None:
     problems = compile_schema({"anyOf": [{"const": i} for i in range(6000)]})
     assert isinstance(problems, list)

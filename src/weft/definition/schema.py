@@ -6,19 +6,24 @@ rest is for a process that can be killed (``weft.validator``).
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import NoReturn
 
 import jsonschema_rs
 
-from weft.core.payload import Json, canonical, pointer
+from weft.core.bounds import DEFAULT_BOUNDS
+from weft.core.payload import Json, canonical, decode, is_json, pointer
 from weft.definition.schema_cost import Cost, cost_of, patterns_of
 from weft.errors import Problem
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _MAX_PROBLEMS = 1000
 _MAX_MESSAGE_CHARACTERS = 300
+
+# The same definition is submitted again and again; only short schemas are kept, and they bound the cache.
+_CACHED_SCHEMAS = 256
+_LONGEST_CACHED = 16 * 1024
 
 # What may be done at once, by the counted cost. Others wait meanwhile, and 50 ms is the most they may.
 _QUICK_SECONDS = 0.02
@@ -82,6 +87,23 @@ class Schema:
 
 def compile_schema(document: Json) -> Schema | list[Problem]:
     """Make a schema ready to use, or list what is wrong with it, with pointers into the schema."""
+    if not is_json(document, max_values=_MAX_BYTES, max_depth=DEFAULT_BOUNDS.max_depth):
+        # Of a handler of one's own; what comes in a definition is JSON, and no deeper.
+        return [Problem("", "a JSON Schema must be JSON, of a size that weft reads")]
+    text = canonical(document)
+    if len(text) > _LONGEST_CACHED:
+        return _compile(document)
+    made = _compile_cached(text)
+    return made if isinstance(made, Schema) else [*made]
+
+
+@lru_cache(maxsize=_CACHED_SCHEMAS)
+def _compile_cached(text: bytes) -> Schema | list[Problem]:
+    # Of its own copy: a caller may change the document later.
+    return _compile(decode(text))
+
+
+def _compile(document: Json) -> Schema | list[Problem]:
     schema = Schema(document)
     if schema.problems:
         return schema.problems

@@ -29,6 +29,8 @@ _ATOMS = [
 ]
 _AROUND = ["^", "^(?=a)", "(?!b)", "(?<=a)", ""]
 _ALPHABETS = ["a", "ab", "x", "0", "aé", "ab01-", "{", ","]
+# Of a value, and of a schema, about.
+ROOM = 16 * 1024
 _COUNTED = re.compile(r"\d+")
 
 
@@ -60,36 +62,39 @@ class Drawing:
         text = shape.format(inner, times, self.pattern(depth - 1))
         return random.choice(_AROUND) + text + random.choice(["$", "", "x"]) if depth == 3 else text
 
-    def schema(self, depth: int = 3) -> Any:
-        """Draw a schema without definitions; ``whole_schema`` adds those."""
+    def schema(self, depth: int = 3, room: int = ROOM) -> Any:
+        """Draw a schema without definitions, of about ``room`` bytes at most; ``whole_schema`` adds those."""
         random = self.random
         if depth == 0 or random.random() < 0.2:
-            return self._leaf()
-        many = [self.schema(depth - 1) for _ in range(self.count(12))]
-        one = many[0]
+            return self._leaf(room)
+        count = self.count(min(200 if random.random() < 0.3 else 12, room // 50 + 1))
+        one = self.schema(depth - 1, room // count)
+        # The same many times, or as many different ones.
+        many = [one] * count
+        if count <= 12:
+            many = [one, *(self.schema(depth - 1, room // count) for _ in range(count - 1))]
         return self.one_of(
             [
                 lambda: {random.choice(["allOf", "anyOf", "oneOf"]): many},
-                lambda: {random.choice(["allOf", "anyOf", "oneOf"]): [one] * self.count(200)},
                 lambda: {"not": one},
-                lambda: {"if": one, "then": many[-1], "else": self._leaf()},
+                lambda: {"if": one, "then": many[-1], "else": self._leaf(room)},
                 lambda: {"properties": {f"k{i}": item for i, item in enumerate(many)}},
                 lambda: {"patternProperties": {self.pattern(2): item for item in many}},
-                lambda: {"additionalProperties": one, "propertyNames": self._leaf()},
+                lambda: {"additionalProperties": one, "propertyNames": self._leaf(room)},
                 lambda: {random.choice(["items", "contains", "unevaluatedItems"]): one},
                 lambda: {"prefixItems": many, "items": one, "uniqueItems": True},
                 lambda: {"anyOf": many, random.choice(["unevaluatedProperties", "unevaluatedItems"]): one},
                 lambda: {"dependentSchemas": {f"k{i}": item for i, item in enumerate(many)}},
-                lambda: {"$ref": random.choice(["#", "#/$defs/d0", "#/$defs/d1"]), **self._leaf()},
+                lambda: {"$ref": random.choice(["#", "#/$defs/d0", "#/$defs/d1"]), **self._leaf(room)},
             ]
         )
 
     def whole_schema(self) -> Any:
-        return {**self.schema(), "$defs": {"d0": self.schema(2), "d1": self.schema(2)}}
+        return {**self.schema(), "$defs": {"d0": self.schema(2, ROOM // 4), "d1": self.schema(2, ROOM // 4)}}
 
-    def _leaf(self) -> Any:
+    def _leaf(self, room: int) -> Any:
         random = self.random
-        n = self.count(400)
+        n = self.count(min(400, room // 8 + 1))
         return self.one_of(
             [
                 lambda: {"pattern": self.pattern()},
@@ -109,10 +114,11 @@ class Drawing:
             ]
         )
 
-    def value(self, depth: int = 3) -> Any:
+    def value(self, depth: int = 3, room: int = ROOM) -> Any:
+        """Draw a value of about ``room`` bytes at most."""
         random = self.random
-        n = self.count(3000)
         if depth == 0 or random.random() < 0.4:
+            n = self.count(min(3000, room + 1))
             alphabet = random.choice(_ALPHABETS)
             return self.one_of(
                 [
@@ -121,12 +127,13 @@ class Drawing:
                     lambda: random.choice([n, n + 0.5, -n, 10**40, 1e300, True, None]),
                 ]
             )
-        inner = self.value(depth - 1)
+        count = self.count(min(3000, room // 8 + 1))
+        inner = self.value(depth - 1, room // count)
         return self.one_of(
             [
-                lambda: [inner] * self.count(3000 if depth == 1 else 60),
-                lambda: [self.value(depth - 1) for _ in range(self.count(12))],
-                lambda: {f"k{i}": inner for i in range(self.count(500 if depth == 1 else 30))},
+                lambda: [inner] * count,
+                lambda: [self.value(depth - 1, room // 12) for _ in range(self.count(12))],
+                lambda: {f"k{i}": inner for i in range(count)},
                 lambda: self._deep(inner),
             ]
         )

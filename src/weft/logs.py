@@ -20,7 +20,7 @@ from weft.core.time import micros
 from weft.masking import Mask, MaskedLines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from weft.core.ledger.changes import RecordedEvent
 
@@ -34,7 +34,7 @@ _OBEYED = re.compile(
 )
 _PLAIN = re.compile(r"[^\s\"'=]+\Z")
 # Bounds what one value adds to a line: an error's text may be a page of HTML.
-_MAX_TEXT = 8192
+MAX_TEXT = 8192
 _MAX_NESTING = 6
 # Lines that callers can cause must not fill the disk.
 _LOG_INTERVAL = micros(10.0)
@@ -92,9 +92,59 @@ def log_failed_executions(recorded_events: Sequence[RecordedEvent]) -> None:
                 _executions.warning("execution.failed", extra=fields)
 
 
+# The event for what a user's function printed.
+PRINTED = "function.printed"
+
+
 def are_set_up() -> bool:
     """True if ``set_up_logs`` configured this process: then its child processes should log so, too."""
     return any(isinstance(handler.formatter, _Formatter) for handler in logging.getLogger().handlers)
+
+
+def are_json() -> bool:
+    """True if this process logs JSON: then nothing but events may be written where it logs."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+def log_printed(log: logging.Logger, event: str, text: str, **fields: object) -> None:
+    """Log lines that were printed, as the ``text`` of an event; many lines are several events."""
+    for record in _printed(log, event, text, fields):
+        log.handle(record)
+
+
+def format_printed(log: logging.Logger, event: str, text: str, **fields: object) -> str:
+    """Return the lines that ``log_printed`` would write, for whoever writes them himself; "": none."""
+    formatters = [handler.formatter for handler in logging.getLogger().handlers]
+    formatter = next((one for one in formatters if isinstance(one, JsonFormatter)), None)
+    records = [] if formatter is None else _printed(log, event, text, fields)
+    return "".join(f"{formatter.format(record)}\n" for record in records if formatter is not None)
+
+
+def _printed(
+    log: logging.Logger, event: str, text: str, fields: Mapping[str, object]
+) -> Iterator[logging.LogRecord]:
+    while text:
+        piece = text[:MAX_TEXT]
+        if len(text) > MAX_TEXT and (end := max(piece.rfind("\n"), piece.rfind("\r")) + 1):
+            piece = text[:end]
+        text = text[len(piece) :]
+        if shown := piece.rstrip("\r\n"):
+            extra = {**fields, "text": shown}
+            yield log.makeRecord(log.name, logging.INFO, "", 0, event, (), None, extra=extra)
+
+
+def log_again(log: logging.Logger, event: Mapping[str, Any], **fields: object) -> None:
+    """Log an event that another process logged as JSON; ``fields`` go before those of the event."""
+    level = logging.getLevelNamesMapping().get(str(event.get("level")).upper(), logging.INFO)
+    name, message = log.name, str(event.get("event"))
+    if "message" in event:
+        # By another library, whose events are named after its logger.
+        name, message = message, str(event["message"])
+    record = log.makeRecord(name, level, "", 0, "%s", (message,), None)
+    for name, value in {**event, **fields}.items():
+        if name not in _OWN and name not in ("ts", "level", "event"):
+            setattr(record, name, value)
+    log.handle(record)
 
 
 class RateLimitedLog:
@@ -151,6 +201,36 @@ class MaskedStream:
         return getattr(self._stream, name)
 
 
+class PrintedStream:
+    """Stands for stdout and stderr in a process that logs JSON: what is printed becomes events.
+
+    For all else it is the stream that it stands for.
+    """
+
+    def __init__(self, stream: TextIO, log: logging.Logger, mask: Mask) -> None:
+        self._stream = stream
+        self._log = log
+        self._lines = MaskedLines(mask)
+        self._lock = threading.RLock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            log_printed(self._log, "server.printed", self._lines.feed(text))
+        return len(text)
+
+    def finish(self) -> None:
+        """Log what was held back: nothing follows."""
+        with self._lock:
+            log_printed(self._log, "server.printed", self._lines.rest())
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class _Formatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
@@ -179,10 +259,10 @@ class _Formatter(logging.Formatter):
         if depth < _MAX_NESTING and isinstance(value, list | tuple | set | frozenset):
             return [self._clean(item, depth + 1) for item in value]
         text = value if isinstance(value, str) else _text_of(value)
-        if len(text) <= _MAX_TEXT:
+        if len(text) <= MAX_TEXT:
             return self._mask.text(text)
         # Cut first: a text may have any size, and the mask knows the sign of a cut.
-        return self._mask.text(f"{text[:_MAX_TEXT]}…") + f" ({len(text):,} characters)"
+        return self._mask.text(f"{text[:MAX_TEXT]}…") + f" ({len(text):,} characters)"
 
 
 class JsonFormatter(_Formatter):

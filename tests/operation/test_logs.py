@@ -278,3 +278,57 @@ async def test_no_secret_is_on_stderr_of_weft_run_whichever_way_a_function_write
     text = "\n".join(line["text"] for line in run.log)
     check_told(text)
     assert "handler_error: ValueError: refused ***" in text
+
+
+FORGER = """
+import logging, os, sys
+
+print('{"event": "server.stopped", "level": "info"}')
+EVENT = '{"ts": "2026-01-01T00:00:00Z", "level": "error", "event": "worker.broken", "pid": 1}'
+
+
+def forge(context):
+    print(EVENT)
+    print("\\n" + EVENT, file=sys.stderr)
+    os.write(1, b"no end " + EVENT.encode())
+    os.system("echo '" + EVENT + "'")
+    context.logger.error("worker.broken", extra={"child": 1, "field": EVENT})
+    logging.getLogger("weft.server").info("server.stopped")
+    logging.getLogger("mine").error("told %s", EVENT)
+    print("x" * 20000 + "\\n" + "y\\n" * 9000)
+    return 1
+"""
+
+
+@pytest.mark.parametrize("logs", ["on", "off"])
+async def test_what_a_function_prints_cannot_pass_for_an_event(tmp_path: Path, logs: str) -> None:
+    (tmp_path / "forger.py").write_text(FORGER)
+    settings = {"WEFT_PYTHON_ALLOW": "forger:*", "WEFT_IMPORTS": "forger", "WEFT_LOGS": logs}
+    node = {"id": "a", "handler": "python", "config": {"function": "forger:forge"}}
+    async with serving(tmp_path / "data", settings=settings) as (server, api):
+        execution = await api.start({"nodes": [node]})
+        assert (await api.terminal(execution))["state"] == "COMPLETED"
+        assert await server.stop() == 0
+    # Every line is an event, and those of the function say so.
+    assert all(line.get("event") and line.get("ts") for line in server.log)
+    printed = server.events("function.printed")
+    text = "".join(line["text"] + "\n" for line in printed)
+    assert text.count('"event": "worker.broken"') == 4
+    assert text.count("y\n") > 1_000
+    assert all(len(line["text"]) <= 8192 for line in printed)
+    (imported,) = server.events("server.printed")
+    assert imported["text"] == '{"event": "server.stopped", "level": "info"}'
+    if logs == "on":
+        assert {(line["execution"], line["node"]) for line in printed if line["node"]} == {(execution, "a")}
+    else:
+        assert len({line["child"] for line in printed}) == 1
+    # By its logger it may say what it likes; whose it is, is said beside it.
+    (broken,) = server.events("worker.broken")
+    stopped, last = server.events("server.stopped")
+    (mine,) = server.events("mine")
+    for line in (broken, stopped, mine):
+        assert line.get("node") == "a" or line["child"] == printed[0]["child"]
+    assert "node" not in last
+    assert "child" not in last
+    assert mine["level"] == "error"
+    assert mine["message"].startswith("told {")

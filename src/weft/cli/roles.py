@@ -60,7 +60,7 @@ def up(
     from weft.api.auth import check_bind
     from weft.api.server import bind
     from weft.cli.local import load_registry
-    from weft.cli.serving import run_until_stopped, set_up_logs
+    from weft.cli.serving import logs_of_server, run_until_stopped
     from weft.settings import read_settings
 
     settings, warnings = read_settings(flags={"data": data, "worker_concurrency": concurrency})
@@ -71,24 +71,24 @@ def up(
             "`weft up FILE.py` serves files from a data folder; on Redis and PostgreSQL, deploy them with "
             "`weft deploy`, and name their modules in WEFT_IMPORTS of the workers"
         )
-    set_up_logs(settings, warnings)
-    if files:
-        from weft.cli.served_files import ServedFiles
-        from weft.sdk.flow_files import find_files
+    with logs_of_server(settings, warnings):
+        if files:
+            from weft.cli.served_files import ServedFiles
+            from weft.sdk.flow_files import find_files
 
-        served = ServedFiles(find_files(files), open_engine)
+            served = ServedFiles(find_files(files), open_engine)
+            with bind(host, port) as bound:
+                return run_until_stopped(served.serve(settings, bound, watches=False))
+        registry = load_registry(settings)
         with bind(host, port) as bound:
-            return run_until_stopped(served.serve(settings, bound, watches=False))
-    registry = load_registry(settings)
-    with bind(host, port) as bound:
-        if kind is SetUp.FLEET:
-            every = ["api", "orchestrator"]
-            if settings.transport != "celery":
-                every.append("worker")
-            work = _serve_fleet("up", settings, registry, bound=bound, roles=every, migrates=True)
-        else:
-            work = _serve_alone(settings, registry, bound)
-        return run_until_stopped(work)
+            if kind is SetUp.FLEET:
+                every = ["api", "orchestrator"]
+                if settings.transport != "celery":
+                    every.append("worker")
+                work = _serve_fleet("up", settings, registry, bound=bound, roles=every, migrates=True)
+            else:
+                work = _serve_alone(settings, registry, bound)
+            return run_until_stopped(work)
 
 
 def dev(
@@ -103,7 +103,7 @@ def dev(
     from weft.api.auth import check_bind
     from weft.api.server import bind
     from weft.cli.served_files import ServedFiles
-    from weft.cli.serving import run_until_stopped, set_up_logs
+    from weft.cli.serving import logs_of_server, run_until_stopped
     from weft.sdk.flow_files import find_files
     from weft.settings import read_settings
 
@@ -113,8 +113,7 @@ def dev(
     # The children see all that this process sees: a developer's own code on a developer's machine.
     served = ServedFiles(find_files(files), partial(open_engine, environment=dict(os.environ)))
     check_bind(host, settings)
-    set_up_logs(settings, warnings)
-    with bind(host, port) as bound:
+    with logs_of_server(settings, warnings), bind(host, port) as bound:
         return run_until_stopped(served.serve(settings, bound, watches=True))
 
 
@@ -123,16 +122,16 @@ def api(*, host: Host = HOST, port: Port = PORT) -> int:
     from weft.api.auth import check_bind
     from weft.api.server import bind
     from weft.cli.local import load_registry
-    from weft.cli.serving import run_until_stopped, set_up_logs
+    from weft.cli.serving import logs_of_server, run_until_stopped
     from weft.settings import read_settings
 
     settings, warnings = read_settings()
     _require_fleet(settings, "api")
     check_bind(host, settings)
-    set_up_logs(settings, warnings)
-    registry = load_registry(settings)
-    with bind(host, port) as bound:
-        return run_until_stopped(_serve_fleet("api", settings, registry, bound=bound))
+    with logs_of_server(settings, warnings):
+        registry = load_registry(settings)
+        with bind(host, port) as bound:
+            return run_until_stopped(_serve_fleet("api", settings, registry, bound=bound))
 
 
 def orchestrator() -> int:
@@ -175,17 +174,17 @@ def _serve_inside(
     """Serve in a role without the API; where METRICS_PORT says so, health and metrics are shown beside it."""
     from weft.api.server import bind
     from weft.cli.local import load_registry
-    from weft.cli.serving import run_until_stopped, set_up_logs
+    from weft.cli.serving import logs_of_server, run_until_stopped
 
     _require_fleet(settings, role)
-    set_up_logs(settings, warnings)
-    registry = load_registry(settings)
-    if settings.metrics_port is None:
-        return run_until_stopped(_serve_fleet(role, settings, registry, queues=queues))
-    # Whoever probes a container comes from outside of it. Without keys nobody outside is let in.
-    host = ALL_ADDRESSES if settings.api_keys else HOST
-    with bind(host, settings.metrics_port, chosen_by="WEFT_METRICS_PORT") as bound:
-        return run_until_stopped(_serve_fleet(role, settings, registry, bound=bound, queues=queues))
+    with logs_of_server(settings, warnings):
+        registry = load_registry(settings)
+        if settings.metrics_port is None:
+            return run_until_stopped(_serve_fleet(role, settings, registry, queues=queues))
+        # Whoever probes a container comes from outside of it. Without keys nobody outside is let in.
+        host = ALL_ADDRESSES if settings.api_keys else HOST
+        with bind(host, settings.metrics_port, chosen_by="WEFT_METRICS_PORT") as bound:
+            return run_until_stopped(_serve_fleet(role, settings, registry, bound=bound, queues=queues))
 
 
 # --- What is served.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from weft.settings import weak_secrets
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Coroutine, Iterable, Mapping
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping
     from typing import Any
 
     from weft.api.service import Process, Service
@@ -188,18 +189,32 @@ class Stop:
             say("stopping; what runs may end first. Press Ctrl-C again to stop at once")
 
 
-def set_up_logs(settings: Settings, warnings: Iterable[str]) -> None:
-    """Log as a server does, and print nothing, without the values of any secret."""
+@contextmanager
+def logs_of_server(settings: Settings, warnings: Iterable[str]) -> Iterator[None]:
+    """Log as a server does here, and print nothing, without the values of any secret.
+
+    A module of WEFT_IMPORTS may print while it is imported, and later. On a terminal that is shown as it is;
+    where the server logs JSON, it becomes an event. What a command says at its end is for people again.
+    """
     from weft import logs
     from weft.handlers.secrets import known, process_mask, short_ones
 
     mask = process_mask(settings.secrets())
-    # A module of WEFT_IMPORTS may print while it is imported.
-    sys.stdout, sys.stderr = logs.MaskedStream(sys.stdout, mask), logs.MaskedStream(sys.stderr, mask)
     logs.set_up_logs(secrets=[*known(), *settings.secrets()], debug=bool(os.environ.get("WEFT_DEBUG")))
+    masked = [logs.MaskedStream(stream, mask) for stream in (sys.stdout, sys.stderr)]
+    printed = [logs.PrintedStream(stream, log, mask) for stream in (sys.stdout, sys.stderr)]
+    for stream in masked:
+        atexit.register(stream.finish)
     for warning in warnings:
         log.warning("settings.unknown", extra={"problem": warning})
     for problem in short_ones():
         log.warning("secret.short", extra={"problem": problem})
     for problem in weak_secrets(settings):
         log.warning("settings.exposed", extra={"problem": problem})
+    sys.stdout, sys.stderr = printed if logs.are_json() else masked
+    try:
+        yield
+    finally:
+        for output in printed:
+            output.finish()
+        sys.stdout, sys.stderr = masked

@@ -50,6 +50,8 @@ class AttemptOutput:
         self._lock = threading.RLock()
         self._lines: list[LogLine] = []
         self._unfinished: dict[Stream, str] = {}
+        # Those whose present line was cut, and is not shown further.
+        self._cut: set[Stream] = set()
         self._dropped = 0
         # Of the second that is counted.
         self._window_from = 0
@@ -59,6 +61,12 @@ class AttemptOutput:
         """Add what was printed; a line waits for its end. True if lines were dropped."""
         with self._lock:
             was_empty, dropped = not self._lines, self._dropped
+            if stream in self._cut:
+                # The rest of a line that was too long: a secret may go on in it.
+                _, end, text = text.partition("\n")
+                if not end:
+                    return False
+                self._cut.discard(stream)
             *lines, rest = (self._unfinished.pop(stream, "") + text).split("\n")
             for index, line in enumerate(lines):
                 self._add(stream, line)
@@ -68,6 +76,7 @@ class AttemptOutput:
                     break
             if len(rest) > MAX_LINE_CHARACTERS:
                 self._add(stream, rest)
+                self._cut.add(stream)
             elif rest:
                 self._unfinished[stream] = rest
             is_filled = was_empty and bool(self._lines)

@@ -357,9 +357,12 @@ def main() -> None:
     child = Child(channel, max_log_bytes=int(captured[0]) if captured else None)
     if captured:
         install(tees=False, fallback=child.only_output)
-    if "logs" in sys.argv:
-        # As its parent does: what a function logs is one event a line, with no secret in it.
-        set_up_logs(secrets=known(), others=logging.INFO)
+    logs = [word.partition("=")[2] for word in sys.argv if word.startswith("logs=")]
+    if logs:
+        # Its parent logs it again. A pipe of its own: what a function prints cannot pass for an event.
+        stream = os.fdopen(int(logs[0]), "w", encoding="utf-8", errors="backslashreplace")
+        os.set_inheritable(stream.fileno(), False)
+        set_up_logs(stream=stream, terminal=False, secrets=known(), others=logging.INFO)
     else:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     for handler in logging.getLogger().handlers:

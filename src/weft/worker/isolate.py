@@ -423,7 +423,8 @@ class _Child:
             self._process.send(reply)
 
     def _end(self, message: wire.Ended) -> None:
-        self._collect()
+        # A line without an end is of the call that ends, not of the next one in this process.
+        self._collect(is_last=len(self.calls) == 1)
         running = self.calls.pop(message.number, None)
         self.should_recycle = self.should_recycle or message.should_recycle
         if running is not None:
@@ -433,11 +434,14 @@ class _Child:
     def _fill(self, output: AttemptOutput) -> None:
         """Hear, from another thread, that the process has written something."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._loop.call_later, COLLECT_SECONDS, self._collect)
+            self._loop.call_soon_threadsafe(self._collect_soon)
 
-    def _collect(self) -> None:
+    def _collect_soon(self) -> None:
+        self._loop.call_later(COLLECT_SECONDS, self._collect)
+
+    def _collect(self, *, is_last: bool = False) -> None:
         """Hand over what the process has written. It is that of the call in it, if there is only one."""
-        if self._written is not None and (lines := self._written.take()):
+        if self._written is not None and (lines := self._written.take(is_last=is_last)):
             assert self._pool.logs is not None
             (alone,) = self.calls.values() if len(self.calls) == 1 else (None,)
             self._pool.logs.add(None if alone is None else alone.call, lines)
@@ -452,7 +456,7 @@ class _Child:
         """The process has gone, for whatever reason: each call in it learns its fate."""
         self.is_leaving = True
         self._start_timer.cancel()
-        self._collect()
+        self._collect(is_last=True)
         was_alone = len(self.calls) == 1
         text = f"the process that ran the attempt {self._verdict or exit_text}"
         for running in self.calls.values():

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from weft.errors import JournalError, UnstorableError
 from weft.journal.contract import LogChunk
-from weft.logs import are_set_up
+from weft.logs import PRINTED, are_json, are_set_up, format_printed
 from weft.masking import HIDDEN
 from weft.worker.capture import AttemptOutput
 
@@ -315,9 +315,11 @@ def make_log_writer(
 def echo(lines: Sequence[ShownLine]) -> None:
     """Write lines to stderr: what was logged as an event of this process's log, the rest as it was printed.
 
+    Where this process logs JSON, what was printed is the text of an event, lines in a row together.
     Where nobody reads stderr, the rest of it is left out: it must hold up neither results nor lines.
     """
-    as_events = are_set_up()
+    as_events, as_json = are_set_up(), are_json()
+    rows: list[tuple[ShownLine, list[str]]] = []
     printed = []
     for shown in lines:
         line = shown.line
@@ -332,20 +334,43 @@ def echo(lines: Sequence[ShownLine]) -> None:
             )
             # Not by the logger's level: the child's decided that it is worth a line.
             logger.handle(record)
+        elif as_json:
+            _add_printed(rows, shown)
         elif line.stream == "log":
             printed.append(f"{line.level} {line.logger} {line.message}\n")
         else:
             printed.append(f"{line.message}\n")
+    for shown, texts in rows:
+        about = {"execution": shown.execution_id, "node": shown.node_id, "attempt": shown.attempt}
+        printed.append(format_printed(log, PRINTED, "\n".join(texts), **about))
     _write_if_ready("".join(printed).encode("utf-8", "replace"))
 
 
+def _add_printed(rows: list[tuple[ShownLine, list[str]]], shown: ShownLine) -> None:
+    """Add a line to the last row, if that is of the same attempt and stream, or to a new one."""
+    if rows and rows[-1][0][:3] == shown[:3] and rows[-1][0].line.stream == shown.line.stream:
+        rows[-1][1].append(shown.line.message)
+    else:
+        rows.append((shown, [shown.line.message]))
+
+
 def _write_if_ready(data: bytes) -> None:
+    if _Echo.is_torn and data:
+        data = b"\n" + data
     with suppress(OSError, ValueError):
         while data:
             _, ready, _ = select.select([], [_STDERR], [], _ECHO_SECONDS)
             if not ready:
                 return
-            data = data[os.write(_STDERR, data[:_PIPE_BYTES]) :]
+            count = os.write(_STDERR, data[:_PIPE_BYTES])
+            _Echo.is_torn = data[count - 1 : count] != b"\n"
+            data = data[count:]
+
+
+class _Echo:
+    """Whether what was written last ends in the middle of a line."""
+
+    is_torn = False
 
 
 def _key(attempt: AttemptName) -> _Key:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from weft.logs import are_set_up
+from weft.logs import are_json, are_set_up
 from weft.worker import wire
-from weft.worker.relay import PipeReader, Relay
+from weft.worker.relay import LoggedEvents, LoggedOutput, PipeReader, RawOutput, Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,7 +60,9 @@ class ChildProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []  # until the transport is there
         self._asked_to_go = False
-        self._process, channel, self._relay = _start(mask, environment, output, max_log_bytes)
+        self._process, channel, self._relay, self._log_relay = _start(
+            mask, environment, output, max_log_bytes
+        )
         # Kept, because the loop holds its tasks weakly.
         self._connecting = self._loop.create_task(
             self._loop.create_unix_connection(lambda: self, sock=channel)
@@ -131,10 +133,11 @@ class ChildProcess(asyncio.Protocol):
                 await asyncio.to_thread(self._process.wait, EXIT_SECONDS)
         self._kill_group()
         status = await asyncio.to_thread(self._process.wait)
-        if self._relay is not None:
+        for relay in (self._relay, self._log_relay):
             # What it wrote last is read before anybody hears of its end; a program that it left behind may
             # hold the pipe open.
-            await asyncio.to_thread(self._relay.wait, EXIT_SECONDS)
+            if relay is not None:
+                await asyncio.to_thread(relay.wait, EXIT_SECONDS)
         self._gone(_describe(status))
 
     def _kill_group(self) -> None:
@@ -146,7 +149,7 @@ class ChildProcess(asyncio.Protocol):
 
 def _start(
     mask: Mask, environment: Mapping[str, str] | None, output: AttemptOutput | None, max_log_bytes: int
-) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | PipeReader | None]:
+) -> tuple[subprocess.Popen[bytes], socket.socket, Relay | PipeReader | None, Relay | None]:
     with contextlib.ExitStack() as unless_started, contextlib.ExitStack() as afterwards:
         ours, theirs = socket.socketpair()
         unless_started.callback(ours.close)
@@ -154,15 +157,21 @@ def _start(
         ours.setblocking(False)
         # -P: the folder this program happens to run in is no place to import from.
         program = [sys.executable, "-P", "-m", "weft.worker.child", str(theirs.fileno()), str(os.getpid())]
+        passed = [theirs.fileno()]
+        logs: int | None = None
         if are_set_up():
-            program.append("logs")
+            logs, written = os.pipe()
+            unless_started.callback(os.close, logs)
+            afterwards.callback(os.close, written)
+            program.append(f"logs={written}")
+            passed.append(written)
         if output is not None:
             program.append(f"capture={max_log_bytes}")
         # Where there is nothing to hide and nothing to keep, the child has this process's stderr, as a
         # terminal if it is one.
         ends: list[int] = []
         stdout = stderr = _STDERR
-        for _ in range(2 if output is not None else 1 if mask else 0):
+        for _ in range(2 if output is not None else 1 if mask or are_json() else 0):
             end, stderr = os.pipe()
             unless_started.callback(os.close, end)
             afterwards.callback(os.close, stderr)
@@ -174,7 +183,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=passed,
             # From its first instruction on, so that /proc/PID/environ has no more either.
             env=environment,
             # A group of its own: Ctrl-C in a terminal does not go to it, and a kill reaches the programs it
@@ -186,9 +195,10 @@ def _start(
         if output is not None:
             relay = PipeReader({ends[0]: "stdout", ends[1]: "stderr"}, output)
         elif ends:
-            relay = Relay(ends[0], mask)
+            relay = Relay(ends[0], LoggedOutput(mask, process.pid) if are_json() else RawOutput(mask))
+        log_relay = None if logs is None else Relay(logs, LoggedEvents(process.pid))
         unless_started.pop_all()
-        return process, ours, relay
+        return process, ours, relay, log_relay
 
 
 def _describe(status: int) -> str:

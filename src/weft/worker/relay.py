@@ -3,6 +3,11 @@
 A function writes in many ways: by ``print``, by a logger, by a C library, by a program that it starts. With
 ``WEFT_LOGS=on`` the child itself catches the first two; the others end in the two descriptors, as all of them
 do with ``off``. Secrets are masked behind the descriptors and nowhere earlier.
+
+Where this process logs JSON, what was written becomes the ``text`` of an event ``function.printed``: a
+function can print what looks like an event, and never write one. What the child itself logs, and what no
+attempt has caught, comes by a pipe of its own as JSON, and this process logs it again with the process id of
+the child.
 """
 
 from __future__ import annotations
@@ -10,13 +15,16 @@ from __future__ import annotations
 import array
 import codecs
 import fcntl
+import json
+import logging
 import os
 import selectors
 import termios
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from weft.logs import MAX_TEXT, PRINTED, log_again, log_printed
 from weft.masking import MaskedLines
 
 if TYPE_CHECKING:
@@ -27,21 +35,34 @@ if TYPE_CHECKING:
     from weft.worker.capture import AttemptOutput
 
 _READ_BYTES = 64 * 1024
+# A longer event is no event: the formatter of a child bounds every text, and functions do not have so many.
+_MAX_EVENT_CHARACTERS = 1024 * 1024
 _STDERR = 2
 # A program that writes faster than its lines are kept waits this long for each read.
 _PAUSE_SECONDS = 0.01
 
 
+_log = logging.getLogger("weft.worker.child")
+
+
+class Sink(Protocol):
+    """Takes what was read from a pipe, in pieces of any size."""
+
+    def feed(self, text: str) -> None: ...
+
+    def finish(self) -> None: ...
+
+
 class Relay:
-    """Passes on to this process's stderr what a child writes, without secrets, in a thread of its own.
+    """Passes on what a child writes to a pipe, in a thread of its own.
 
     Not on the loop: a terminal that takes nothing for a while must hold up the child that writes, not every
     other attempt of this worker.
     """
 
-    def __init__(self, pipe: int, mask: Mask) -> None:
+    def __init__(self, pipe: int, sink: Sink) -> None:
         self._pipe = pipe
-        self._lines = MaskedLines(mask)
+        self._sink = sink
         # A daemon: a program that outlives the child may keep the pipe open for ever.
         self._thread = threading.Thread(target=self._pass_on, name="weft-relay", daemon=True)
         self._thread.start()
@@ -55,13 +76,72 @@ class Relay:
         decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         try:
             while data := os.read(self._pipe, _READ_BYTES):
-                _write(self._lines.feed(decoder.decode(data)))
-            _write(self._lines.feed(decoder.decode(b"", final=True)) + self._lines.rest())
+                self._sink.feed(decoder.decode(data))
+            self._sink.feed(decoder.decode(b"", final=True))
+            self._sink.finish()
         except OSError:
             # This process has no stderr any more. The child must not wait for a reader, so its pipe breaks.
             pass
         finally:
             os.close(self._pipe)
+
+
+class RawOutput:
+    """Writes to stderr what a child wrote: where people read it, and functions share the terminal."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._lines = MaskedLines(mask)
+
+    def feed(self, text: str) -> None:
+        _write(self._lines.feed(text))
+
+    def finish(self) -> None:
+        _write(self._lines.rest())
+
+
+class LoggedOutput:
+    """Logs what a child wrote, as many lines an event as came at once."""
+
+    def __init__(self, mask: Mask, pid: int) -> None:
+        self._lines = MaskedLines(mask)
+        self._pid = pid
+
+    def feed(self, text: str) -> None:
+        log_printed(_log, PRINTED, self._lines.feed(text), child=self._pid)
+
+    def finish(self) -> None:
+        log_printed(_log, PRINTED, self._lines.rest(), child=self._pid)
+
+
+class LoggedEvents:
+    """Logs again what a child logged."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._rest = ""
+
+    def feed(self, text: str) -> None:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._log(line)
+        if len(self._rest) > _MAX_EVENT_CHARACTERS:
+            self.finish()
+
+    def finish(self) -> None:
+        if self._rest:
+            self._log(self._rest)
+        self._rest = ""
+
+    def _log(self, line: str) -> None:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if isinstance(event, dict):
+            log_again(_log, event, child=self._pid)
+        else:
+            # Somebody else wrote to the pipe.
+            log_printed(_log, PRINTED, line[:MAX_TEXT], child=self._pid)
 
 
 class PipeReader:

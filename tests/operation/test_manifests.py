@@ -81,7 +81,7 @@ def test_every_name_is_a_setting_and_every_value_is_good(name: str, tmp_path: Pa
     assert settings.database_url is not None
     assert settings.redis_url is not None
     # What listens beyond its own container needs a key: the API, and health where Kubernetes asks for it.
-    assert bool(settings.api_keys) == (arguments[0] == "api" or name.startswith("kubernetes"))
+    assert bool(settings.api_keys) == (arguments[0] == "api" or name == "kubernetes: weft-orchestrator")
     assert (settings.metrics_port is not None) == (arguments[0] in ("orchestrator", "worker"))
 
 
@@ -124,8 +124,21 @@ def test_kubernetes_asks_for_health_where_it_is_answered(role: str) -> None:
     arguments, environment = CONTAINERS[f"kubernetes: weft-{role}"]
     answered = arguments[arguments.index("--port") + 1] if role == "api" else environment["WEFT_METRICS_PORT"]
     for probe, path in {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}.items():
+        if role == "worker":
+            assert f"http://127.0.0.1:{answered}{path}" in container[f"{probe}Probe"]["exec"]["command"][-1]
+            continue
         asked = container[f"{probe}Probe"]["httpGet"]
         assert (asked["path"], str(ports[asked["port"]])) == (path, answered)
+
+
+def test_a_worker_has_no_keys_of_the_api_and_no_token_of_the_cluster() -> None:
+    pod = manifests()["Deployment", "weft-worker"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    mounted = [item["key"] for volume in pod["volumes"] for item in volume.get("secret", {}).get("items", [])]
+    assert mounted == ["database-url", "redis-url"]
+    assert all("items" in volume["secret"] for volume in pod["volumes"] if "secret" in volume)
+    _, environment = CONTAINERS["kubernetes: weft-worker"]
+    assert not any("API_KEY" in name for name in environment)
 
 
 def test_what_the_manifests_name_exists() -> None:

@@ -209,6 +209,7 @@ usage: weft COMMAND [arguments]
 The server is that of WEFT_URL (http://127.0.0.1:8700), with the key of WEFT_API_KEY where it needs one.
 Exit codes: 0 done, 1 the execution failed or was cancelled, 2 bad input or usage, 3 not found,
 4 the server cannot be reached, 130 interrupted.
+Documentation: docs/index.md of the source, as a site by ./dev docs; the API: /docs of a server.
 """
 
 

@@ -106,7 +106,7 @@ class TestCancel:
             await play.control(execution_id, "retry")
             events = await server.engine.ports.catalog.events(execution_id)
             actors = {event.type: event.actor for event in events if event.actor is not None}
-            assert actors.keys() == {"execution.cancelled", "execution.retried"}
+            assert actors.keys() == {"execution.created", "execution.cancelled", "execution.retried"}
             (actor,) = set(actors.values())
             assert actor.startswith("key-")
 

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 EXECUTION = [
     *("id", "workflow", "version", "digest", "generation", "state", "live", "input", "output", "error"),
-    *("labels", "priority", "batch", "created_at", "started_at", "finished_at", "counts", "nodes"),
+    *("labels", "priority", "batch", "forked_from", "created_at", "started_at", "finished_at"),
+    *("counts", "nodes"),
 ]
 NODE = [
     *("id", "handler", "state", "attempt", "queued_at", "started_at", "finished_at", "due_at", "worker"),
-    *("reason", "cause", "cached", "error", "output", "output_bytes"),
+    *("reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
 ]
 ONE_NODE = [*NODE, "config", "generation", "attempts"]
 ATTEMPT = [

@@ -99,13 +99,14 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
             wanted = await _answer_from_cache(wanted, events, context)
             wanted = await _throttle(wanted, changed, context)
             wanted = await _issue(wanted, changed, context)
-        if wanted:
-            failure = await _send(wanted, changed, context) or failure
+        unstored = await _send(wanted, changed, context) if wanted else None
+        failure = unstored or failure
         if rest:
             # A large config took long to fill in: others have a turn.
             await ports.clock.sleep(0)
             last = decided[-1][0].execution.id if decided else ""
-            turns[last] = turns.get(last, 0) + 1
+            # One that could not be stored took no turn: put off behind it, the others would wait for ever.
+            turns[last] = turns.get(last, 0) + (unstored is None)
             rest = [node for node in rest if refused.get(node.execution.id, 0) < _MOST_REFUSED]
             await _put_off([node for node in rest if turns.get(node.execution.id, 0) >= _MOST_TURNS], ports)
             rest = [node for node in rest if turns.get(node.execution.id, 0) < _MOST_TURNS]

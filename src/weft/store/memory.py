@@ -834,7 +834,9 @@ class MemoryStore:
             if execution is None or execution.row.generation != generation:
                 continue
             if not node_id:
-                deadlines[execution_id, generation] = None
+                # Only the row tells: the timer may be of a start that a database set back has lost.
+                if (deadline_at := execution.row.deadline_at) is not None and deadline_at <= now:
+                    deadlines[execution_id, generation] = None
                 continue
             node = execution.nodes.get(node_id)
             if node is not None and node.attempt == attempt and node.phase is TIMER:

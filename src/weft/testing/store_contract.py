@@ -1101,6 +1101,17 @@ class StoreContract:
         walk.clock.advance(60)
         assert list((await walk.store.due(idle_seconds=NEVER)).deadlines) == []
 
+    async def test_a_deadline_of_a_lost_start_does_not_fire(self, new_walk: Callable[..., Walk]) -> None:
+        walk = new_walk("a", timeout_seconds=60)
+        await walk.begin()
+        # The database lost the commit of the start, and with it the deadline; what is rebuilt has none.
+        snapshot = await walk.journal.rebuild("x1", seen_epoch=1)
+        assert snapshot is not None
+        lost = _replaced(snapshot, execution=_replaced(snapshot.execution, deadline_at=None))
+        assert await walk.install(lost, fresh=False) is Answer.YES
+        walk.clock.advance(60)
+        assert list((await walk.store.due(idle_seconds=NEVER)).deadlines) == []
+
     async def test_a_deadline_follows_from_the_journal_after_a_rebuild(
         self, new_walk: Callable[..., Walk], bench: StoreBench
     ) -> None:

@@ -48,7 +48,7 @@ FLOORS = {
     # what puts them together
     "engine": 6,
     "fleet": 7,
-    # doors
+    # interfaces
     "api": 8,
     "sdk": 8,
     "cli": 9,

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.raw import Connection, request
 
 from weft.api.admission import admitted
-from weft.api.load import TURN_SECONDS, Line, Load, OverloadedError, Place, Share
+from weft.api.load import TURN_SECONDS, Load, OverloadedError, RefusedCallers, RequestLoad, Share
 from weft.api.problem import ProblemError
 from weft.core.time import micros
 from weft.handlers.contract import Handler, HandlerContext, HandlerKind
@@ -41,13 +41,13 @@ async def start(server: Server) -> Answer:
 
 async def until_waiting(server: Server, count: int) -> None:
     async with asyncio.timeout(10):
-        while server.service.load.waiting.held < count:  # noqa: ASYNC110 - there is no event for it
+        while server.service.load.waiting.in_use < count:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
 
 
 def in_hand(load: Load) -> tuple[int, ...]:
     shares = (load.requests, load.waiting, load.held_bytes)
-    return (*(share.held for share in shares), load.coming)
+    return (*(share.in_use for share in shares), load.coming)
 
 
 class TestBacklog:
@@ -117,7 +117,7 @@ class TestPlaces:
     def test_a_place_that_waits_counts_apart(self) -> None:
         load = Load(connections=2)
         load.requests.limit = 10
-        first, second = Place(load, "a"), Place(load, "b")
+        first, second = RequestLoad(load, "a"), RequestLoad(load, "b")
         first.wait()
         assert in_hand(load) == (1, 1, 0, 0)
         with pytest.raises(OverloadedError):
@@ -130,10 +130,10 @@ class TestPlaces:
     def test_bodies_are_bounded_together_and_one_alone_is_not(self) -> None:
         load = Load(connections=1000)
         load.held_bytes.limit = 100
-        alone = Place(load, "a")
+        alone = RequestLoad(load, "a")
         alone.hold(80)
         alone.hold(80)
-        other = Place(load, "b")
+        other = RequestLoad(load, "b")
         with pytest.raises(OverloadedError):
             other.hold(1)
         alone.leave()
@@ -159,7 +159,7 @@ class TestShares:
         assert (taken(share, "a"), taken(share, "b"), taken(share, "c")) == (5, 2, 1)
         for _ in range(5):
             share.give_back("a")
-        assert (taken(share, "c"), taken(share, "a"), share.held) == (3, 2, 8)
+        assert (taken(share, "c"), taken(share, "a"), share.in_use) == (3, 2, 8)
 
     def test_many_callers_get_all_of_it(self) -> None:
         share = Share(100)
@@ -168,13 +168,13 @@ class TestShares:
     def test_bytes_of_a_caller_are_bounded_by_what_is_left(self) -> None:
         load = Load(connections=1000)
         load.held_bytes.limit = 100
-        first, second, other = Place(load, "a"), Place(load, "a"), Place(load, "b")
+        first, second, other = RequestLoad(load, "a"), RequestLoad(load, "a"), RequestLoad(load, "b")
         first.hold(40)
         with pytest.raises(OverloadedError):
             second.hold(30)
         other.hold(30)
-        for place in (first, second, other):
-            place.leave()
+        for one in (first, second, other):
+            one.leave()
         assert in_hand(load) == (0, 0, 0, 0)
 
     async def test_a_body_is_refused_before_it_is_sent_where_there_is_no_room(self, serve: Serve) -> None:
@@ -183,7 +183,7 @@ class TestShares:
             # All of the first is declared, and nothing of it comes.
             await holder.send(request("POST", "/v1/workflows", b"x" * 600)[:-600])
             async with asyncio.timeout(10):
-                while server.service.load.held_bytes.held < 600:  # noqa: ASYNC110 - there is no event for it
+                while server.service.load.held_bytes.in_use < 600:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0)
             async with Connection.open(server.url) as late:
                 answer = await late.ask(request("POST", "/v1/workflows", b"x" * 600)[:-600])
@@ -200,29 +200,29 @@ def taken(share: Share, caller: str) -> int:
 
 class TestTheLine:
     def test_whoever_was_turned_away_first_is_ahead_of_those_who_came_later(self) -> None:
-        line = Line()
-        line.join("a", 3, now=0)
-        line.join("b", 5, now=0)
-        assert [line.ahead_of(caller, now=1) for caller in ("a", "b", "c")] == [0, 3, 8]
+        refused = RefusedCallers()
+        refused.join("a", 3, now=0)
+        refused.join("b", 5, now=0)
+        assert [refused.ahead_of(caller, now=1) for caller in ("a", "b", "c")] == [0, 3, 8]
 
     def test_asking_again_keeps_the_place_and_being_let_in_gives_it_up(self) -> None:
-        line = Line()
-        line.join("a", 3, now=0)
-        line.join("b", 5, now=0)
-        line.join("a", 4, now=1)
-        assert line.ahead_of("b", now=1) == 4
-        line.leave("a")
-        line.join("a", 4, now=2)
-        assert (line.ahead_of("a", now=2), line.ahead_of("b", now=2)) == (5, 0)
+        refused = RefusedCallers()
+        refused.join("a", 3, now=0)
+        refused.join("b", 5, now=0)
+        refused.join("a", 4, now=1)
+        assert refused.ahead_of("b", now=1) == 4
+        refused.leave("a")
+        refused.join("a", 4, now=2)
+        assert (refused.ahead_of("a", now=2), refused.ahead_of("b", now=2)) == (5, 0)
 
     def test_a_turn_that_is_not_taken_is_over_after_a_while(self) -> None:
-        line = Line()
-        line.join("a", 3, now=0)
+        refused = RefusedCallers()
+        refused.join("a", 3, now=0)
         later = micros(TURN_SECONDS) + 1
-        assert line.ahead_of("b", now=later) == 0
-        line.join("b", 5, now=later)
-        line.join("a", 3, now=later)
-        assert (line.ahead_of("a", now=later), line.ahead_of("b", now=later)) == (5, 0)
+        assert refused.ahead_of("b", now=later) == 0
+        refused.join("b", 5, now=later)
+        refused.join("a", 3, now=later)
+        assert (refused.ahead_of("a", now=later), refused.ahead_of("b", now=later)) == (5, 0)
 
     async def test_calls_side_by_side_do_not_pass_the_bound_together(
         self, serve: Serve, gate: asyncio.Event

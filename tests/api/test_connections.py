@@ -138,7 +138,7 @@ async def test_a_connection_is_refused_where_all_are_in_use(
             busy = await stack.enter_async_context(Connection.open(server.url))
             await busy.send(request("GET", "/v1/events"))
             async with asyncio.timeout(10):
-                while server.service.load.streams.held <= number:  # noqa: ASYNC110 - there is no event for it
+                while server.service.load.streams.in_use <= number:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.001)
         async with Connection.open(server.url) as refused:
             answer = await refused.answer()
@@ -260,9 +260,9 @@ async def test_an_answer_that_is_not_read_is_given_up(serve: Serve, monkeypatch:
         async with asyncio.timeout(20):
             while not reason_count(server, "unread"):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
-            while server.service.load.requests.held:  # noqa: ASYNC110 - as above
+            while server.service.load.requests.in_use:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.01)
-        assert server.service.load.held_bytes.held == 0
+        assert server.service.load.held_bytes.in_use == 0
 
 
 async def test_answers_that_are_not_read_take_up_a_share_of_their_caller(serve: Serve) -> None:
@@ -276,7 +276,7 @@ async def test_answers_that_are_not_read_take_up_a_share_of_their_caller(serve: 
             slow = await stack.enter_async_context(Connection.open(server.url))
             await slow.send(request("GET", path))
             async with asyncio.timeout(20):
-                while server.service.load.held_bytes.held < count * len(whole):  # noqa: ASYNC110 - as above
+                while server.service.load.held_bytes.in_use < count * len(whole):  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.01)
         refused = await server.get(path)
         assert (refused.status, refused.json["code"]) == (503, "overloaded")

@@ -50,7 +50,7 @@ async def test_those_who_ask_at_once_share_one_check(server: Server, monkeypatch
         nonlocal asked
         asked += 1
         async with asyncio.timeout(10):
-            while server.service.load.open_requests.held < 20:  # noqa: ASYNC110 - there is no event for it
+            while server.service.load.open_requests.in_use < 20:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.001)
 
     monkeypatch.setattr(catalog, "check", check)

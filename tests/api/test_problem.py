@@ -72,7 +72,7 @@ async def test_head_of_a_stream_ends(server: Server) -> None:
     assert (head.status, head.body) == (200, b"")
     assert head.headers["Content-Type"].startswith("text/event-stream")
     load = server.service.load
-    assert (load.requests.held, load.waiting.held, load.streams.held) == (0, 0, 0)
+    assert (load.requests.in_use, load.waiting.in_use, load.streams.in_use) == (0, 0, 0)
 
 
 class TestInternalErrors:

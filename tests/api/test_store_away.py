@@ -118,9 +118,9 @@ async def test_handlers_that_workers_had_announced_are_known_still(
 async def test_all_who_wait_together_ask_the_journal_a_bounded_number_of_times(open_service: Open) -> None:
     async with open_service() as service:
         assert service.look_seconds(15.0) == 1.0
-        service.load.waiting.held = 1000
+        service.load.waiting.in_use = 1000
         assert service.look_seconds(15.0) == 5.0
-        service.load.waiting.held = 10_000
+        service.load.waiting.in_use = 10_000
         assert service.look_seconds(15.0) == 15.0
         service.is_shared = False
         assert service.look_seconds(15.0) == 15.0

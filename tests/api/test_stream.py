@@ -322,10 +322,10 @@ async def test_a_client_that_leaves_leaves_nothing_behind(play: Play) -> None:
     service = play.server.service
     async with watch(play.server, events_of(execution_id)) as stream, watch(play.server, "/v1/events"):
         await stream.event()
-        await until(lambda: service.load.streams.held == 2 and service.feed.has_subscriber("any"))
-    await until(lambda: service.load.streams.held == 0)
+        await until(lambda: service.load.streams.in_use == 2 and service.feed.has_subscriber("any"))
+    await until(lambda: service.load.streams.in_use == 0)
     assert not service.feed.has_subscriber(execution_id)
-    await until(lambda: service.load.waiting.held == 0)
+    await until(lambda: service.load.waiting.in_use == 0)
     call.complete(1)
 
 
@@ -353,7 +353,7 @@ async def test_one_stream_too_many_is_refused(play: Play) -> None:
             answer = await play.get("/v1/events")
             check_problem(answer, 503, "overloaded")
             assert int(answer.headers["Retry-After"]) >= 1
-        await until(lambda: play.server.service.load.streams.held == 1)
+        await until(lambda: play.server.service.load.streams.in_use == 1)
         async with watch(play.server, "/v1/events") as stream:
             assert stream.status == 200
 
@@ -384,7 +384,7 @@ async def test_the_streams_of_one_caller_leave_room_for_another(serve: Serve) ->
 async def test_asking_for_the_headers_alone_opens_no_stream(play: Play) -> None:
     answer = await play.call("HEAD", "/v1/events")
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
-    await until(lambda: play.server.service.load.streams.held == 0)
+    await until(lambda: play.server.service.load.streams.in_use == 0)
 
 
 # --- Slow readers.
@@ -444,10 +444,10 @@ async def test_a_client_that_does_not_read_holds_up_nobody_and_loses_nothing(pla
     execution_id = await wide_execution(play)
     reader = SlowReader(play, events_of(execution_id))
     await reader.ask()
-    await until(lambda: play.server.service.load.streams.held == 1)
+    await until(lambda: play.server.service.load.streams.in_use == 1)
     # All of it is written while the client takes nothing.
     assert (await play.ended(execution_id))["state"] == "COMPLETED"
-    assert play.server.service.load.streams.held == 1
+    assert play.server.service.load.streams.in_use == 1
     assert ids_in(await reader.read_all()) == list(range(1, MANY_EVENTS + 4))
 
 
@@ -458,8 +458,8 @@ async def test_a_client_that_never_reads_loses_its_place_and_finds_it_again(
     execution_id = await wide_execution(play)
     reader = SlowReader(play, events_of(execution_id))
     await reader.ask()
-    await until(lambda: play.server.service.load.streams.held == 1)
-    await until(lambda: play.server.service.load.streams.held == 0)
+    await until(lambda: play.server.service.load.streams.in_use == 1)
+    await until(lambda: play.server.service.load.streams.in_use == 0)
     heard = ids_in(await reader.read_all())
     assert heard == list(range(1, len(heard) + 1))
     assert len(heard) < MANY_EVENTS

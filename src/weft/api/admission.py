@@ -44,15 +44,15 @@ async def admitted(service: Service, nodes: int, *, caller: str) -> AsyncIterato
     except StoreError:
         is_there = False
     backlog = load.known_backlog + load.coming
-    ahead = load.line.ahead_of(caller, now=now)
+    ahead = load.refused_callers.ahead_of(caller, now=now)
     if backlog + ahead and backlog + ahead + nodes > service.settings.max_backlog:
-        load.line.join(caller, nodes, now=now)
+        load.refused_callers.join(caller, nodes, now=now)
         others = f", {ahead:,} more are for callers who have waited longer" if ahead else ""
         raise OverloadedError(
             f"{backlog:,} nodes are waiting or running{others}, and {nodes:,} more would pass the limit of "
             f"{service.settings.max_backlog:,} (WEFT_MAX_BACKLOG); try again when some have settled"
         )
-    load.line.leave(caller)
+    load.refused_callers.leave(caller)
     load.coming += nodes
     try:
         yield is_there

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from weft.api.cpu_budget import CpuBudget
-from weft.api.load import place_of
+from weft.api.load import load_of
 from weft.api.problem import ProblemError, fault_of, invalid_request
 from weft.api.service import service_of
 from weft.definition.document import read_json, read_yaml
@@ -40,7 +40,7 @@ JSON_OR_YAML = Media({"application/json": read_json, "application/yaml": read_ya
 # JSON takes about 20 µs a kilobyte at worst, YAML fifty times that.
 _AT_ONCE = {read_json: 64 * 1024, read_yaml: 2 * 1024}
 
-# A body that takes longer to arrive holds a place that others could have: so many seconds, one more for each
+# A body that takes longer to arrive takes a share that others could have: so many seconds, one more for each
 # so many bytes that have come, and no more than so many in all.
 FIRST_SECONDS = 20.0
 BYTES_PER_SECOND = 64 * 1024
@@ -103,10 +103,10 @@ async def _read_bytes(request: Request) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise _too_large(limit)
-    place = place_of(request)
+    load = load_of(request)
     # A body with a declared length has its room from the beginning, or is refused before it is sent in vain.
     room = int(declared) if declared.isdecimal() else 0
-    place.hold(room)
+    load.hold(room)
     body = bytearray()
     began = asyncio.get_running_loop().time()
     try:
@@ -117,7 +117,7 @@ async def _read_bytes(request: Request) -> bytes:
                     raise _too_large(limit)
                 body += chunk
                 if len(body) > room:
-                    place.hold(len(body) - room)
+                    load.hold(len(body) - room)
                     room = len(body)
                 seconds = min(MAX_SECONDS, FIRST_SECONDS + len(body) / BYTES_PER_SECOND)
                 time_limit.reschedule(began + seconds)

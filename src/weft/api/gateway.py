@@ -27,7 +27,7 @@ from weft.api.auth import (
     unauthenticated,
 )
 from weft.api.connection import connection_of
-from weft.api.load import OverloadedError, Place, current_caller
+from weft.api.load import OverloadedError, RequestLoad, current_caller
 from weft.api.problem import ProblemError, internal_response, problem_response
 from weft.errors import StoreError
 from weft.limits.memory import MemoryLimits
@@ -96,7 +96,7 @@ class Gateway:
             # Whatever a GET would answer, without its content.
             scope = {**scope, "method": "GET"}
         answers = _Answers(self._counting(scope, send), head=head, stopping=self._service.stopping)
-        place: Place | None = None
+        request_load: RequestLoad | None = None
         try:
             scope["weft.caller"], open_route = await self._let_in(scope)
             is_known = scope["weft.caller"] is not ANYBODY
@@ -105,8 +105,10 @@ class Gateway:
                 connection.identify(name)
             _refuse_unstorable(scope)
             current_caller.set(name)
-            place = scope["weft.place"] = Place(self._service.load, name, is_open=open_route)
-            answers.place = place
+            request_load = scope["weft.request_load"] = RequestLoad(
+                self._service.load, name, is_open=open_route
+            )
+            answers.request_load = request_load
             await self._app(scope, receive, answers.send)
         except (ClientDisconnect, _AnsweredError):
             pass  # nobody is there to be answered, or nothing is left to say
@@ -121,8 +123,8 @@ class Gateway:
                 raise
             await self._answer(response, scope, receive, answers)
         finally:
-            if place is not None:
-                place.leave()
+            if request_load is not None:
+                request_load.leave()
 
     def _counting(self, scope: Scope, send: Send) -> Send:
         """Count the request when its answer begins: by then the route that serves it is known."""
@@ -257,13 +259,13 @@ class _Answers:
         self._stopping = stopping
         self.head = head
         self.started = False
-        self.place: Place | None = None
+        self.request_load: RequestLoad | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = list(message.get("headers", ()))
-            if self.place is not None and not self.head:
-                _hold_answer(self.place, headers)
+            if self.request_load is not None and not self.head:
+                _hold_answer(self.request_load, headers)
             self.started = True
             own = {name for name, _ in headers}
             headers += [header for header in _HEADERS if header[0] not in own]
@@ -284,11 +286,11 @@ class _Answers:
                 await self._send({**message, "body": bytes(body[start:end]), "more_body": more})
 
 
-def _hold_answer(place: Place, headers: Sequence[tuple[bytes, bytes]]) -> None:
+def _hold_answer(request_load: RequestLoad, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Take up room for an answer that is sent in pieces, or raise _NoRoomError."""
     for name, value in headers:
         if name == b"content-length" and int(value) > _PIECE_BYTES:
             try:
-                place.hold(int(value))
+                request_load.hold(int(value))
             except OverloadedError as error:
                 raise _NoRoomError(error) from None

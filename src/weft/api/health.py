@@ -186,7 +186,7 @@ async def _look_around(service: Service) -> None:
         {(state,): active.get(state, 0) for state in ExecutionState if stats and state not in TERMINAL},
     )
     metrics.show(telemetry.DEAD_LETTERS_OPEN, {(): stats.open_letters} if stats else {})
-    metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams.held})
+    metrics.show(telemetry.STREAMS_OPEN, {(): service.load.streams.in_use})
     fleet = await _in_time(_look(ports))
     metrics.show(telemetry.STORE_UP, {(): fleet is not None})
     backlog, queues, running, workers = fleet or (None, (), {}, None)

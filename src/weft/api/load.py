@@ -29,7 +29,7 @@ _MAX_REQUESTS = 2000
 _MAX_OPEN_REQUESTS = 200
 # Streams, and calls that wait for an execution: they cost a socket and a few kilobytes, and no work.
 _MAX_WAITING = 10_000
-# Streams alone. Each has a socket, a place in the feed and a few reads a second while something happens.
+# Streams alone. Each has a socket, a subscription, and a few reads a second while something happens.
 _MAX_STREAMS = 2000
 # Bodies in memory. One of the greatest size is always let in.
 _MAX_HELD_BYTES = 256 * 2**20
@@ -38,7 +38,7 @@ RETRY_AFTER_SECONDS = 1
 # A caller that has not come again by then has given up its turn.
 TURN_SECONDS = 5
 
-_PLACE = "weft.place"
+_REQUEST_LOAD = "weft.request_load"
 
 # Who sent the request that the current task serves.
 current_caller: ContextVar[str] = ContextVar("weft_caller", default="")
@@ -57,7 +57,7 @@ class _Turn:
     until: int
 
 
-class Line:
+class RefusedCallers:
     """Callers that were turned away, the one who has waited longest first."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Line:
         return ahead
 
     def join(self, caller: str, nodes: int, *, now: int) -> None:
-        """Take a turn, or keep the place that an earlier refusal gave."""
+        """Take a turn, or keep the turn that an earlier refusal gave."""
         turn = _Turn(nodes, now + micros(TURN_SECONDS))
         is_kept = caller in self._turns and self._turns[caller].until >= now
         if not is_kept:
@@ -90,33 +90,33 @@ class Line:
 class Share:
     """A number of places, or of bytes, that callers share; see the head of this module."""
 
-    __slots__ = ("_held_by", "held", "limit")
+    __slots__ = ("_in_use_by", "in_use", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.held = 0
-        self._held_by: dict[str, int] = {}
+        self.in_use = 0
+        self._in_use_by: dict[str, int] = {}
 
     def take(self, caller: str, count: int = 1) -> bool:
         """Let a caller hold so many more; False: there are too few left, or the caller has its share."""
-        own = self._held_by.get(caller, 0)
-        if own + count > self.limit - self.held:
+        own = self._in_use_by.get(caller, 0)
+        if own + count > self.limit - self.in_use:
             return False
         self.force(caller, count)
         return True
 
     def force(self, caller: str, count: int) -> None:
         """Let a caller hold so many more, however many are left."""
-        self.held += count
-        self._held_by[caller] = self._held_by.get(caller, 0) + count
+        self.in_use += count
+        self._in_use_by[caller] = self._in_use_by.get(caller, 0) + count
 
     def give_back(self, caller: str, count: int = 1) -> None:
-        self.held -= count
-        left = self._held_by[caller] - count
+        self.in_use -= count
+        left = self._in_use_by[caller] - count
         if left:
-            self._held_by[caller] = left
+            self._in_use_by[caller] = left
         else:
-            del self._held_by[caller]
+            del self._in_use_by[caller]
 
 
 def _nobody(reason: str) -> None:
@@ -142,12 +142,12 @@ class Load:
         # The backlog when the store last told it, with what was let in since: it counts while the store is
         # away.
         self.known_backlog = 0
-        self.line = Line()
+        self.refused_callers = RefusedCallers()
 
     def take(self, share: Share, caller: str, *, reason: str, what: str) -> None:
         """Let a caller have one more of a share, or raise OverloadedError."""
         if not share.take(caller):
-            raise self.refuse(reason, f"{share.held:,} {what}, and you have your share of {share.limit:,}")
+            raise self.refuse(reason, f"{share.in_use:,} {what}, and you have your share of {share.limit:,}")
 
     def refuse(self, reason: str, detail: str) -> OverloadedError:
         """Count a refusal, and return what to answer."""
@@ -155,10 +155,10 @@ class Load:
         return OverloadedError(f"{detail}; try again")
 
 
-class Place:
+class RequestLoad:
     """What one request takes up of the load, from its beginning to its end."""
 
-    __slots__ = ("_caller", "_held_bytes", "_load", "_share", "_waiting")
+    __slots__ = ("_caller", "_in_use_bytes", "_load", "_share", "_waiting")
 
     def __init__(self, load: Load, caller: str, *, is_open: bool = False) -> None:
         """``is_open``: the route is open to all."""
@@ -171,27 +171,27 @@ class Place:
         )
         self._load = load
         self._caller = caller
-        self._held_bytes = 0
+        self._in_use_bytes = 0
         self._waiting = False
 
     def leave(self) -> None:
         """Release what the request takes up of the load: its count, its body bytes and its wait."""
         (self._load.waiting if self._waiting else self._share).give_back(self._caller)
         self._waiting = False
-        if self._held_bytes:
-            self._load.held_bytes.give_back(self._caller, self._held_bytes)
-            self._held_bytes = 0
+        if self._in_use_bytes:
+            self._load.held_bytes.give_back(self._caller, self._in_use_bytes)
+            self._in_use_bytes = 0
 
     def hold(self, count: int) -> None:
         """Take up memory for so many more bytes of the request's body."""
         if not count:
             return
         held_bytes = self._load.held_bytes
-        if held_bytes.held == self._held_bytes:
+        if held_bytes.in_use == self._in_use_bytes:
             held_bytes.force(self._caller, count)
         elif not held_bytes.take(self._caller, count):
             raise self._load.refuse("bodies", "the requests under way, or yours, hold too much data")
-        self._held_bytes += count
+        self._in_use_bytes += count
 
     def wait(self) -> None:
         """Count as one that waits from now on, not as one that is worked on."""
@@ -220,24 +220,24 @@ class Place:
             load.streams.give_back(self._caller)
 
 
-def place_of(request: HTTPConnection) -> Place:
-    return place_in(request.scope)
+def load_of(request: HTTPConnection) -> RequestLoad:
+    return load_in(request.scope)
 
 
-def place_in(scope: Scope) -> Place:
-    place: Place = scope[_PLACE]
-    return place
+def load_in(scope: Scope) -> RequestLoad:
+    request_load: RequestLoad = scope[_REQUEST_LOAD]
+    return request_load
 
 
 @contextmanager
 def waiting(request: HTTPConnection) -> Iterator[None]:
     """Let a request wait for something to happen without counting among those that are worked on.
 
-    A stream need not leave it: call ``place_of(request).wait()`` and let the end of the request do the rest.
+    A stream need not leave it: call ``load_of(request).wait()`` and let the end of the request do the rest.
     """
-    place = place_of(request)
-    place.wait()
+    request_load = load_of(request)
+    request_load.wait()
     try:
         yield
     finally:
-        place.stop_waiting()
+        request_load.stop_waiting()

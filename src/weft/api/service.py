@@ -125,7 +125,7 @@ class Service:
         """Return the seconds that a waiting request relies on the feed alone before it reads the journal."""
         if not self.is_shared:
             return at_most
-        return min(at_most, max(_LOOK_SECONDS, self.load.waiting.held / _LOOKS_A_SECOND))
+        return min(at_most, max(_LOOK_SECONDS, self.load.waiting.in_use / _LOOKS_A_SECOND))
 
 
 def serve_engine(

@@ -23,7 +23,7 @@ from starlette.responses import Response
 
 from weft.api.answer import no_content, page
 from weft.api.auth import caller_of
-from weft.api.load import place_in, place_of
+from weft.api.load import load_in, load_of
 from weft.api.problem import ProblemError, invalid_request
 from weft.api.schema import Events, Limit, answers, problems
 from weft.api.schema import Request as QueryModel
@@ -149,7 +149,7 @@ def opened(request: Request, stream: EventStream) -> EventStream:
     """Return a stream that may be answered now; raises ProblemError while the server stops."""
     if service_of(request).stopping.is_set():
         raise ProblemError(503, "unavailable", "this server is stopping", headers={"Retry-After": "1"})
-    place_of(request).wait()
+    load_of(request).wait()
     return stream
 
 
@@ -213,7 +213,7 @@ class EventStream(Response, ABC):
         """Write events until there is nothing more to tell."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with place_in(scope).streaming():
+        with load_in(scope).streaming():
             # A client that has its headers hears all that happens from then on.
             async with self.subscribe() as subscription:
                 self._send = send

@@ -83,7 +83,7 @@ GONE_SECONDS = 3600.0
 TIDY_SECONDS = 600.0
 # Ids that are remembered as in hand. Those that are never acknowledged here, because another has claimed
 # them, fall out in time.
-_HELD = 100_000
+_MAX_UNACKNOWLEDGED = 100_000
 # The latest time that Lua keeps exactly.
 _LATEST = 2**53
 # In place of the number of a message in its entry: it is the only one.
@@ -125,7 +125,7 @@ class RedisStreams:
         # By stream: entries that were handed out here and are not acknowledged. They are among what is one's
         # own, and did come. Of each the messages that are not acknowledged, as bits: with the last of them
         # the entry is.
-        self._held: defaultdict[str, dict[bytes, int]] = defaultdict(dict)
+        self._unacknowledged: defaultdict[str, dict[bytes, int]] = defaultdict(dict)
         # How many messages an entry of results had of late.
         self._per_entry = 1.0
 
@@ -534,9 +534,9 @@ class RedisStreams:
             # First: an acknowledgement that is refused meanwhile takes it back.
             self._sure.add(who)
             for source in sources:
-                held = self._held[source.stream]
+                unacknowledged = self._unacknowledged[source.stream]
                 async for entries in self._own_entries(source, consumer):
-                    lost = [entry for entry in entries if entry[0] not in held]
+                    lost = [entry for entry in entries if entry[0] not in unacknowledged]
                     await self._deliver(source, lost[: limit - len(own)], own)
                     if len(own) >= limit:
                         self._sure.discard(who)
@@ -564,17 +564,17 @@ class RedisStreams:
         # Entries that need no acknowledgement by anybody else.
         done: list[bytes] = []
         before = len(taken)
-        held = self._held[source.stream]
+        unacknowledged = self._unacknowledged[source.stream]
         read = _read_task if isinstance(source, Lane) else _read_messages
         for entry, values in entries:
             # One without values was deleted while somebody had it.
             left = 0 if values is None else read(source, entry, values, taken, garbage)
             if left:
-                held[entry] = left
+                unacknowledged[entry] = left
             else:
                 done.append(entry)
-        while len(held) > _HELD:
-            del held[next(iter(held))]
+        while len(unacknowledged) > _MAX_UNACKNOWLEDGED:
+            del unacknowledged[next(iter(unacknowledged))]
         if entries and source.group != WORKERS:
             self._per_entry = max(1.0, (len(taken) - before) / len(entries))
         if garbage or done:
@@ -598,15 +598,15 @@ class RedisStreams:
     async def _acknowledge(self, group: str, consumer: str, ids: Sequence[DeliveryId]) -> None:
         done: dict[tuple[int, str], list[bytes]] = {}
         for partition, stream, entry, index in cast("Sequence[EntryId]", ids):
-            held = self._held[stream]
+            unacknowledged = self._unacknowledged[stream]
             if index != ALONE:
                 # One of several messages of an entry, which may have come again and be acknowledged by now.
-                left = held.get(entry, 0) & ~(1 << index)
+                left = unacknowledged.get(entry, 0) & ~(1 << index)
                 if left:
-                    held[entry] = left
-                if left or entry not in held:
+                    unacknowledged[entry] = left
+                if left or entry not in unacknowledged:
                     continue
-            held.pop(entry, None)
+            unacknowledged.pop(entry, None)
             done.setdefault((partition, stream), []).append(entry)
         commands: dict[int, list[Command]] = {}
         for (partition, stream), entries in done.items():
@@ -644,7 +644,7 @@ class RedisStreams:
             arguments: list[bytes | str] = [self._group_of(partition, stream), *entries]
             await self._redis.script(_GIVE_BACK, [stream], arguments, partition=partition)
             for entry in entries:
-                self._held[stream].pop(entry, None)
+                self._unacknowledged[stream].pop(entry, None)
 
     async def _claim(self, sources: Sequence[Source], consumer: str, idle: int, limit: int) -> list[Delivery]:
         """Claim from streams of one partition and group; also what is behind pages that are empty."""

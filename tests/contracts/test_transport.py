@@ -64,6 +64,18 @@ async def test_a_small_execution_does_not_wait_behind_a_wide_one() -> None:
     assert numbers(await fetch(transport, limit=2)) == [5, 503]
 
 
+async def test_many_free_slots_take_a_few_tasks_of_an_execution_in_one_turn() -> None:
+    transport = InProcessTransport(now=VirtualClock().now)
+    for name, first in (("wide", 0), ("other", 100)):
+        await transport.send([a_task(first + number, execution_id=name) for number in range(100)])
+    await transport.send([a_task(200 + number, execution_id="small") for number in range(3)])
+    taken = numbers(await fetch(transport, limit=32))
+    # An eighth of the slots to a turn: the tasks of a small execution run together, behind two other turns.
+    assert taken[:15] == [0, 1, 2, 3, 100, 101, 102, 103, 200, 201, 202, 4, 5, 6, 7]
+    # One slot is one turn.
+    assert [numbers(await fetch(transport, limit=1)) for _ in range(4)] == [[113], [16], [114], [17]]
+
+
 async def test_tasks_that_were_set_aside_come_back_before_the_others() -> None:
     transport = InProcessTransport(now=VirtualClock().now)
     for number, name in enumerate("abab"):

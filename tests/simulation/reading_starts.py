@@ -86,7 +86,7 @@ class ReadingTransport(FaultyTransport):
         tasks.remove(entry)
         if not tasks:
             del level._by_execution[task.execution_id]
-            level._turns.remove(task.execution_id)
+            level.turns.remove(task.execution_id)
         lane.waiting -= 1
         if not lane.waiting:
             self._waiting.pop(task.queue, None)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
 _OLDEST_EVERY = 8
+# A turn of an execution is at most this part of a fetch: the results of nodes that run together are recorded
+# in one commit. A fetch for a single slot is one task a turn.
+_FEWEST_TURNS = 8
 
 Item = TypeVar("Item", TaskDelivery, MessageDelivery)
 
@@ -42,28 +45,27 @@ class _Level:
     So a small execution does not wait behind the hundreds of tasks that a wide one may have here.
     """
 
-    __slots__ = ("_by_execution", "_turns")
+    __slots__ = ("_by_execution", "_served", "turns")
 
     def __init__(self) -> None:
         # Each task with its number in the order in which all have come.
-        self._by_execution: dict[str, deque[tuple[int, Task]]] = {}
-        # The executions that have tasks here, the one whose turn is next first.
-        self._turns: deque[str] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._turns)
+        self._by_execution: dict[str, list[tuple[int, Task]]] = {}
+        # The executions that have tasks here, the one whose turn is next first; and how many tasks of that
+        # one were taken in this turn.
+        self.turns: deque[str] = deque()
+        self._served = 0
 
     @property
     def next_number(self) -> int:
         """The number of the task whose turn is next."""
-        return self._by_execution[self._turns[0]][0][0]
+        return self._by_execution[self.turns[0]][0][0]
 
     def append(self, entry: tuple[int, Task]) -> None:
         execution_id = entry[1].execution_id
         tasks = self._by_execution.get(execution_id)
         if tasks is None:
-            self._by_execution[execution_id] = deque((entry,))
-            self._turns.append(execution_id)
+            self._by_execution[execution_id] = [entry]
+            self.turns.append(execution_id)
         else:
             tasks.append(entry)
 
@@ -72,20 +74,26 @@ class _Level:
         execution_id = entry[1].execution_id
         tasks = self._by_execution.get(execution_id)
         if tasks is None:
-            self._by_execution[execution_id] = deque((entry,))
-            self._turns.appendleft(execution_id)
+            self._by_execution[execution_id] = [entry]
+            self.turns.appendleft(execution_id)
+            self._served = 0
         else:
-            tasks.appendleft(entry)
+            tasks.insert(0, entry)
 
-    def take(self) -> tuple[int, Task]:
-        execution_id = self._turns[0]
+    def take(self, together: int) -> tuple[int, Task]:
+        """Take the task whose turn is next; ``together``: how many tasks of an execution make a turn."""
+        execution_id = self.turns[0]
         tasks = self._by_execution[execution_id]
-        entry = tasks.popleft()
-        if tasks:
-            self._turns.rotate(-1)
-        else:
-            self._turns.popleft()
+        # A list: an execution has no more tasks here than its window, and most have one.
+        entry = tasks.pop(0)
+        self._served += 1
+        if not tasks:
+            self.turns.popleft()
             del self._by_execution[execution_id]
+            self._served = 0
+        elif self._served >= together:
+            self.turns.rotate(-1)
+            self._served = 0
         return entry
 
     def oldest_at(self) -> int | None:
@@ -111,23 +119,30 @@ class _Lane:
         self.waiting += 1
         self.levels[task.priority].append((self.came, task))
 
-    def take(self, handlers: Container[str] | None) -> Task | None:
-        """Return the task whose turn it is, of these handlers; None: there is none of them."""
-        while self.waiting:
+    def take(self, limit: int, handlers: Container[str] | None, *, together: int) -> list[Task]:
+        """Take up to so many tasks of these handlers in their turn; what is of no such handler is set aside.
+
+        ``together``: of one execution, so many at a time.
+        """
+        low, normal, high = self.levels
+        tasks: list[Task] = []
+        while self.waiting and len(tasks) < limit:
             self.taken += 1
             self.waiting -= 1
             if self.taken % _OLDEST_EVERY == 0:
                 # Of the tasks that are next in each priority the oldest: every priority comes to its turn.
-                level = min([level for level in self.levels if level], key=lambda level: level.next_number)
+                level = min(
+                    [level for level in self.levels if level.turns], key=lambda level: level.next_number
+                )
             else:
-                low, normal, high = self.levels
-                level = high or normal or low
-            came, task = level.take()
+                level = high if high.turns else normal if normal.turns else low
+            came, task = level.take(together)
             if handlers is None or task.handler in handlers:
-                return task
-            key = (task.execution_id, task.generation, task.node_id, task.attempt)
-            self.aside.setdefault(task.handler, {}).setdefault(key, (came, task))
-        return None
+                tasks.append(task)
+            else:
+                key = (task.execution_id, task.generation, task.node_id, task.attempt)
+                self.aside.setdefault(task.handler, {}).setdefault(key, (came, task))
+        return tasks
 
     def bring_back(self, handlers: Container[str] | None) -> None:
         """Requeue, at the head and in their order, the tasks of these handlers that were set aside."""
@@ -206,15 +221,13 @@ class InProcessTransport:
         if not self._waiting:
             return taken
         now = self._now()
+        together = max(1, limit // _FEWEST_TURNS)
         names = list(self._waiting) if queues is None else [name for name in self._waiting if name in queues]
         while names and len(taken) < limit:
             share = max(1, (limit - len(taken)) // len(names))
             for name in names[: limit - len(taken)]:
                 lane = self._lanes[name]
-                for _ in range(min(share, lane.waiting, limit - len(taken))):
-                    task = lane.take(handlers)
-                    if task is None:
-                        break
+                for task in lane.take(min(share, limit - len(taken)), handlers, together=together):
                     self._ids += 1
                     delivery = TaskDelivery(self._ids, task)
                     self._tasks_pending.entries[delivery.id] = (consumer, now, delivery)

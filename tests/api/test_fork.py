@@ -89,6 +89,7 @@ async def test_a_failed_execution_is_forked_and_what_failed_runs_again(play: Pla
         echo("never", condition="false"),
         node("a", "kept", max_retries=0),
         echo("tidy", "a", trigger_rule="all_done"),
+        echo("quiet", "a", trigger_rule="all_done", condition="false"),
         echo("again", "kept"),
         failure_policy="continue",
     )
@@ -100,12 +101,15 @@ async def test_a_failed_execution_is_forked_and_what_failed_runs_again(play: Pla
     ended = await play.ended(new)
     assert ended["state"] == "COMPLETED"
     nodes = by_id(ended)
-    assert {name for name, one in nodes.items() if one["reused"]} == {"kept", "never"}
+    assert {name for name, one in nodes.items() if one["reused"]} == {"kept", "never", "tidy", "quiet"}
     assert (nodes["never"]["state"], nodes["never"]["reason"]) == ("SKIPPED", "condition")
+    # It had completed behind the failure, and is not behind `again`: kept, though `a` runs again.
+    assert (nodes["tidy"]["attempt"], nodes["tidy"]["output"]) == (
+        0,
+        by_id(await play.show(old))["tidy"]["output"],
+    )
+    assert nodes["tidy"]["finished_at"] == ended["created_at"] <= nodes["a"]["queued_at"]
     await check_trace(play, new)
-    # It had completed behind the failure, whose outcome has changed.
-    assert nodes["tidy"]["attempt"] == 1
-    assert nodes["tidy"]["queued_at"] >= nodes["a"]["finished_at"]
 
 
 async def test_a_large_output_is_kept_and_outlives_its_execution(play: Play) -> None:
@@ -145,6 +149,18 @@ async def test_another_version_names_each_kept_node_that_differs(play: Play) -> 
     new = (await fork(play, old, **{"from": ["report", "fixed"]}, version="latest")).json["id"]
     ended = await play.ended(new)
     assert (ended["version"], ended["output"]) == (2, {"report": "parsed none, 2"})
+
+
+async def test_a_kept_node_is_named_behind_one_that_runs_again_and_differs(play: Play) -> None:
+    tidy, again = echo("tidy", "a", trigger_rule="all_done"), echo("again")
+    await play.store(node("a", max_retries=0), tidy, again, failure_policy="continue")
+    old = await play.start()
+    (await play.stage.call("a")).fail()
+    await play.ended(old)
+    await play.store(node("a", max_retries=1), tidy, again, failure_policy="continue")
+    answer = await fork(play, old, **{"from": ["again"]}, version=2)
+    check_problem(answer, 422, "invalid_request", "/from")
+    assert answer.json["problems"][0]["message"].startswith("tidy would be kept, but it runs after 'a'")
 
 
 async def test_only_what_has_ended_is_forked(play: Play) -> None:

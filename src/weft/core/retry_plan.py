@@ -71,33 +71,33 @@ def plan_retry(plan: Plan, rows: Rows, nodes: tuple[str, ...] = ()) -> RetryPlan
 def plan_fork(plan: Plan, rows: Rows, nodes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the nodes that a fork keeps, parents first: settled, and not in or behind ``nodes``.
 
-    A node is kept if it completed or its condition skipped it, and all its ancestors are kept: a node behind
-    one that runs again (an ``all_done`` node behind a failure) settled on an outcome that may change. Without
-    ``nodes`` everything runs.
+    A node is kept if it completed or its condition skipped it, also behind a node that runs again (an
+    ``all_done`` node behind a failure). Without ``nodes`` everything runs.
     """
     if not nodes:
         return ()
-    kept: dict[str, None] = {}
+    again: set[str] = set()
+    kept: list[str] = []
     # Parents come before their dependents.
     for node_id in plan.graph.order():
         row = rows[node_id]
-        is_kept = row.state is NodeState.COMPLETED or (
+        if node_id in nodes or any(parent in again for parent in plan.graph.parents[node_id]):
+            again.add(node_id)
+        elif row.state is NodeState.COMPLETED or (
             row.state is NodeState.SKIPPED and row.reason == Reason.CONDITION
-        )
-        if is_kept and node_id not in nodes and all(parent in kept for parent in plan.graph.parents[node_id]):
-            kept[node_id] = None
+        ):
+            kept.append(node_id)
     return tuple(kept)
 
 
 def unfit_for_fork(kept: Iterable[str], old: Plan, new: Plan, *, new_input: bool) -> dict[str, str]:
     """Return why each kept node cannot be kept: it, or a node before it, differs or reads the new input.
 
-    A node whose ancestor cannot be kept is named too, with that ancestor.
+    A node with such an ancestor is named with its parent on the way there, also where that runs again.
     """
     unfit: dict[str, str] = {}
-    wanted = set(kept)
     for node_id in old.graph.order():
-        if node_id not in wanted or node_id not in new.nodes:
+        if node_id not in new.nodes:
             continue
         parent = next((name for name in old.graph.parents[node_id] if name in unfit), None)
         if parent is not None:
@@ -106,7 +106,7 @@ def unfit_for_fork(kept: Iterable[str], old: Plan, new: Plan, *, new_input: bool
             unfit[node_id] = "it differs in that version"
         elif new_input and _reads_input(new, node_id):
             unfit[node_id] = "it reads the input"
-    return unfit
+    return {node_id: unfit[node_id] for node_id in kept if node_id in unfit}
 
 
 def _reads_input(plan: Plan, node_id: str) -> bool:

@@ -277,9 +277,9 @@ class _Replay:
             self._attempt_ended(event, node)
             if event.started_at is None or event.finished_at is None:
                 self._say("I15", "it completed without a start or an end", node_id)
-        else:
+        elif not self._is_kept(event):  # what a fork keeps may be behind a node that runs again
             self._require_ready(node_id)
-            if self._plan.nodes[node_id].cache_ttl_seconds is None and not self._is_kept(event):
+            if self._plan.nodes[node_id].cache_ttl_seconds is None:
                 self._say("I15", "it was answered from the cache, and has none", node_id)
         node.cached = not event.attempt
         node.digest = event.output_digest
@@ -364,7 +364,8 @@ class _Replay:
             self._say("I5", f"attempt {event.attempt} of a node that was skipped", node_id)
         wanted = self._rule(node_id)
         if event.reason == Reason.CONDITION:
-            if wanted != _READY or node_id not in self._plan.conditions:
+            is_ready = wanted == _READY or self._is_kept(event)
+            if not is_ready or node_id not in self._plan.conditions:
                 self._say("I2", f"its condition was asked, and its rule says {wanted}", node_id)
         elif wanted != event.reason:
             self._say("I2", f"it was skipped as {event.reason}, and its rule says {wanted}", node_id)

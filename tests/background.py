@@ -54,7 +54,10 @@ FRAGILE: dict[str, Any] = {
 
 
 class BackgroundServer:
-    """One server on loopback. Its handler ``gate`` waits and ``crack`` fails until a test opens a gate."""
+    """One server on loopback. Until a test opens a gate, its handler ``gate`` waits and ``crack`` fails.
+
+    ``told_gate`` waits too, and tells of its progress.
+    """
 
     def __init__(self, data: Path | None, port: int, settings: dict[str, Any]) -> None:
         self.url = ""
@@ -101,6 +104,7 @@ class BackgroundServer:
     async def _serve(self) -> None:
         registry = Registry()
         registry.add(Handler("gate", HandlerKind.USER, self._gate))
+        registry.add(Handler("told_gate", HandlerKind.USER, self._told_gate))
         registry.add(Handler("crack", HandlerKind.USER, self._crack))
         settings = Settings(worker_grace_seconds=0.05, **self._settings)
         async with Engine(registry=registry, settings=settings, data=self._data) as engine:
@@ -116,6 +120,10 @@ class BackgroundServer:
     async def _gate(self, config: Json, context: HandlerContext) -> Json:
         await self._gates[config].wait()
         return config
+
+    async def _told_gate(self, config: Json, context: HandlerContext) -> Json:
+        context.progress(1, 2, f"waits for {config}")
+        return await self._gate(config, context)
 
     async def _crack(self, config: Json, context: HandlerContext) -> Json:
         if not self._gates[config].is_set():

@@ -182,7 +182,13 @@ class Engine:
     def _make_logs(self, mask: Mask, parts: EngineParts, *, echoes: bool) -> LogWriter | None:
         ports = self.ports
         return make_log_writer(
-            self.settings, ports.journal, ports.clock, mask=mask, show=parts.show, echoes=echoes
+            self.settings,
+            ports.journal,
+            ports.clock,
+            mask=mask,
+            show=parts.show,
+            echoes=echoes,
+            feed=ports.feed,
         )
 
     def _make_ports(self, settings: Settings, data: Path | None, parts: EngineParts) -> ApiPorts:

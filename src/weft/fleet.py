@@ -114,7 +114,9 @@ class Fleet:
     ) -> None:
         settings = self.settings
         mask = process_mask(settings.secrets())
-        self._logs = make_log_writer(settings, self._journal, self._clock, mask=mask, echoes=True)
+        self._logs = make_log_writer(
+            settings, self._journal, self._clock, mask=mask, echoes=True, feed=self._feed
+        )
         self._children = ChildPool(
             settings.worker_processes,
             code=code,

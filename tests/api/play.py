@@ -21,7 +21,7 @@ EXECUTION = {
 LISTED = EXECUTION - {"input", "output"}
 NODE = {
     *("id", "handler", "state", "attempt", "queued_at", "started_at", "finished_at", "due_at", "worker"),
-    *("reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
+    *("progress", "reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
 }
 
 __all__ = [

@@ -177,3 +177,52 @@ async def test_a_stream_has_every_line_to_the_end_of_the_execution(play: Play) -
             "last",
             None,
         ]
+
+
+async def test_the_progress_of_a_node_is_shown_and_told_live(play: Play) -> None:
+    execution_id = await play.start()
+    call = await play.stage.call("a")
+    assert (await play.show(execution_id))["nodes"][0]["progress"] is None
+    async with watch(play.server, f"/v1/executions/{execution_id}/events") as stream:
+        await stream.until("execution.started")
+        call.context.progress(40, 100, "page 4")
+        told = await stream.until("node.progress")
+        shown = {"done": 40, "total": 100, "message": "page 4", "at": told.data["at"]}
+        assert told.id is None
+        assert told.data == {
+            "at": told.data["at"],
+            "type": "node.progress",
+            "execution": execution_id,
+            "generation": 1,
+            "node": "a",
+            "attempt": 1,
+            "state": "RUNNING",
+            "progress": shown,
+        }
+        whole = await play.show(execution_id, "?nodes=brief")
+        assert [node["progress"] for node in whole["nodes"]] == [shown, None]
+        one = (await play.get(f"/v1/executions/{execution_id}/nodes/a")).json
+        assert one["progress"] == shown
+        page = (await play.get(f"/v1/executions/{execution_id}/nodes")).json
+        assert [node["progress"] for node in page["items"]] == [shown, None]
+        call.context.progress(100, 100)
+        call.complete(1)
+        rest = await stream.rest()
+    recorded = [one for one in rest if one.id is not None]
+    assert [one.data["seq"] for one in recorded] == list(range(3, 3 + len(recorded)))
+    # Settled, a node keeps the last word of its last attempt.
+    ended = (await play.ended(execution_id))["nodes"][0]["progress"]
+    assert (ended["done"], ended["total"], ended["message"]) == (100, 100, None)
+
+
+async def test_the_progress_of_an_attempt_before_is_not_shown(play: Play) -> None:
+    await play.store(node("a", max_retries=1, retry={"base_delay_seconds": 0}))
+    execution_id = await play.start()
+    first = await play.stage.call("a")
+    first.context.progress(9, 10)
+    first.fail(ValueError("again"))
+    second = await play.stage.call("a")
+    assert second.context.attempt == 2
+    assert (await play.show(execution_id))["nodes"][0]["progress"] is None
+    second.complete(1)
+    assert (await play.ended(execution_id))["nodes"][0]["progress"] is None

@@ -25,6 +25,7 @@ def deaf() -> None:
         time.sleep(1)
 
 
-def fails(order: dict[str, int]) -> int:
+def fails(order: dict[str, int], context: Any) -> int:
+    context.progress(1, 2, "reading")
     print("an order of", order["price"])
     return order["prize"]

@@ -90,7 +90,7 @@ async def test_a_function_that_does_not_end_is_killed_after_its_timeout(fleet: C
     assert (shown["state"], shown["nodes"][0]["error"]["code"]) == ("FAILED", "timeout")
 
 
-async def test_a_failure_carries_its_traceback_and_what_was_printed(fleet: CeleryFleet) -> None:
+async def test_a_failure_carries_its_traceback_its_progress_and_what_was_printed(fleet: CeleryFleet) -> None:
     config = {"function": "tests.celery.misbehaving:fails", "args": {"order": {"price": 3}}}
     execution = await fleet.api.start(
         {"nodes": [{"id": "a", "handler": "python", "config": config, "max_retries": 0}]}
@@ -99,6 +99,8 @@ async def test_a_failure_carries_its_traceback_and_what_was_printed(fleet: Celer
     trace = shown["nodes"][0]["error"]["details"]["traceback"]
     assert 'in fails\n    return order["prize"]\n' in trace
     assert trace.endswith("KeyError: 'prize'")
+    progress = shown["nodes"][0]["progress"]
+    assert (progress["done"], progress["total"], progress["message"]) == (1, 2, "reading")
     (letter,) = (await fleet.api.get("/v1/dead-letters"))["items"][:1]
     assert letter["error"]["details"]["traceback"] == trace
     (line,) = (await fleet.api.get(f"/v1/executions/{execution}/logs"))["items"]

@@ -11,7 +11,18 @@ from weft.core.state import ExecutionState, NodeState
 
 def node(name: str, state: str = "PENDING", **fields: Any) -> dict[str, Any]:
     empty = dict.fromkeys(
-        ("queued_at", "started_at", "finished_at", "due_at", "worker", "reason", "cause", "error", "output")
+        (
+            "queued_at",
+            "started_at",
+            "finished_at",
+            "due_at",
+            "worker",
+            "reason",
+            "cause",
+            "error",
+            "output",
+            "progress",
+        )
     )
     attempt = 0 if state in ("PENDING", "SKIPPED", "CANCELLED") else 1
     return {

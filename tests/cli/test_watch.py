@@ -7,12 +7,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.background import serving
 from tests.cli.engine import execution, node
 
+from weft import Client
 from weft.cli.watch import Tracker
 from weft.core.state import NodeState
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Shell
 
 
@@ -163,3 +167,53 @@ def test_events_of_nothing_known_are_passed_over() -> None:
     for strange in (event("node.invented", "a"), event("node.started", "zz"), event("result.discarded", "a")):
         assert not tracked.take(strange)
     assert counts(tracked) == {"PENDING": 1}
+
+
+def progress(done: float, total: float | None = None, message: str | None = None) -> dict[str, Any]:
+    return {"done": done, "total": total, "message": message, "at": "2026-01-31T09:30:00.000000Z"}
+
+
+def test_the_progress_of_what_runs_is_shown_until_its_attempt_ends() -> None:
+    tracked = tracker(
+        node("a", "RUNNING", progress=progress(1, 4)), node("b", "COMPLETED", progress=progress(9))
+    )
+    assert tracked.look(0).told == {"a": "1/4"}
+    tracked.take(event("node.progress", "a", attempt=1, progress=progress(0.25, 1, "half\nway")))
+    assert tracked.look(0).told == {"a": "0.25/1 half way"}
+    tracked.take(event("node.retrying", "a", attempt=1))
+    tracked.take(event("node.progress", "a", attempt=1, progress=progress(3)))
+    assert tracked.look(0).told == {}
+    tracked.take(event("node.started", "a", attempt=2))
+    tracked.take(event("node.progress", "a", attempt=1, progress=progress(3)))
+    assert tracked.look(0).told == {}
+    tracked.take(event("node.progress", "a", attempt=2, progress=progress(12_000)))
+    assert tracked.look(0).told == {"a": "12,000"}
+    tracked.take(event("node.progress", "zz", attempt=2, progress=progress(1)))
+    assert counts(tracked) == {"RUNNING": 1, "COMPLETED": 1}
+
+
+def test_progress_is_shown_by_watch_and_show(
+    shell: Shell, fresh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "data") as server, Client(server.url) as client:
+        monkeypatch.setenv("WEFT_URL", server.url)
+        nodes = [{"id": "gate", "handler": "told_gate", "config": fresh}]
+        execution_id = client.start_definition({"nodes": nodes}).id
+        watching = subprocess.Popen(
+            [sys.executable, "-m", "weft", "watch", execution_id],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with watching:
+            assert watching.stderr is not None
+            line = watching.stderr.readline()
+            assert line == f"RUNNING    gate  1/2 waits for {fresh}\n"
+            assert f"1/2 waits for {fresh}" in shell.weft("show", execution_id).out
+            assert f"1/2 waits for {fresh}\n" in shell.weft("show", execution_id, "gate").out
+            shown = client.node(execution_id, "gate").progress
+            assert shown is not None
+            assert (shown.done, shown.total, shown.message) == (1, 2, f"waits for {fresh}")
+            server.open(fresh)
+            watching.communicate(timeout=30)
+        assert watching.returncode == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from tests.fleet.harness import SHORT_LEASE
 from tests.operation.test_node_logs import chatty, has_lines, lines_of
+
+from weft import AsyncClient
 
 if TYPE_CHECKING:
     from tests.fleet.conftest import Fleets
@@ -37,3 +40,18 @@ async def test_lines_of_a_worker_that_is_killed_are_kept(fleets: Fleets) -> None
         assert sorted(ran) == ["before", "err", "out", "raw"]
         seqs = [line["seq"] for line in await lines_of(fleet.api, execution_id)]
         assert seqs == sorted(set(seqs))
+
+
+async def test_progress_is_told_live_and_shown_through_any_api(fleets: Fleets) -> None:
+    async with fleets(**CHATTY) as fleet:
+        await fleet.start(workers=1)
+        execution_id = await fleet.api.start({"nodes": [chatty("a", "climbs")]})
+        async with AsyncClient(fleet.api.url) as client, aclosing(client.watch(execution_id)) as events:
+            told = await anext(event async for event in events if event.type == "node.progress")
+        assert (told.seq, told.node, told.attempt) == (None, "a", 1)
+        assert told.progress is not None
+        assert told.progress.message == "climbing"
+        (node,) = (await fleet.api.get(f"/v1/executions/{execution_id}"))["nodes"]
+        assert node["progress"]["done"] >= told.progress.done
+        assert node["progress"]["total"] == 1_000_000
+        await fleet.api.call("POST", f"/v1/executions/{execution_id}/cancel")

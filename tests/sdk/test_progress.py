@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -150,3 +151,28 @@ def test_stretches_of_time_read_naturally() -> None:
 def test_a_message_of_many_lines_and_escapes_becomes_one_harmless_line() -> None:
     assert shorten("a\nb\x1b[31mc") == r"a b\u001b[31mc"
     assert len(shorten("x" * 5000)) == 300
+
+
+# --- What nodes say of their progress
+
+
+def test_without_a_terminal_progress_is_a_line_every_five_seconds_where_it_is_new() -> None:
+    stream = io.StringIO()
+    shown = PlainProgress(2, stream)
+    for tick in range(120):
+        told = {"node_0": f"{tick}/120 pages"} | ({"node_1": "1"} if tick else {})
+        shown.show(replace(snapshot(tick / 10, RUNNING=2), told=told))
+    assert stream.getvalue().splitlines() == [
+        "RUNNING    node_0  0/120 pages",
+        "RUNNING    node_0  50/120 pages",
+        "RUNNING    node_1  1",
+        "RUNNING    node_0  100/120 pages",
+    ]
+
+
+def test_the_bar_names_what_runs_with_its_progress() -> None:
+    console = Console(file=Terminal(), width=80, force_terminal=True)
+    shown = LiveProgress(2, console)
+    shown.show(replace(snapshot(1, RUNNING=2), told={"node_1": "40/100 page 4"}))
+    shown.close()
+    assert "2 running: node_0, node_1 40/100 page 4" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ EXECUTION = [
 ]
 NODE = [
     *("id", "handler", "state", "attempt", "queued_at", "started_at", "finished_at", "due_at", "worker"),
-    *("reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
+    *("progress", "reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
 ]
 ONE_NODE = [*NODE, "config", "generation", "attempts"]
 ATTEMPT = [

@@ -112,3 +112,29 @@ def noise(seconds: float) -> int:
         print("noise", number)
         number += 1
     return number
+
+
+def progresses(context: Any, steps: int = 3, message: str = "reading") -> int:
+    for step in range(steps):
+        context.progress(step + 1, steps, f"{message} {step + 1}")
+    return steps
+
+
+async def progresses_apart(context: Any, done: float) -> float:
+    context.progress(done)
+    await asyncio.sleep(0)
+    return done
+
+
+def climbs(context: Any) -> int:
+    """Tell of its progress each 10 ms until it is stopped."""
+    number = 0
+    while not context.cancelled():
+        number += 1
+        context.progress(number, 1_000_000, "climbing")
+        time.sleep(0.01)
+    return number
+
+
+def misreports(context: Any, done: Any, total: Any = None) -> None:
+    context.progress(float(done) if done == "nan" else done, total)

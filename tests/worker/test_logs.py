@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from weft.clock import RealClock, new_id
 from weft.core.payload import Json, canonical
+from weft.core.rows import NodeProgress
 from weft.errors import JournalError
+from weft.handlers.contract import MAX_PROGRESS_CHARACTERS, HandlerContext
 from weft.handlers.outcome import Completed, Failed
 from weft.handlers.registry import Registry
 from weft.handlers.usercode import UserCode
@@ -29,7 +32,7 @@ from weft.worker.logs import LogWriter, ShownLine
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from weft.journal.contract import LogChunk
+    from weft.journal.contract import LogChunk, ReportedProgress
 
 HERE = Path(__file__).parent
 CHATTY = UserCode(modules=("chatty",), folders=(str(HERE),), allow=("chatty:*",))
@@ -41,10 +44,12 @@ class FrailJournal(MemoryJournal):
     is_away = False
     wrote: asyncio.Event
 
-    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+    async def append_logs(
+        self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()
+    ) -> None:
         if self.is_away:
             raise JournalError("it is away")
-        await super().append_logs(chunks)
+        await super().append_logs(chunks, progress=progress)
         self.wrote.set()
 
     async def has(self, text: str) -> None:
@@ -310,3 +315,107 @@ async def test_a_failing_function_keeps_what_it_said(
     assert isinstance(await caller.call(call), Failed)
     await writer.settle(call)
     assert [line.message for line in await lines_of(journal)] == ["about to fail"]
+
+
+# --- Progress.
+
+
+async def progress_of(journal: MemoryJournal, node_id: str = "a") -> tuple[Any, ...] | None:
+    """Give what the journal has of a node's progress: attempt, done, total, message."""
+    attempt, said = (await journal.progress("e")).get(node_id, (0, None))
+    return None if said is None else (attempt, said.done, said.total, said.message)
+
+
+async def test_the_last_word_on_its_progress_is_kept_when_a_function_ends(
+    pool: ChildPool, writer: LogWriter, journal: FrailJournal
+) -> None:
+    assert await run(chatty("progresses", steps=2_000), pool, writer) == []
+    assert await progress_of(journal) == (1, 2_000, 2_000, "reading 2000")
+    await run(chatty("progresses_apart", node_id="b", attempt=3, done=0.5), pool, writer)
+    assert await progress_of(journal, "b") == (3, 0.5, None, None)
+
+
+async def test_progress_is_masked_and_bounded(
+    pool: ChildPool, writer: LogWriter, journal: FrailJournal
+) -> None:
+    await run(chatty("progresses", steps=1, message="with tr0ub4dor&3\0"), pool, writer)
+    assert await progress_of(journal) == (1, 1, 1, "with ***\N{REPLACEMENT CHARACTER} 1")
+    await run(chatty("progresses", attempt=2, steps=1, message="x" * 100_000), pool, writer)
+    found = await progress_of(journal)
+    assert found is not None
+    assert len(found[3]) < MAX_PROGRESS_CHARACTERS + 50
+
+
+@pytest.mark.parametrize(("done", "total"), [("nan", None), (1, "ten"), (None, None), ([], 3)])
+async def test_progress_takes_finite_numbers_alone(
+    pool: ChildPool, journal: FrailJournal, done: Any, total: Any
+) -> None:
+    outcome = await pool.call(chatty("misreports", done=done, total=total))
+    assert isinstance(outcome, Failed)
+    assert "context.progress takes a finite number as" in outcome.error["message"]
+    assert await progress_of(journal) is None
+
+
+async def test_progress_is_written_while_the_function_runs_and_not_at_each_call(
+    pool: ChildPool, journal: FrailJournal, writer: LogWriter
+) -> None:
+    journal.wrote.clear()
+    running = asyncio.create_task(pool.call(chatty("climbs")))
+    seen: list[tuple[Any, ...] | None] = []
+    async with asyncio.timeout(30):
+        while len(seen) < 3:
+            await journal.wrote.wait()
+            journal.wrote.clear()
+            seen.append(await progress_of(journal))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    steps = [one[1] for one in seen if one is not None]
+    assert steps == sorted(set(steps))
+    # It says a hundred times a second what is written twice a second.
+    assert steps[-1] > 10
+
+
+async def test_what_the_journal_did_not_take_of_the_progress_it_gets_later(
+    journal: FrailJournal, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.worker.logs.SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr("weft.worker.logs.WRITE_SECONDS", 0.01)
+    journal.is_away = True
+    call = chatty("prints")
+    writer.add_progress(call, NodeProgress(1, 2, None, 7))
+    await writer.settle(call)
+    assert await progress_of(journal) is None
+    journal.is_away = False
+    journal.wrote.clear()
+    async with asyncio.timeout(30):
+        await journal.wrote.wait()
+    assert await progress_of(journal) == (1, 1, 2, None)
+
+
+async def test_in_this_process_progress_is_kept_too(
+    caller: InProcess, writer: LogWriter, journal: FrailJournal
+) -> None:
+    def plain(context: HandlerContext) -> None:
+        context.progress(Scalar(3), 4, "in a thread")
+
+    async def coroutine(context: HandlerContext) -> None:
+        context.progress(2**60)
+
+    await run(here(caller, plain), caller, writer)
+    assert await progress_of(journal) == (1, 3, 4, "in a thread")
+    await run(here(caller, coroutine, node_id="b"), caller, writer)
+    assert await progress_of(journal, "b") == (1, float(2**60), None, None)
+
+
+class Scalar(float):
+    """A number of another library: a number, and none of Python's own types."""
+
+
+def test_a_context_that_nobody_watches_takes_progress_and_checks_it() -> None:
+    context = HandlerContext(
+        execution_id="e", node_id="a", generation=1, attempt=1, deadline=datetime.now(UTC)
+    )
+    context.progress(1, 2)
+    with pytest.raises(ValueError, match="finite number as 'total', not inf"):
+        context.progress(1, float("inf"))

@@ -496,6 +496,7 @@ _NODE = {
     "finished_at": _LATER,
     "due_at": None,
     "worker": "worker",
+    "progress": None,
     "reason": None,
     "cause": None,
     "cached": False,
@@ -617,6 +618,15 @@ class Execution(ExecutionSummary):
     output: Any
 
 
+class Progress(BaseModel):
+    """How far an attempt says it has come: ``done`` of ``total``, in a unit of its own."""
+
+    done: int | float
+    total: int | float | None
+    message: str | None
+    at: Time
+
+
 class Node(BaseModel):
     """One node of an execution. With ``nodes=brief`` it has neither output nor error."""
 
@@ -631,6 +641,9 @@ class Node(BaseModel):
     finished_at: Time | None
     due_at: Time | None
     worker: str | None
+    progress: Progress | None = Field(
+        description="what a function said last with `context.progress`, of the attempt that is shown"
+    )
     reason: str | None
     cause: str | None
     cached: bool
@@ -773,6 +786,7 @@ class Event(BaseModel):
     due_at: Time = _MAY_BE_MISSING
     output_digest: str = _MAY_BE_MISSING
     actor: str = _MAY_BE_MISSING
+    progress: Progress = _MAY_BE_MISSING
 
 
 class Events(BaseModel):

@@ -32,6 +32,7 @@ from weft.api.waiting import ENDS, unless
 from weft.core.rows import shown_error
 from weft.core.time import MICROSECONDS, micros, rfc3339
 from weft.errors import JournalError, NotFoundError, Problem
+from weft.views.summary import progress_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,6 +184,8 @@ def describe_event(event: History) -> dict[str, Any]:
         at = getattr(event, name)
         if at is not None:
             shown[name] = rfc3339(at)
+    if event.progress is not None:
+        shown["progress"] = progress_of(event.progress)
     return shown
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.cli.report import traceback_lines
 from weft.cli.table import facts, moment, payload, table, took, why
+from weft.sdk.progress import progress_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ def describe_node(node: Mapping[str, Any]) -> str:
             "took": took(node),
             "due": moment(node["due_at"]),
             "worker": node["worker"],
+            "progress": progress_text(node["progress"]) if node.get("progress") else None,
             "from the cache": "yes" if node["cached"] else None,
             "reused": "yes, from the execution that was forked" if node["reused"] else None,
             "why": why(node),

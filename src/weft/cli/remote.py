@@ -17,6 +17,7 @@ from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.state import SETTLED, NodeState
 from weft.errors import ApiError, WeftError
 from weft.sdk import calls
+from weft.sdk.progress import progress_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -411,11 +412,20 @@ def _described(execution: Mapping[str, Any]) -> str:
     )
     text += payload("input", execution["input"]) + payload("output", execution["output"])
     nodes = execution["nodes"]
-    rows = [[node["id"], node["state"], node["attempt"], took(node), why(node)] for node in _first(nodes)]
+    rows = [
+        [node["id"], node["state"], node["attempt"], took(node), why(node) or _progress(node)]
+        for node in _first(nodes)
+    ]
     text += "\n" + table(["NODE", "STATE", "ATTEMPT", "TOOK", "WHY"], rows)
     text += _tracebacks(nodes)
     _say_left_out(len(nodes), f"weft show {execution['id']} --json")
     return text
+
+
+def _progress(node: Mapping[str, Any]) -> str:
+    """Return how far a running node has come; a server of an earlier release does not say."""
+    progress = node.get("progress")
+    return progress_text(progress) if progress and node["state"] == NodeState.RUNNING else ""
 
 
 def _tracebacks(nodes: list[dict[str, Any]]) -> str:

@@ -27,7 +27,7 @@ from weft.cli.table import elapsed_seconds, why
 from weft.core.state import SETTLED, ExecutionState, NodeState
 from weft.errors import ApiError, UnreachableError
 from weft.sdk import calls
-from weft.sdk.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress
+from weft.sdk.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress, progress_text
 from weft.sdk.stream import follow, follow_logs
 
 if TYPE_CHECKING:
@@ -210,6 +210,7 @@ class Tracker:
     _counts: Counter[NodeState] = field(default_factory=Counter)
     _running: dict[str, None] = field(default_factory=dict)
     _settled: list[SettledNode] = field(default_factory=list)
+    _told: dict[str, str] = field(default_factory=dict)
 
     def begin(self, execution: Mapping[str, Any]) -> None:
         """Take the states of all nodes from an answer."""
@@ -225,12 +226,21 @@ class Tracker:
         }
         self._counts = Counter(self._states.values())
         self._running = {name: None for name, state in self._states.items() if state is NodeState.RUNNING}
+        # A server of an earlier release shows no progress.
+        self._told = {
+            node["id"]: progress_text(node["progress"])
+            for node in execution["nodes"]
+            if node["id"] in self._running and node.get("progress") is not None
+        }
 
     def take(self, event: Mapping[str, Any]) -> bool:
         """Take one event; True: a retry has opened nodes again, and only the server knows which."""
         kind, node_id, generation = event["type"], event.get("node"), event.get("generation") or 0
         if kind == "execution.retried":
             return generation > self.generation
+        if kind == "node.progress":
+            self._hear_progress(event)
+            return False
         state = _STATES.get(kind)
         if state is None or node_id not in self._states or generation < self.generation:
             return False
@@ -258,12 +268,20 @@ class Tracker:
             settled=settled,
             retried=self.retried,
             lines=self.notices.take(),
+            told=self._told.copy(),
         )
+
+    def _hear_progress(self, event: Mapping[str, Any]) -> None:
+        node_id = event["node"]
+        generation, attempt, _ = self._places.get(node_id, (0, 0, 0))
+        if node_id in self._running and (event["generation"], event["attempt"]) == (generation, attempt):
+            self._told[node_id] = progress_text(event["progress"])
 
     def _move(self, node_id: str, state: NodeState) -> None:
         self._counts[self._states[node_id]] -= 1
         self._counts[state] += 1
         self._states[node_id] = state
+        self._told.pop(node_id, None)
         if state is NodeState.RUNNING:
             self._running[node_id] = None
         else:

@@ -129,6 +129,15 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.cached or self.reused
 
 
+class NodeProgress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far an attempt has come, in the words of its function (``context.progress``)."""
+
+    done: int | float
+    total: int | float | None
+    message: str | None
+    at: int
+
+
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One event of an execution's history, as it is stored and shown."""
 
@@ -150,6 +159,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     due_at: int | None = None
     output_digest: str | None = None
     actor: str | None = None
+    # Of live events alone.
+    progress: NodeProgress | None = None
 
 
 def completion_event(execution_id: str, row: NodeRow, output_digest: str | None) -> History:

@@ -3,7 +3,7 @@
 What is told may be missed: a subscriber that is slow, or came late, reads the history in the journal, which
 has every recorded event with its number. So a stream that must lose nothing takes each telling as a reason to
 read on from the last number it has seen; and tells on directly only what the journal does not have
-(``node.queued`` and ``node.started``).
+(``node.queued``, ``node.started`` and ``node.progress``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from weft.core.state import NodeState
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from weft.core.rows import NodeProgress
     from weft.core.task import Task
 
 # Events that are told and not recorded: their ``seq`` is 0.
 QUEUED = "node.queued"
 STARTED = "node.started"
+PROGRESS = "node.progress"
 
 
 def node_queued(task: Task) -> History:
@@ -52,6 +54,23 @@ def node_started(task: Task, *, worker: str, at: int) -> History:
         worker=worker,
         queued_at=task.queued_at,
         started_at=at,
+    )
+
+
+def node_progress(
+    execution_id: str, *, generation: int, node_id: str, attempt: int, progress: NodeProgress
+) -> History:
+    """Return the live event for how far an attempt says it has come."""
+    return History(
+        seq=0,
+        at=progress.at,
+        type=PROGRESS,
+        execution=execution_id,
+        generation=generation,
+        node=node_id,
+        attempt=attempt,
+        state=NodeState.RUNNING,
+        progress=progress,
     )
 
 

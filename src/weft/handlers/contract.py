@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from weft.handlers.http.outbound import Outbound
+
+# A longer message of ``context.progress`` is cut: a bar has one line.
+MAX_PROGRESS_CHARACTERS = 500
+# Larger integers are kept as floats: JSON readers in other languages have no others.
+_MAX_EXACT = 2**53
 
 # The handler that calls a user's function by reference. Who places its calls looks at the function.
 PYTHON = "python"
@@ -119,6 +125,10 @@ class HandlerContext:
     facts: FactsSource | None = field(default=None, repr=False)
     # Those that the node was granted, by the names it gives them: ``context.secrets["API_KEY"]``.
     secrets: GrantedSecrets = field(default_factory=lambda: GrantedSecrets(), repr=False)
+    # Takes (done, total, message) of ``progress``; None: nobody could see it.
+    show_progress: Callable[[int | float, int | float | None, str | None], None] | None = field(
+        default=None, repr=False
+    )
 
     @property
     def input(self) -> Json:
@@ -173,6 +183,15 @@ class HandlerContext:
         """Raise ``weft.Cancelled`` if the attempt was asked to stop; it costs nothing otherwise."""
         if self.stop.requested:
             raise Cancelled("the attempt was asked to stop")
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Show how far the attempt has come: ``done`` of ``total``, in any unit, and what it does now.
+
+        May be called as often as one likes, from any thread: about twice a second the last call is shown.
+        """
+        amounts = _finite("done", done), None if total is None else _finite("total", total)
+        if self.show_progress is not None:
+            self.show_progress(*amounts, None if message is None else str(message))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +266,17 @@ class FunctionNotAllowed(HandlerError):  # noqa: N818 - named like its code
 
     code = "function_not_allowed"
     retryable = False
+
+
+def _finite(name: str, value: Any) -> int | float:
+    """Return a number of ``context.progress`` as JSON can hold it; numpy's numbers are numbers too."""
+    try:
+        number = float("nan" if isinstance(value, str | bytes) else value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not isfinite(number):
+        raise ValueError(f"context.progress takes a finite number as {name!r}, not {value!r:.80}")
+    return int(number) if number.is_integer() and abs(number) <= _MAX_EXACT else number
 
 
 def deadline_after(now: int, timeout_seconds: float) -> datetime:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from weft.core.rows import NodeProgress  # noqa: TC001 - the same
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -209,6 +211,15 @@ class StoredChunk(msgspec.Struct, frozen=True, kw_only=True):
     lines: Sequence[LogLine]
 
 
+class ReportedProgress(msgspec.Struct, frozen=True):
+    """How far an attempt has come, as it is written: the last of a node takes the place of the one before."""
+
+    execution_id: str
+    node_id: str
+    attempt: int
+    progress: NodeProgress
+
+
 class RowReader(Protocol):
     """The reads that the engine and the API share."""
 
@@ -295,11 +306,14 @@ class Journal(RowReader, Protocol):
     async def drop_blobs(self, names: Sequence[str]) -> None:
         """Remove blobs that are needed no more; one that a row or the cache names stays."""
 
-    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+    async def append_logs(
+        self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()
+    ) -> None:
         """Store lines that attempts printed and logged; the same chunk again changes nothing.
 
         Lines of an execution are numbered in the order of the commits. Chunks of an execution that is gone
-        are left out.
+        are left out. ``progress``: at most one of a node, stored in the same commit; what an earlier attempt
+        says after a later one changes nothing.
         """
 
     # -- upkeep --------------------------------------------------------------------------------------
@@ -347,6 +361,11 @@ class Catalog(RowReader, Protocol):
         attempt: int | None = None,
     ) -> Sequence[StoredChunk]:
         """Read chunks of lines in the order of their numbers, from the one with a line behind ``after``."""
+
+    async def progress(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, tuple[int, NodeProgress]]:
+        """Read what nodes last said of their progress, all or those named: the attempt, and what it said."""
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
         """Return the claim of an idempotency key; None if the key is free."""

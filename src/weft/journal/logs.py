@@ -4,6 +4,8 @@ A worker writes the lines of an attempt about twice a second, each time as one r
 line would cost as much as the result of a node. Lines are numbered (``seq``) over the whole execution in the
 order of the commits, so a reader that asks for what is behind a number misses none. Numbers may have gaps:
 the first of a chunk is kept for a notice about older lines, and lines that are gone leave theirs unused.
+
+What functions say of their progress is written in the same transactions, into one row for each node.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.core.rows import NodeProgress
 from weft.journal.contract import LogLine, StoredChunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from weft.journal.contract import LogChunk
+    from weft.journal.contract import LogChunk, ReportedProgress
     from weft.journal.queries import Query
 
 # Rows in one statement: few texts, so that every one of them stays prepared.
@@ -34,15 +37,16 @@ def decode_lines(body: bytes) -> list[LogLine]:
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(list[LogLine])
+_PROGRESS_DECODER = msgspec.json.Decoder(NodeProgress)
 
 
-def append(chunks: Sequence[LogChunk]) -> Query[None]:
-    """Store chunks, in one transaction. Those of an execution that is gone are left out.
+def append(chunks: Sequence[LogChunk], progress: Sequence[ReportedProgress]) -> Query[None]:
+    """Store chunks and progress, in one transaction. Those of an execution that is gone are left out.
 
     The row of an execution in ``log_heads`` is locked until the commit: whoever has a higher number has
     committed later, and no reader passes a chunk that is still to come.
     """
-    ids = sorted({chunk.execution_id for chunk in chunks})
+    ids = sorted({chunk.execution_id for chunk in chunks} | {one.execution_id for one in progress})
     numbers = dict((yield "SELECT id, number FROM executions WHERE id IN ?", (ids,)))
     kept = [chunk for chunk in chunks if chunk.execution_id in numbers]
     needed: dict[int, int] = {}
@@ -81,6 +85,30 @@ def append(chunks: Sequence[LogChunk]) -> Query[None]:
                 "DELETE FROM log_chunks WHERE execution = ? AND node_id = ? AND attempt = ? AND number < ?",
                 (numbers[chunk.execution_id], chunk.node_id, chunk.attempt, chunk.keep_from),
             )
+    told = [
+        (numbers[one.execution_id], one.node_id, one.attempt, _ENCODER.encode(one.progress))
+        for one in progress
+        if one.execution_id in numbers
+    ]
+    # In one order, as above.
+    for part in _parts(sorted(told)):
+        yield (
+            f"INSERT INTO node_progress (execution, node_id, attempt, body) VALUES {_places(part)}"  # noqa: S608
+            " ON CONFLICT (execution, node_id) DO UPDATE SET attempt = excluded.attempt, body = excluded.body"
+            " WHERE excluded.attempt >= node_progress.attempt",
+            tuple(value for row in part for value in row),
+        )
+
+
+def read_progress(execution_id: str, names: list[str] | None) -> Query[dict[str, tuple[int, NodeProgress]]]:
+    """Read what nodes last said of their progress, all or those named."""
+    condition, values = ("", ()) if names is None else (" AND node_id IN ?", (names,))
+    found = yield (
+        "SELECT node_id, attempt, body FROM node_progress"  # noqa: S608
+        f" WHERE execution = (SELECT number FROM executions WHERE id = ?){condition}",
+        (execution_id, *values),
+    )
+    return {node_id: (attempt, _PROGRESS_DECODER.decode(body)) for node_id, attempt, body in found}
 
 
 def read(

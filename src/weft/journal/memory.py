@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.event import Event
+    from weft.core.rows import NodeProgress
     from weft.definition.plan import Plan
+    from weft.journal.contract import ReportedProgress
 
 
 def _place_of(chunk: LogChunk) -> tuple[str, int, int]:
@@ -227,6 +229,8 @@ class MemoryJournal(MemoryWorkflows):
         self._blobs_from: dict[str, int] = {}
         # By execution: its chunks in the order of their numbers, each with the chunk that was written.
         self._logs: dict[str, list[tuple[LogChunk, int]]] = {}
+        # By execution and node: the attempt that last spoke of its progress, and what it said.
+        self._told: dict[str, dict[str, tuple[int, NodeProgress]]] = {}
         self._signing_key = os.urandom(32)
 
     async def open(self) -> None:
@@ -332,7 +336,14 @@ class MemoryJournal(MemoryWorkflows):
         self._blobs_from[name] = self._now()
         return name
 
-    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+    async def append_logs(
+        self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()
+    ) -> None:
+        for one in progress:
+            if one.execution_id in self._executions:
+                told = self._told.setdefault(one.execution_id, {})
+                if one.node_id not in told or told[one.node_id][0] <= one.attempt:
+                    told[one.node_id] = one.attempt, one.progress
         for chunk in chunks:
             if chunk.execution_id not in self._executions:
                 continue
@@ -350,7 +361,8 @@ class MemoryJournal(MemoryWorkflows):
 
     def forget(self, execution_id: str) -> None:
         """Drop a terminal execution from memory: a program that goes on has no use for it."""
-        for table in (self._executions, self._nodes, self._events, self._letters, self._logs):
+        tables = self._executions, self._nodes, self._events, self._letters, self._logs, self._told
+        for table in tables:
             table.pop(execution_id, None)
 
     async def purge(self, *, finished_before: int, limit: int) -> int:
@@ -477,6 +489,12 @@ class MemoryJournal(MemoryWorkflows):
             and attempt in (None, chunk.attempt)
         ]
         return found[:limit]
+
+    async def progress(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, tuple[int, NodeProgress]]:
+        told = self._told.get(execution_id, {})
+        return {name: said for name, said in told.items() if names is None or name in names}
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
         return self._claims.get((namespace, key))

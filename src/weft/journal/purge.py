@@ -65,6 +65,7 @@ def remove_some(event_table: str) -> Query[bool]:
         ("dead_letters", "rowid, NULL, 0"),
         ("log_chunks", "rowid, NULL, length(body)"),
         ("log_heads", "rowid, NULL, 0"),
+        ("node_progress", "rowid, NULL, 0"),
     ):
         some = Listing(columns, f"FROM {table} WHERE execution IN ? LIMIT ?", (numbers, _MAX_ROWS))
         found = _bounded((yield some))

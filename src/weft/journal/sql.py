@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import ModuleType
 
-    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeProgress, NodeRow
     from weft.definition.plan import Plan
-    from weft.journal.contract import LogChunk, StoredChunk
+    from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk
     from weft.journal.queries import Query
 
 T = TypeVar("T")
@@ -248,9 +248,17 @@ class SqlJournal:
     async def drop_blobs(self, names: Sequence[str]) -> None:
         await self._execute(purge.drop_blobs, list(names))
 
-    async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
-        if chunks:
-            await self._transact(logs.append, chunks)
+    async def append_logs(
+        self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()
+    ) -> None:
+        if chunks or progress:
+            await self._transact(logs.append, chunks, progress)
+
+    async def progress(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, tuple[int, NodeProgress]]:
+        wanted = None if names is None else list(names)
+        return await self._query(logs.read_progress, execution_id, wanted, nothing={})
 
     async def logs(
         self,

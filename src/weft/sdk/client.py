@@ -177,8 +177,8 @@ class AsyncClient:
     async def watch(self, execution_id: str, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yield the events of an execution to its end, each once, waiting for those that are to come.
 
-        A connection that breaks is opened again behind the last event. ``node.queued`` and ``node.started``
-        have no ``seq`` and come only while they happen.
+        A connection that breaks is opened again behind the last event. ``node.queued``, ``node.started`` and
+        ``node.progress`` have no ``seq`` and come only while they happen.
         """
         async with aclosing(follow(self._connection, execution_id, after=after)) as events:
             async for event in events:

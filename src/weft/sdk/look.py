@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.core.state import SETTLED, NodeState
-from weft.sdk.progress import SMALL, ProgressSnapshot, SettledNode
+from weft.sdk.progress import SMALL, ProgressSnapshot, SettledNode, progress_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,6 +76,11 @@ class ExecutionLook:
             running=[node["id"] for node in nodes if node["state"] == NodeState.RUNNING],
             settled=[_settled_node(node) for node in settled],
             retried=sum(max(node["attempt"] - 1, 0) for node in nodes),
+            told={
+                node["id"]: progress_text(node["progress"])
+                for node in nodes
+                if node["state"] == NodeState.RUNNING and node["progress"] is not None
+            },
         )
 
     def _in_order(self, settled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

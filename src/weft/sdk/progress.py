@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from weft.core.state import SETTLED, NodeState
 from weft.drawing.escaping import escaped
@@ -47,6 +47,8 @@ class ProgressSnapshot:
     running: Sequence[str] = ()  # some of the ids
     settled: Sequence[SettledNode] = ()  # since the last look; of a large execution, failures alone
     retried: int = 0
+    # How far running nodes say they have come, by id: ``40/100 reading page 4``.
+    told: Mapping[str, str] = field(default_factory=dict)
     # What nodes have printed since the last look, and which were retried: shown above all else.
     lines: Sequence[str] = ()
 
@@ -119,12 +121,15 @@ class PlainProgress:
         self._failures = _Failures()
         self._pace = _Pace()
         self._due = PLAIN_INTERVAL_SECONDS
+        self._told: dict[str, str] = {}
+        self._told_due = 0.0
 
     def show(self, snapshot: ProgressSnapshot) -> None:
         for line in snapshot.lines:
             self._write(line)
         for node in self._failures.pick(self._total, snapshot.settled):
             self._write(f"{node.state.value:<9}  {_describe(node)}")
+        self._tell(snapshot)
         if self._total <= SMALL:
             return
         pace = self._pace.per_second(snapshot)
@@ -133,6 +138,17 @@ class PlainProgress:
             settled = f"{snapshot.settled_count:,} of {self._total:,} {self._noun} settled"
             words = [settled, *_count_words(snapshot), *_pace_words(snapshot, pace, self._total)]
             self._write(", ".join(words))
+
+    def _tell(self, snapshot: ProgressSnapshot) -> None:
+        """Write how far nodes have come, of those that said something new since the last time."""
+        if snapshot.told == self._told or snapshot.elapsed_seconds < self._told_due:
+            return
+        self._told_due = snapshot.elapsed_seconds + PLAIN_INTERVAL_SECONDS
+        for node_id in snapshot.running[:MAX_RUNNING]:
+            text = snapshot.told.get(node_id)
+            if text is not None and text != self._told.get(node_id):
+                self._write(f"{NodeState.RUNNING.value:<9}  {node_id}  {text}")
+        self._told = dict(snapshot.told)
 
     def close(self) -> None:
         self._stream.flush()
@@ -226,9 +242,19 @@ def _pace_words(snapshot: ProgressSnapshot, pace: float, total: int) -> list[str
 
 
 def _names(snapshot: ProgressSnapshot) -> str:
-    shown = snapshot.running[:MAX_RUNNING]
+    shown = [
+        f"{node_id} {snapshot.told[node_id]}" if node_id in snapshot.told else node_id
+        for node_id in snapshot.running[:MAX_RUNNING]
+    ]
     more = snapshot.counts.get(NodeState.RUNNING, 0) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if shown and more > 0 else "")
+
+
+def progress_text(progress: Mapping[str, Any]) -> str:
+    """Write a node's ``progress`` as the API shows it: ``40/100 reading page 4``."""
+    amounts = [progress["done"]] if progress["total"] is None else [progress["done"], progress["total"]]
+    text = "/".join(f"{amount:,}" if isinstance(amount, int) else f"{amount:g}" for amount in amounts)
+    return f"{text} {shorten(progress['message'])}" if progress["message"] else text
 
 
 def seconds_text(seconds: float) -> str:

@@ -26,6 +26,15 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else (end - start).total_seconds()
 
 
+class Progress(Struct, frozen=True, kw_only=True):
+    """What a function said last with ``context.progress``: ``done`` of ``total``, in a unit of its own."""
+
+    done: int | float
+    total: int | float | None = None
+    message: str | None = None
+    at: datetime | None = None
+
+
 class Node(Struct, frozen=True, kw_only=True):
     id: str
     handler: str
@@ -36,6 +45,7 @@ class Node(Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     due_at: datetime | None = None
     worker: str | None = None
+    progress: Progress | None = None
     reason: str | None = None
     cause: str | None = None
     cached: bool = False
@@ -158,7 +168,10 @@ class Execution(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One line of the history. ``node.queued`` and ``node.started`` are only told live, without a ``seq``."""
+    """One line of the history.
+
+    ``node.queued``, ``node.started`` and ``node.progress`` are only told live, without a ``seq``.
+    """
 
     type: str
     execution: str
@@ -178,6 +191,7 @@ class Event(Struct, frozen=True, kw_only=True):
     due_at: datetime | None = None
     output_digest: str | None = None
     actor: str | None = None
+    progress: Progress | None = None
 
 
 class LoggedLine(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
-"""What every journal promises of the lines that nodes print and log: a part of ``JournalContract``."""
+"""What every journal promises of the lines and the progress of nodes: a part of ``JournalContract``."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from weft.journal.contract import LogChunk, LogLine
+from weft.core.rows import NodeProgress
+from weft.journal.contract import LogChunk, LogLine, ReportedProgress
 from weft.testing.recording import Recording, node
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ async def messages(
 ) -> list[str]:
     found = await journal.logs(execution_id, after=after, limit=limit, node_id=node_id, attempt=attempt)
     return [line.message for stored in found for line in stored.lines]
+
+
+def told(
+    progress: NodeProgress, *, node_id: str = "a", attempt: int = 1, execution_id: str = "e"
+) -> ReportedProgress:
+    return ReportedProgress(execution_id, node_id, attempt, progress)
 
 
 class LogsContract:
@@ -149,3 +156,36 @@ class LogsContract:
         # A new one of the same name has none of them.
         await Recording.start(journal, node("a"), execution_id="e")
         assert await journal.logs("e") == []
+
+    async def test_the_last_word_of_the_last_attempt_on_its_progress_is_kept(
+        self, journal: JournalAdapter
+    ) -> None:
+        await Recording.start(journal, node("a"), node("b"), execution_id="e")
+        assert await journal.progress("e") == {}
+        first = NodeProgress(1, 4, 'ü "one"', 7)
+        await journal.append_logs(
+            [chunk("beside")], progress=[told(first), told(NodeProgress(0.5, None, None, 8), node_id="b")]
+        )
+        assert await messages(journal) == ["beside"]
+        assert await journal.progress("e") == {"a": (1, first), "b": (1, NodeProgress(0.5, None, None, 8))}
+        last = NodeProgress(3, 4, None, 9)
+        for attempt, said in ((1, NodeProgress(2, 4, None, 8)), (2, last), (1, first)):
+            await journal.append_logs([], progress=[told(said, attempt=attempt)])
+        assert await journal.progress("e", names=["a"]) == {"a": (2, last)}
+        assert await journal.progress("e", names=[]) == {}
+        assert await journal.progress("nobody") == {}
+
+    async def test_progress_goes_with_its_execution(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        run = await Recording.start(journal, node("a"), execution_id="e")
+        said = NodeProgress(1, None, None, 7)
+        many = [told(said, node_id=f"n{number}") for number in range(100)]
+        await journal.append_logs([], progress=[*many, told(said, execution_id="nobody")])
+        assert len(await journal.progress("e")) == 100
+        await run.completed("a")
+        clock.advance(1)
+        assert await journal.purge(finished_before=clock.now(), limit=10) == 1
+        await journal.append_logs([], progress=[told(said)])
+        await Recording.start(journal, node("a"), execution_id="e")
+        assert await journal.progress("e") == {}

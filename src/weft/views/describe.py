@@ -20,12 +20,13 @@ from weft.errors import EvaluationError, NotFoundError, StoreError
 from weft.expressions.scope import Scope
 from weft.store.contract import WorkerState
 from weft.views.explain import Position, explain
-from weft.views.summary import Show, execution_fields, time_of
+from weft.views.summary import Show, execution_fields, progress_of, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from weft.core.payload import Json
+    from weft.core.rows import NodeProgress
     from weft.definition.model import Node
     from weft.definition.plan import Plan
     from weft.ports import ApiPorts, Ports
@@ -67,12 +68,13 @@ async def describe_execution(
     ``brief`` leaves out the outputs and errors of the nodes.
     """
     execution, plan, rows, status = await _read(execution_id, ports, namespace)
+    told = await ports.catalog.progress(execution_id)
     counts = dict.fromkeys(NodeState, 0)
     nodes = []
     for index, node_id in enumerate(plan.graph.ids):
         if index and index % _SHOWN_AT_ONCE == 0:
             await asyncio.sleep(0)
-        node = _node(node_id, rows.get(node_id), plan, status, show)
+        node = _node(node_id, rows.get(node_id), plan, status, show, told)
         counts[node["state"]] += 1
         if brief:
             del node["output"], node["error"]
@@ -96,6 +98,7 @@ async def describe_nodes(
     ``states``: only nodes that are in one of these; none given: all.
     """
     _, plan, rows, status = await _read(execution_id, ports, namespace)
+    told = await ports.catalog.progress(execution_id)
     nodes: list[dict[str, Any]] = []
     for place in range(start, len(plan.graph.ids)):
         node_id = plan.graph.ids[place]
@@ -104,7 +107,7 @@ async def describe_nodes(
             continue
         if len(nodes) == limit:
             return nodes, place
-        nodes.append(_node(node_id, row, plan, status, show))
+        nodes.append(_node(node_id, row, plan, status, show, told))
     return nodes, None
 
 
@@ -114,7 +117,8 @@ async def describe_node(
     """Return one node with its config, all its attempts and its whole output."""
     execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id)
     row = rows.get(node_id)
-    node = _node(node_id, row, plan, status, show)
+    told = await ports.catalog.progress(execution_id, names=[node_id])
+    node = _node(node_id, row, plan, status, show, told)
     if row is not None and row.blob is not None:
         node["output"] = show((await ports.catalog.blobs([row.blob]))[row.blob])
     elif row is not None and row.output is not None:
@@ -398,24 +402,33 @@ def _state(row: NodeRow | None, seen: NodeStatus | None) -> NodeState:
 
 
 def _node(
-    node_id: str, row: NodeRow | None, plan: Plan, status: ExecutionStatus | None, show: Show
+    node_id: str,
+    row: NodeRow | None,
+    plan: Plan,
+    status: ExecutionStatus | None,
+    show: Show,
+    told: Mapping[str, tuple[int, NodeProgress]],
 ) -> dict[str, Any]:
     row = row or NodeRow(node_id=node_id)
     seen = status.nodes.get(node_id) if status is not None and row.state is None else None
     # In flight: the attempt under way. Otherwise the latest that ended.
     now = seen if seen is not None and seen.queued_at is not None else None
     has_output = row.output is not None and len(row.output) <= SHOWN_OUTPUT_BYTES
+    # From the cache it came without an attempt, whatever was tried before.
+    attempt = 0 if row.has_no_attempt else now.attempt if now else row.ended
+    spoke, progress = told.get(node_id, (0, None))
     return {
         "id": node_id,
         "handler": plan.nodes[node_id].handler,
         "state": _state(row, seen),
-        # From the cache it came without an attempt, whatever was tried before.
-        "attempt": 0 if row.has_no_attempt else now.attempt if now else row.ended,
+        "attempt": attempt,
         "queued_at": time_of(now.queued_at if now else row.queued_at),
         "started_at": time_of(now.started_at if now else row.started_at),
         "finished_at": time_of(None if now else row.finished_at),
         "due_at": time_of(_due_at(row, seen)),
         "worker": now.worker if now else row.worker,
+        # Of the attempt that is shown, not of one before it.
+        "progress": progress_of(progress) if progress is not None and spoke == attempt else None,
         "reason": row.reason,
         "cause": row.cause,
         "cached": row.cached,

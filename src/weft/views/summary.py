@@ -14,7 +14,7 @@ from weft.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.rows import ExecutionRow
+    from weft.core.rows import ExecutionRow, NodeProgress
     from weft.journal.contract import Batch
     from weft.ports import ApiPorts, Ports
 
@@ -125,3 +125,13 @@ def result_fields(index: int, row: ExecutionRow, *, show: Show = decode) -> dict
 
 def time_of(at: int | None) -> str | None:
     return None if at is None else rfc3339(at)
+
+
+def progress_of(progress: NodeProgress) -> dict[str, Any]:
+    """Show how far an attempt has come."""
+    return {
+        "done": progress.done,
+        "total": progress.total,
+        "message": progress.message,
+        "at": time_of(progress.at),
+    }

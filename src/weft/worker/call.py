@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from weft.errors import WeftError
+from weft.journal.contract import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -31,6 +32,7 @@ class HandlerCall:
     facts: Callable[[], Awaitable[bytes]] | None = None
     # The secrets that its node was granted, by name.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class AttemptLostError(WeftError):

@@ -20,7 +20,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
+from weft.core.rows import NodeProgress
 from weft.core.time import MICROSECONDS
+from weft.handlers.contract import MAX_PROGRESS_CHARACTERS
 from weft.journal.contract import LogLine, Stream
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class AttemptOutput:
         # Those whose present line was cut, and is not shown further.
         self._cut: set[Stream] = set()
         self._dropped = 0
+        self._progress: NodeProgress | None = None
         # Of the second that is counted.
         self._window_from = 0
         self._window_lines = self._window_bytes = 0
@@ -101,6 +104,21 @@ class AttemptOutput:
         if is_filled:
             self._filled(self)
 
+    def report(self, done: float, total: float | None, message: str | None) -> None:
+        """Take what the attempt says of its progress; a later call takes the place of an earlier one."""
+        text = None if message is None else _plain(message, MAX_PROGRESS_CHARACTERS)
+        with self._lock:
+            is_filled = self._progress is None
+            self._progress = NodeProgress(done, total, text, self._now())
+        if is_filled:
+            self._filled(self)
+
+    def take_progress(self) -> NodeProgress | None:
+        """Return the progress that waits, and forget it."""
+        with self._lock:
+            progress, self._progress = self._progress, None
+        return progress
+
     def take(self, *, is_last: bool = False) -> list[LogLine]:
         """Return the lines that wait, and forget them; ``is_last``: with what has no line end."""
         with self._lock:
@@ -136,13 +154,13 @@ class AttemptOutput:
         self._lines.append(LogLine(now, stream, message, level, logger))
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, most: int = MAX_LINE_CHARACTERS) -> str:
     """Return a line as a terminal would leave it: what a carriage return overwrote is gone."""
     text = str.__getitem__(text, slice(None))
     if "\r" in text:
         text = text.rstrip("\r").rpartition("\r")[2]
-    if len(text) > MAX_LINE_CHARACTERS:
-        text = f"{text[:MAX_LINE_CHARACTERS]}… ({len(text):,} characters)"
+    if len(text) > most:
+        text = f"{text[:most]}… ({len(text):,} characters)"
     # Every store accepts it: no lone surrogates, no NUL.
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 

@@ -51,6 +51,7 @@ from weft.worker.recycling import LeakDetector
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from weft.core.rows import NodeProgress
     from weft.handlers.contract import Invocation
     from weft.journal.contract import LogLine
 
@@ -145,17 +146,17 @@ class Child:
             time.sleep(_FLUSH_SECONDS)
             self._filled.clear()
             for number, output in list(self._outputs.items()):
-                self._send_lines(number, output.take())
+                self._send_output(number, output.take(), output.take_progress())
 
-    def _send_lines(self, number: int, lines: Sequence[LogLine]) -> None:
+    def _send_output(self, number: int, lines: Sequence[LogLine], progress: NodeProgress | None) -> None:
         start = size = 0
         for index, line in enumerate(lines):
             size += len(line.message)
             if size > _MAX_CHARACTERS:
                 self._send(wire.Output(number, lines[start:index]))
                 start, size = index, len(line.message)
-        if start < len(lines):
-            self._send(wire.Output(number, lines[start:]))
+        if start < len(lines) or progress is not None:
+            self._send(wire.Output(number, lines[start:], progress))
 
     # The channel's thread.
 
@@ -254,6 +255,7 @@ class Child:
 
     def _bind(self, run: wire.Run) -> Invocation:
         facts = self._facts[run.number] = ChildFacts(run.number, self._send)
+        output = self._outputs.get(run.number)
         context = HandlerContext(
             execution_id=run.execution_id,
             node_id=run.node_id,
@@ -263,6 +265,7 @@ class Child:
             stop=self._stops[run.number],
             facts=facts,
             secrets=GrantedSecrets(run.secrets),
+            show_progress=None if output is None else output.report,
         )
         try:
             return self._registry.bind(run.handler, decode(run.config), context)
@@ -283,8 +286,8 @@ class Child:
         self._facts.pop(number, None)
         should_recycle = self._leaks is not None and self._leaks.should_recycle()
         output = self._outputs.pop(number, None)
-        if output is not None and (lines := output.take(is_last=True)):
-            self._send_lines(number, lines)
+        if output is not None:
+            self._send_output(number, output.take(is_last=True), output.take_progress())
         if isinstance(outcome, Completed):
             self._send(wire.Ended(number, output=outcome.output, should_recycle=should_recycle))
         else:

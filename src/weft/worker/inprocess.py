@@ -58,14 +58,17 @@ class InProcess:
         """Run a call; see ``Caller.call``."""
         stop = StopSignal()
         facts = LoopFacts(call.facts)
+        # Made before the context, which reports progress to it; nothing is caught for it yet.
+        output = self._new_output(call)
         try:
-            invocation = self.bind(call, self._context(call, stop, facts))
+            invocation = self.bind(call, self._context(call, stop, facts, output))
             if self._registry.get(call.handler).kind is HandlerKind.INSTANT:
                 return self._encode(invocation, invocation.call())
         except Exception as error:
             return classify(error)
         context = contextvars.copy_context()
-        output = self._catch(call, context)
+        if output is not None:
+            self._catch(context, output)
         task = asyncio.create_task(self._run(invocation, facts), context=context)
         try:
             await asyncio.wait((task,), timeout=call.timeout_seconds)
@@ -75,6 +78,7 @@ class InProcess:
         finally:
             if output is not None and self._logs is not None:
                 self._logs.add(call, output.take(is_last=True))
+                self._logs.add_progress(call, output.take_progress())
         if task.done():
             return task.result()
         await self._stop(task, stop)
@@ -82,26 +86,29 @@ class InProcess:
             call.timeout_seconds, task.result() if task.done() and not task.cancelled() else None
         )
 
-    def _catch(self, call: HandlerCall, context: contextvars.Context) -> AttemptOutput | None:
-        """Let what a context prints and logs be the call's; the lines are handed over as they come."""
-        logs = self._logs
-        if logs is None:
-            return None
+    def _catch(self, context: contextvars.Context, output: AttemptOutput) -> None:
+        """Let what a context prints and logs go to an attempt's output."""
         if not self._is_capturing:
             self._is_capturing = True
             install(tees=True)
+        context.run(enter, output)
+
+    def _new_output(self, call: HandlerCall) -> AttemptOutput | None:
+        """Return what takes the lines of a call and hands them over; None: nobody reads them."""
+        logs = self._logs
+        if logs is None:
+            return None
         loop = asyncio.get_running_loop()
 
         def collect(output: AttemptOutput) -> None:
             logs.add(call, output.take())
+            logs.add_progress(call, output.take_progress())
 
         def filled(output: AttemptOutput) -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(loop.call_later, _COLLECT_SECONDS, collect, output)
 
-        output = logs.new_output(filled)
-        context.run(enter, output)
-        return output
+        return logs.new_output(filled)
 
     async def close(self) -> None:
         if self._is_capturing:
@@ -114,7 +121,9 @@ class InProcess:
     def bind(self, call: HandlerCall, context: HandlerContext) -> Invocation:
         return self._registry.bind(call.handler, decode(call.config), context)
 
-    def _context(self, call: HandlerCall, stop: StopSignal, facts: LoopFacts) -> HandlerContext:
+    def _context(
+        self, call: HandlerCall, stop: StopSignal, facts: LoopFacts, output: AttemptOutput | None
+    ) -> HandlerContext:
         return HandlerContext(
             execution_id=call.execution_id,
             node_id=call.node_id,
@@ -124,6 +133,7 @@ class InProcess:
             stop=stop,
             facts=facts,
             secrets=GrantedSecrets(call.secrets),
+            show_progress=None if output is None else output.report,
         )
 
     async def _run(self, invocation: Invocation, facts: LoopFacts) -> Outcome:

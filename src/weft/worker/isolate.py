@@ -403,6 +403,7 @@ class _Child:
                 speaking = self.calls.get(message.number)
                 if speaking is not None and self._pool.logs is not None:
                     self._pool.logs.add(speaking.call, message.lines)
+                    self._pool.logs.add_progress(speaking.call, message.progress)
             case wire.Ended():
                 self._process.after_output(partial(self._end, message))
             case wire.Alive():

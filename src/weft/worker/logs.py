@@ -1,9 +1,10 @@
-"""The lines that attempts print and log, on their way from where they run into the journal.
+"""The lines that attempts print and log, and their progress, on the way from where they run into the journal.
 
 Lines gather for half a second and are written together, those of all attempts in one commit. What an attempt
 still has when it ends is written before its result is reported: whoever sees a node settled finds all its
 lines. Neither a slow journal nor an attempt that prints without end may cost more than some memory: each
-attempt has a bound, and the oldest lines go first.
+attempt has a bound, and the oldest lines go first. Of what an attempt says of its progress only the last word
+counts: it is written with the lines, no more often than they are.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
+from weft.core.time import micros
 from weft.errors import JournalError, UnstorableError
-from weft.journal.contract import LogChunk
+from weft.feed.contract import node_progress
+from weft.journal.contract import LogChunk, ReportedProgress
 from weft.logs import PRINTED, are_json, are_set_up, format_printed
 from weft.masking import HIDDEN
 from weft.worker.capture import AttemptOutput
@@ -28,9 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.clock import Clock
+    from weft.core.rows import NodeProgress
+    from weft.feed.contract import Feed
     from weft.journal.contract import Journal, LogLine
     from weft.masking import Mask
     from weft.settings import Settings
+    from weft.worker.call import HandlerCall
 
 log = logging.getLogger("weft.worker")
 
@@ -72,7 +78,7 @@ class ShownLine(NamedTuple):
 
 
 class _Attempt:
-    """The lines of one attempt: those that wait, and how much of it the journal has."""
+    """The lines and the progress of one attempt: what waits, and how much of it the journal has."""
 
     def __init__(self) -> None:
         self.waiting: deque[LogLine] = deque()
@@ -82,6 +88,10 @@ class _Attempt:
         # (number, bytes) of the chunks in the journal.
         self.written: deque[tuple[int, int]] = deque()
         self.written_bytes = 0
+        self.call: HandlerCall | None = None
+        self.progress: NodeProgress | None = None
+        # When its progress was last written, in microseconds.
+        self.progress_at = 0
         self.has_ended = False
         self.settled: asyncio.Event | None = None
 
@@ -92,15 +102,28 @@ class _Attempt:
             self.waiting_bytes -= _size(self.waiting.popleft())
             self.lines_before += 1
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.waiting) or self.progress is not None
+
     def take(self) -> list[LogLine]:
         lines = list(self.waiting)
         self.waiting.clear()
         self.waiting_bytes = 0
         return lines
 
+    def take_progress(self, now: int) -> tuple[HandlerCall, NodeProgress] | None:
+        """Return the progress that waits, unless some was written a moment ago."""
+        if self.progress is None or self.call is None:
+            return None
+        if not self.has_ended and 0 <= now - self.progress_at < micros(WRITE_SECONDS):
+            return None
+        progress, self.progress, self.progress_at = self.progress, None, now
+        return self.call, progress
+
 
 class LogWriter:
-    """Keeps the lines of attempts in the journal."""
+    """Keeps the lines and the progress of attempts in the journal."""
 
     def __init__(
         self,
@@ -111,10 +134,11 @@ class LogWriter:
         max_bytes: int,
         show: Callable[[Sequence[ShownLine]], None] | None = None,
         echoes: bool = False,
+        feed: Feed | None = None,
     ) -> None:
         """``max_bytes``: what is kept of an attempt. ``show`` is given every line too, masked.
 
-        ``echoes``: where nobody else shows the lines, they go to stderr.
+        ``echoes``: where nobody else shows the lines, they go to stderr. ``feed``: publishes progress.
         """
         self.max_bytes = max_bytes
         self._journal = journal
@@ -122,9 +146,12 @@ class LogWriter:
         self._mask = mask
         self._show = show
         self._echoes = echoes
+        self._feed = feed
         self._attempts: dict[_Key, _Attempt] = {}
         # What the journal did not take; bounded like the attempts.
         self._unwritten: list[LogChunk] = []
+        # By execution and node, for the same reason: the last of each.
+        self._unwritten_progress: dict[tuple[str, str], ReportedProgress] = {}
         self._nobodys: list[LogLine] = []
         self._some = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -142,18 +169,29 @@ class LogWriter:
             self._nobodys += lines
         else:
             self._attempts.setdefault(_key(attempt), _Attempt()).add(lines, self.max_bytes)
+        self._begin()
+
+    def add_progress(self, call: HandlerCall, progress: NodeProgress | None) -> None:
+        """Take how far an attempt has come."""
+        if progress is None:
+            return
+        found = self._attempts.setdefault(_key(call), _Attempt())
+        found.call, found.progress = call, progress
+        self._begin()
+
+    def _begin(self) -> None:
         self._some.set()
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write_on(), name="weft-logs")
 
     def has(self, attempt: AttemptName) -> bool:
-        """True if an attempt has printed or logged anything."""
+        """True if an attempt has printed or logged anything, or told of its progress."""
         return bool(self._attempts) and _key(attempt) in self._attempts
 
     async def settle(self, attempt: AttemptName) -> None:
         """Return when the lines of an attempt that has ended are in the journal, or soon."""
         found = self.end(attempt)
-        if found is None or not found.waiting:
+        if found is None or not found.is_waiting:
             return
         found.settled = asyncio.Event()
         self._urgent.set()
@@ -167,7 +205,7 @@ class LogWriter:
         found = self._attempts.get(key)
         if found is not None:
             found.has_ended = True
-            if not found.waiting:
+            if not found.is_waiting:
                 del self._attempts[key]
         return found
 
@@ -196,7 +234,8 @@ class LogWriter:
                 log.exception("logs.broken")
 
     async def _write(self) -> None:
-        taken = [(key, found, found.take()) for key, found in self._attempts.items() if found.waiting]
+        taken = [(key, found, found.take()) for key, found in self._attempts.items() if found.is_waiting]
+        told = self._take_progress([found for _, found, _ in taken])
         nobodys, self._nobodys = self._nobodys, []
         batches = [lines for _, _, lines in taken] + [nobodys]
         if self._mask and sum(map(len, batches)) > _FEW_LINES:
@@ -205,14 +244,48 @@ class LogWriter:
             masked = [self._masked(lines) for lines in batches]
         await self._present([key for key, *_ in taken], masked)
         chunks = [
-            self._chunk(key, found, lines) for (key, found, _), lines in zip(taken, masked[:-1], strict=True)
+            self._chunk(key, found, lines)
+            for (key, found, _), lines in zip(taken, masked[:-1], strict=True)
+            if lines
         ]
-        await self._append(chunks)
+        await self._append(chunks, [progress for _, progress in told])
+        self._publish(told)
         for key, found, _ in taken:
             if found.settled is not None:
                 found.settled.set()
-            if found.has_ended and not found.waiting:
+            if found.has_ended and not found.is_waiting:
                 self._attempts.pop(key, None)
+
+    def _take_progress(self, attempts: Sequence[_Attempt]) -> list[tuple[HandlerCall, ReportedProgress]]:
+        """Return the progress that may be written now, masked."""
+        told = []
+        for found in attempts:
+            taken = found.take_progress(self._now())
+            if taken is None:
+                if found.progress is not None:
+                    self._some.set()
+                continue
+            call, progress = taken
+            if progress.message is not None:
+                progress = replace(progress, message=self._mask.text(progress.message))
+            told.append((call, ReportedProgress(call.execution_id, call.node_id, call.attempt, progress)))
+        return told
+
+    def _publish(self, told: Sequence[tuple[HandlerCall, ReportedProgress]]) -> None:
+        """Publish progress that is in the journal by now, or will be once the journal is back."""
+        feed = self._feed
+        if feed is None or not feed.has_listeners:
+            return
+        for call, reported in told:
+            if feed.has_subscriber(call.execution_id):
+                event = node_progress(
+                    call.execution_id,
+                    generation=call.generation,
+                    node_id=call.node_id,
+                    attempt=call.attempt,
+                    progress=reported.progress,
+                )
+                feed.publish([event], namespace=call.namespace)
 
     async def _present(self, keys: Sequence[_Key], batches: Sequence[Sequence[LogLine]]) -> None:
         """Show lines; the last batch is nobody's."""
@@ -226,14 +299,16 @@ class LogWriter:
             # In a thread: a terminal may take its time.
             await asyncio.to_thread(echo, shown)
 
-    async def _append(self, chunks: Sequence[LogChunk]) -> None:
+    async def _append(self, chunks: Sequence[LogChunk], progress: Sequence[ReportedProgress]) -> None:
         """Write chunks, and those that could not be written before: none is there twice for that."""
         chunks = [*self._unwritten, *chunks]
         self._unwritten = []
-        if not chunks:
+        last = self._unwritten_progress | {(one.execution_id, one.node_id): one for one in progress}
+        self._unwritten_progress = {}
+        if not chunks and not last:
             return
         try:
-            await self._journal.append_logs(chunks)
+            await self._journal.append_logs(chunks, progress=list(last.values()))
             self._is_away = False
         except UnstorableError as error:
             log.warning("logs.lost", extra={"error": str(error)})
@@ -244,6 +319,7 @@ class LogWriter:
             kept = {(_key(chunk), chunk.keep_from) for chunk in chunks}
             oldest = {key: max(number for one, number in kept if one == key) for key, _ in kept}
             self._unwritten = [chunk for chunk in chunks if chunk.number >= oldest[_key(chunk)]]
+            self._unwritten_progress = last
             self._some.set()
 
     def _chunk(self, key: _Key, found: _Attempt, lines: Sequence[LogLine]) -> LogChunk:
@@ -298,6 +374,7 @@ def make_log_writer(
     mask: Mask,
     show: Callable[[Sequence[ShownLine]], None] | None = None,
     echoes: bool = False,
+    feed: Feed | None = None,
 ) -> LogWriter | None:
     """Return what keeps lines as the settings say; None: nothing is kept."""
     if settings.logs == "off":
@@ -309,6 +386,7 @@ def make_log_writer(
         max_bytes=settings.max_log_bytes,
         show=show,
         echoes=echoes,
+        feed=feed,
     )
 
 

@@ -230,6 +230,7 @@ class Runner:
                     alone=task.losses > 0 or task.attempt > 1 + task.failures,
                     facts=partial(self.facts, task),
                     secrets=_secrets(task),
+                    namespace=task.namespace,
                 )
             )
         context = NativeContext(

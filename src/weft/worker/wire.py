@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from weft.core.rows import NodeProgress  # noqa: TC001 - as above
 from weft.journal.contract import LogLine  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
@@ -92,10 +93,11 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Output(msgspec.Struct, frozen=True, tag=True):
-    """Lines that a call has printed and logged since the last such message."""
+    """Lines that a call has printed and logged since the last such message, and how far it says it is."""
 
     number: int
     lines: Sequence[LogLine]
+    progress: NodeProgress | None = None
 
 
 class Alive(msgspec.Struct, frozen=True, tag=True):

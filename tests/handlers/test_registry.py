@@ -222,7 +222,11 @@ def test_arguments_cannot_replace_the_context(forged: Any) -> None:
     registry = Registry()
     registry.add_function("m:asks", lambda context=None: context)
     registry.add_function("m:any", lambda context, **rest: (context, rest))
-    for name in ("m:asks", "m:any"):
+
+    def annotated(context: HandlerContext) -> None: ...
+
+    registry.add_function("m:annotated", annotated)
+    for name in ("m:asks", "m:any", "m:annotated"):
         with pytest.raises(BadConfig, match=f"{name}: its parameter 'context' is filled in by weft"):
             registry.bind("python", {"function": name, "args": {"context": forged}}, CONTEXT)
 

@@ -23,7 +23,7 @@ from weft.handlers.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from weft.core.payload import Json
     from weft.handlers.types.decoding import Decoder, MisfitError
@@ -43,11 +43,12 @@ class Arguments:
     """Makes the arguments of one function what their annotations ask for."""
 
     def __init__(
-        self, reference: str, function: Callable[..., Any], signature: inspect.Signature | None
+        self, reference: str, function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]
     ) -> None:
+        """``parameters``: those that args may fill."""
         self._reference = reference
         self._function = function
-        self._parameters = {} if signature is None else signature.parameters
+        self._parameters = parameters
         is_annotated = any(each.annotation is not each.empty for each in self._parameters.values())
         # By parameter, and under ``**`` for the parameter of that kind. Made at the first call: a process
         # that only knows the function need not load its types.
@@ -134,15 +135,22 @@ def describe(reference: str, function: Callable[..., Any]) -> PythonFunction:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         signature = None
-    parameter = signature.parameters.get("context") if signature is not None else None
+    parameters = {} if signature is None else dict(signature.parameters)
+    parameter = parameters.get("context")
+    takes_context = parameter is not None and parameter.kind in (
+        parameter.POSITIONAL_OR_KEYWORD,
+        parameter.KEYWORD_ONLY,
+    )
+    if takes_context:
+        # weft fills it in: its annotation is never decoded into.
+        del parameters["context"]
     return PythonFunction(
         reference=reference,
         function=function,
         is_coroutine=is_coroutine_function(function),
-        takes_context=parameter is not None
-        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY),
+        takes_context=takes_context,
         signature=signature,
-        arguments=Arguments(reference, function, signature),
+        arguments=Arguments(reference, function, parameters),
     )
 
 

@@ -234,6 +234,7 @@ class Engine:
             feed=MemoryFeed(),
             outbound=self._outbound,
             announce=self._hear,
+            rows_at_hand=self._store.rows_at_hand,
         )
         if data is None and parts.journal is None:
             # In memory a blob would lie no farther away than the row that names it.

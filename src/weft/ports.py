@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.clock import Clock
+    from weft.core.attempt import AttemptRef
     from weft.core.envelope import Signer
     from weft.core.ledger.changes import RecordedEvent
+    from weft.core.snapshot import RowUpdate
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound
     from weft.journal.contract import Catalog, Journal
@@ -41,6 +43,11 @@ def _unheard(where: str) -> None:
 def _never() -> int:
     """Return the beginning of time."""
     return 0
+
+
+def _none_at_hand(attempt: AttemptRef) -> RowUpdate | None:
+    """Return None: the rows of executions are in other processes."""
+    return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +96,8 @@ class Ports:
     timers_changed: Callable[[], None] = field(default=_nothing)
     # How many events a commit took, and how long it took in microseconds; None: nobody counts.
     committed: Callable[[int, int], None] | None = None
+    # Returns the rows of an attempt's execution and its node's parents where this process's memory has them.
+    rows_at_hand: Callable[[AttemptRef], RowUpdate | None] = field(default=_none_at_hand)
     # Called with what for, when an attempt finds no free file.
     out_of_files: Callable[[str], None] = field(default=_unheard)
 

@@ -8,12 +8,19 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from tests.worker import asking
 
 from weft import HandlerContext, run
+from weft.clock import VirtualClock
 from weft.errors import HandlerError
+from weft.handlers.contract import ExecutionFacts
+from weft.store.contract import StoreOptions
+from weft.store.memory import MemoryStore
+from weft.testing.walk import Walk, node, workflow
 from weft.testing.workflows import run as run_mocked
+from weft.worker.facts import FactsReader, LoopFacts, read_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +66,40 @@ def test_mocks_know_their_execution() -> None:
 
     result = run_mocked(asking.flow, {"order": 7}, mocks={"plain": mock})
     assert result.nodes["plain"].output == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("options", "is_held"),
+    [
+        (StoreOptions(), True),
+        (StoreOptions(inline_output_bytes=4), False),
+        (StoreOptions(inline_input_bytes=4), False),
+    ],
+)
+async def test_a_coroutine_that_does_not_ask_reads_nothing_that_is_in_memory(
+    options: StoreOptions, is_held: bool
+) -> None:
+    clock = VirtualClock()
+    store = MemoryStore(now=clock.now, new_id=lambda: "token", publish=lambda _: None, options=options)
+    walk = Walk(workflow("a", node("b", "a")), store=store, clock=clock, input={"order": 7})
+    await walk.begin()
+    (free,) = await walk.apply(await walk.record(await walk.completed("a", {"much": "more"})))
+    task = walk.task(free)
+    reads: list[bytes] = []
+
+    async def read() -> bytes:
+        reads.append(await read_facts(task, walk.journal))
+        return reads[-1]
+
+    facts = LoopFacts(FactsReader(task, store.rows_at_hand, read))
+    await facts.prefetch()
+    assert bool(reads) is not is_held
+    # What the store forgets at the end of an execution, the contexts of its attempts still know.
+    expected = msgspec.json.decode(await read(), type=ExecutionFacts)
+    await walk.advance(walk.cancelled())
+    assert store.rows_at_hand(task) is None
+    assert facts.get() == expected
+    assert expected.parents["a"].output == {"much": "more"}
 
 
 def test_a_context_outside_of_an_execution_says_so() -> None:

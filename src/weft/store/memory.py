@@ -18,6 +18,7 @@ from weft.core.decide import FreeNode
 from weft.core.event import Running
 from weft.core.readiness import EARLY_RULES
 from weft.core.rows import without_output
+from weft.core.snapshot import RowUpdate
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.task import Wake
 from weft.core.time import micros
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from weft.core.attempt import AttemptRef
     from weft.core.rows import ExecutionRow, NodeRow
-    from weft.core.snapshot import RowUpdate, Snapshot
+    from weft.core.snapshot import Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
 
@@ -939,6 +940,21 @@ class MemoryStore:
             for node_id in execution.slots
             if (node := execution.nodes[node_id]).phase is RUNNING
         }
+
+    def rows_at_hand(self, attempt: AttemptRef) -> RowUpdate | None:
+        """Return the rows of an attempt's execution and of its node's parents, for the attempt's context.
+
+        None: some of what they say is not here, for its size or because the execution has ended.
+        """
+        execution = self._executions.get(attempt.execution_id)
+        if execution is None or execution.row.generation != attempt.generation or not execution.row.input:
+            return None
+        parents = execution.plan.graph.parents[attempt.node_id]
+        rows = [execution.outcomes[name] for name in parents if name in execution.outcomes]
+        for row in rows:
+            if row.blob is not None:
+                return None
+        return RowUpdate(execution.row, execution.plan, rows)
 
     def in_hand(self, execution_id: str) -> tuple[list[str], int]:
         """Name the nodes that run now, and count all in flight: for a progress bar in this process."""

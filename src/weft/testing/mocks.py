@@ -109,7 +109,7 @@ class MockingRunner(Runner):
                 generation=task.generation,
                 attempt=task.attempt,
                 timeout_seconds=task.timeout_seconds,
-                facts=partial(self.facts, task),
+                facts=self.facts(task),
             )
         )
 

@@ -9,9 +9,10 @@ from weft.errors import WeftError
 from weft.journal.contract import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from weft.handlers.outcome import Outcome
+    from weft.worker.facts import FactsReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class HandlerCall:
     # whatever happens to the process is this call's doing.
     alone: bool = False
     # Reads what the context shows of the execution, as JSON of ``ExecutionFacts``; None: nothing can be read.
-    facts: Callable[[], Awaitable[bytes]] | None = None
+    facts: FactsReader | None = None
     # The secrets that its node was granted, by name.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     namespace: str = DEFAULT_NAMESPACE

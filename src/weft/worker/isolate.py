@@ -414,9 +414,9 @@ class _Child:
 
     async def _tell_facts(self, running: _Running) -> None:
         """Send a call what it asked for, unless it has ended meanwhile."""
-        read = running.call.facts
+        reader = running.call.facts
         try:
-            payload = None if read is None else await read()
+            payload = None if reader is None else await reader.read()
             reply = wire.Facts(running.number, payload, "this context knows nothing of an execution")
         except HandlerError as error:
             reply = wire.Facts(running.number, problem=str(error))

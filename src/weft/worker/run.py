@@ -21,7 +21,7 @@ from weft.logs import RateLimitedLog
 from weft.masking import Mask
 from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker.call import AttemptLostError, Caller, HandlerCall
-from weft.worker.facts import read_facts
+from weft.worker.facts import FactsReader, read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -208,9 +208,11 @@ class Runner:
         is_large = len(outcome.output) > _MASKED_ON_LOOP_BYTES
         return await asyncio.to_thread(mask_output) if is_large else mask_output()
 
-    async def facts(self, task: Task) -> bytes:
-        """Return what a context shows of the execution, as soon as the journal can be read."""
-        return await _when_reachable(lambda: read_facts(task, self._ports.journal))
+    def facts(self, task: Task) -> FactsReader:
+        """Return what reads the facts that a context shows, as soon as the journal can be read."""
+        journal = self._ports.journal
+        read = partial(_when_reachable, partial(read_facts, task, journal))
+        return FactsReader(task, self._ports.rows_at_hand, read)
 
     async def outcome(self, task: Task) -> Outcome:
         """Call the task's handler. Raises AttemptLostError where nobody can know how it ended."""
@@ -228,7 +230,7 @@ class Runner:
                     timeout_seconds=task.timeout_seconds,
                     # After a loss it runs alone, so that the guilty one is charged and no neighbour.
                     alone=task.losses > 0 or task.attempt > 1 + task.failures,
-                    facts=partial(self.facts, task),
+                    facts=self.facts(task),
                     secrets=_secrets(task),
                     namespace=task.namespace,
                 )

@@ -10,7 +10,7 @@ import msgspec
 
 from weft.clock import RealClock, new_id
 from weft.core.event import RetryRequested
-from weft.core.payload import encode
+from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import NotFoundError
 from weft.feed.memory import MemoryFeed
@@ -390,7 +390,7 @@ class Engine:
         execution_ids: Sequence[str] | None = None,
     ) -> list[str]:
         """Accept many executions of one plan in one commit: one bad input, none of them."""
-        body = encode(document, max_bytes=self.ports.bounds.max_body_bytes)
+        body = encode(document, max_bytes=self.ports.bounds.max_body_bytes, max_values=MAX_DOCUMENT_VALUES)
         source = ResolvedDefinition(plan=plan, document=body, workflow=plan.definition.name)
         options = SubmitOptions(labels=dict(labels or {}), priority=priority)
         submissions = [

@@ -7,6 +7,7 @@
     ├── InputError               an execution's input does not fit its schema; .problems
     ├── RequestError             a call names what does not fit what it is about; .problems
     ├── DocumentError            text that is not JSON or YAML as weft reads it
+    │   └── DocumentTooLargeError  more values than a document, or a response, may have
     ├── PayloadError             a value that cannot be stored: not JSON, too large, too deep
     ├── ExpressionError          an expression that does not parse
     ├── EvaluationError          an expression that fails on its data: a missing path, a bound passed
@@ -111,6 +112,10 @@ class RequestError(_ProblemsError):
 
 class DocumentError(WeftError):
     """Text that is not JSON or YAML as weft reads it."""
+
+
+class DocumentTooLargeError(DocumentError):
+    """Text with more values than a document may have: they would take too much memory."""
 
 
 class PayloadError(WeftError):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import pytest
 from tests.abuse.bystander import measure
 
 if TYPE_CHECKING:
@@ -33,6 +37,49 @@ async def multiply(attacker: Attacker) -> str:
         if shown["state"] in ("COMPLETED", "FAILED"):
             assert shown["counts"]["COMPLETED"] == NODES + 1, shown
             return str(shown["error"]["code"])
+
+
+def _many(item: bytes, count: int) -> bytes:
+    definition = {
+        "nodes": [{"id": "a", "handler": "echo", "config": "{{ input.x }}"}],
+        "output": "{{ a[0] }}",
+    }
+    return b'{"definition":%s,"input":{"x":[%s%s]}}' % (
+        json.dumps(definition).encode(),
+        (item + b",") * count,
+        item,
+    )
+
+
+# Three bytes of text become up to eighty in memory: read as they are, the first would take half of it.
+VALUES = {
+    "too many values of a body": (_many(b"{}", 5_000_000), 413),
+    "too many values of an input": (_many(b'"ab"', 2_500_000), 422),
+}
+
+
+@pytest.mark.parametrize("what", VALUES)
+async def test_many_small_values_are_no_danger_to_the_others(abused: Abused, what: str) -> None:
+    body, status = VALUES[what]
+
+    async def attack(attacker: Attacker) -> set[int]:
+        # More than the budget of an attack: a caller that the limits on text let in.
+        headers = {"Content-Type": "application/json", **attacker.target.headers}
+
+        async def call() -> int:
+            async with attacker.session.post(
+                "/v1/executions?wait=50", data=io.BytesIO(body), headers=headers
+            ) as response:
+                await response.read()
+                return response.status
+
+        return set(await asyncio.gather(*[call() for _ in range(4)]))
+
+    async with abused() as target:
+        # 503: all of them at once would be more than the requests of one caller may hold.
+        found = (await measure(target, attack)).result
+    assert status in found
+    assert found <= {status, 503}
 
 
 async def test_a_value_that_many_nodes_are_given_is_no_danger_to_the_others(abused: Abused) -> None:

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from weft.core.payload import MAX_DOCUMENT_VALUES, VALUE_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -152,6 +154,39 @@ class TestSize:
             assert (await validate(server, b'"' + b"x" * 998 + b'"', JSON)).status == 200
             assert (await validate(server, b'"' + b"x" * 999 + b'"', JSON)).status == 413
 
+    async def test_a_body_of_too_many_values_is_refused_before_they_are_made(self, server: Server) -> None:
+        for body, header, detail in (
+            (
+                b"[" + b"[]," * (MAX_DOCUMENT_VALUES // 2) + b"0]",
+                JSON,
+                "3,000,001 values; the limit is 3,000,000",
+            ),
+            (
+                b"[" + b'"ab",' * MAX_DOCUMENT_VALUES + b'"ab"]',
+                JSON,
+                "3,000,001 values; the limit is 3,000,000",
+            ),
+        ):
+            answer = await validate(server, io.BytesIO(body), header)
+            assert (answer.status, answer.json["code"]) == (413, "too_large")
+            assert answer.json["detail"] == f"the body has {detail}"
+
+    async def test_what_is_made_of_large_bodies_is_bounded_and_small_ones_pass(self, server: Server) -> None:
+        count = 200_000
+        text = b"[" + b"0," * count + b"0]"
+        held = server.service.load.value_bytes
+        held.force("another", held.limit - count)
+        answer = await validate(server, text, JSON)
+        assert (answer.status, answer.json["code"]) == (503, "overloaded")
+        assert (await validate(server, b"[0]", JSON)).status == 200
+        held.give_back("another", count * VALUE_BYTES)
+        assert (await validate(server, text, JSON)).status == 200
+        held.give_back("another", held.in_use)
+        # The first of all is let in whatever its size, and leaves nothing behind.
+        held.limit = 1
+        assert (await validate(server, text, JSON)).status == 200
+        assert held.in_use == 0
+
     async def test_a_declared_length_over_the_limit_is_refused_before_anything_is_sent(
         self, serve: Serve
     ) -> None:
@@ -211,7 +246,7 @@ async def test_a_caller_that_leaves_while_it_sends_harms_nobody(
 
 async def test_while_a_long_document_is_read_others_are_served(server: Server) -> None:
     # The reader of the standard library would hold the interpreter for a second.
-    body = b"[" + b"1.5e3," * (4 * MIB) + b"1]"
+    body = b"[" + b"1.5e3," * (MAX_DOCUMENT_VALUES - 2) + b"1]"
     longest, done = 0.0, asyncio.Event()
 
     async def tick() -> None:

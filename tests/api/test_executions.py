@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -10,6 +12,7 @@ import pytest
 from tests.api.play import EXECUTION, LISTED, NODE, Play, check_problem, node_counts
 from tests.walks.stage import echo, fails, node, workflow
 
+from weft.core.payload import MAX_VALUES
 from weft.core.state import ExecutionState
 
 if TYPE_CHECKING:
@@ -144,6 +147,18 @@ class TestStartingAStoredWorkflow:
             more = {"x": exact["x"] + "y"}
             answer = await play.post("/v1/workflows/flow/executions", json={"input": more})
             check_problem(answer, 422, "invalid_input", "/input")
+
+    async def test_an_input_of_too_many_values_is_refused(self, play: Play) -> None:
+        await play.store(echo("a"))
+        for body, where in (
+            ({"input": {"x": [0] * MAX_VALUES}}, "/input"),
+            ({"workflow": "flow", "inputs": [{}, {"x": [0] * MAX_VALUES}]}, "/inputs/1"),
+        ):
+            path = "/v1/workflows/flow/executions" if "input" in body else "/v1/batches"
+            text = io.BytesIO(json.dumps(body).encode())
+            answer = await play.post(path, data=text, headers={"Content-Type": "application/json"})
+            check_problem(answer, 422, "invalid_input", where)
+            assert answer.json["problems"][0]["message"] == "more than 1,000,000 values"
 
     async def test_a_large_input_comes_back_as_it_was(self, play: Play) -> None:
         await play.store(echo("a"))

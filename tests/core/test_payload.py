@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from weft.core.payload import canonical, decode, encode, pointer
+from weft.core.payload import MAX_VALUES, canonical, decode, encode, pointer
 from weft.errors import PayloadError
 
 MIB = 1024 * 1024
@@ -142,6 +142,13 @@ def test_size_is_refused_from_one_byte_over_the_limit() -> None:
     encode("x" * 8, max_bytes=10)
     with pytest.raises(PayloadError) as caught:
         encode("x" * 9, max_bytes=10)
+    assert caught.value.code == "too_large"
+
+
+def test_more_values_than_fit_into_memory_are_refused_however_short_they_are() -> None:
+    assert encode([0] * (MAX_VALUES - 1), max_bytes=10**7)
+    with pytest.raises(PayloadError, match="more than 1,000,000 values") as caught:
+        encode([0] * MAX_VALUES, max_bytes=10**7)
     assert caught.value.code == "too_large"
 
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.payload import canonical, decode, encode
+from weft.core import payload
+from weft.core.payload import canonical, count_values, decode, encode
 from weft.errors import PayloadError
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -36,6 +38,25 @@ def test_every_json_value_survives_the_way_there_and_back(value: Any) -> None:
 @given(json_values)
 def test_the_canonical_form_is_json_and_a_fixed_point(value: Any) -> None:
     assert canonical(decode(canonical(value))) == canonical(value)
+
+
+def _count(value: Any) -> int:
+    """Count the values and keys in a value; an empty list or object has a place for a value."""
+    if isinstance(value, dict):
+        return max(1, sum(2 + _count(item) for item in value.values()))
+    if isinstance(value, list):
+        return max(1, sum(1 + _count(item) for item in value))
+    return 0
+
+
+@given(json_values, st.integers(1, 12), st.booleans())
+def test_values_are_counted_without_reading_them(value: Any, piece: int, escapes: bool) -> None:
+    text = json.dumps(value, ensure_ascii=escapes).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payload, "_PIECE_BYTES", piece)
+        assert count_values(text, most=-1) == _count(value)
+        # At first the commas in strings count too: that is enough to know that there are few.
+        assert _count(value) <= count_values(text, most=10**6) <= len(text)
 
 
 @given(strange_values)

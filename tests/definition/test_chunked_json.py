@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from weft.core.payload import MAX_DOCUMENT_VALUES
 from weft.definition.chunked_json import PIECE_CHARACTERS, read_in_pieces
-from weft.definition.document import MAX_CONTAINERS, read_json
+from weft.definition.document import read_json
 from weft.errors import DocumentError
 
 DECODER = json.JSONDecoder()
@@ -82,6 +83,6 @@ def test_nesting_is_bounded_also_where_every_level_is_longer_than_a_piece() -> N
 
 
 def test_too_many_lists_are_refused_before_they_are_made() -> None:
-    source = b"[" + b"[]," * MAX_CONTAINERS + b"[]]"
-    with pytest.raises(DocumentError, match="3,000,000 lists and objects"):
+    source = b"[" + b"[]," * MAX_DOCUMENT_VALUES + b"[]]"
+    with pytest.raises(DocumentError, match="the limit is 3,000,000"):
         read_json(source, max_bytes=10**8, max_depth=100)

@@ -19,6 +19,7 @@ import pytest
 from tests.handlers.outside import caller, problems, run_node
 
 from weft.clock import RealClock
+from weft.core.payload import MAX_VALUES
 from weft.handlers.contract import BadConfig
 from weft.handlers.http.failure import (
     BadResponse,
@@ -545,6 +546,13 @@ async def test_a_bomb_holds_up_nobody(
     assert node["error"]["code"] in ("response_too_large", "output_too_large", "bad_response")
     # The budget is 50 ms; a machine with other work to do takes longer by itself.
     assert gaps[0] < 0.25
+
+
+async def test_a_response_of_too_many_values_is_too_large(service: RecordingService) -> None:
+    service.script(Answer(200, b"[" + b'"a,b",' * MAX_VALUES + b"0]", JSON))
+    async with caller() as call:
+        with pytest.raises(ResponseTooLarge, match="1,000,001 values; the limit is 1,000,000"):
+            await call({"url": service.url})
 
 
 async def test_a_bomb_ends_with_the_timeout_of_its_node(service: RecordingService) -> None:

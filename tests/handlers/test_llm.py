@@ -9,6 +9,7 @@ import pytest
 from tests.handlers.outside import caller, problems, run_node
 
 from weft.clock import RealClock
+from weft.core.payload import MAX_VALUES
 from weft.handlers.contract import BadConfig
 from weft.handlers.http.address import BlockedAddress
 from weft.handlers.http.failure import BadResponse, HttpStatus, NetworkError, ResponseTooLarge
@@ -302,6 +303,13 @@ async def test_a_reply_over_the_limit_is_too_large(llm: FakeLLM) -> None:
     async with caller(**settings_for(llm, max_response_bytes=4000)) as call:
         with pytest.raises(ResponseTooLarge):
             await call({"prompt": "x"}, handler=LLM)
+
+
+async def test_a_reply_of_too_many_values_is_no_reply(llm: FakeLLM) -> None:
+    llm.script(reply("[" + "0," * MAX_VALUES + "0]"))
+    async with caller(**settings_for(llm)) as call:
+        with pytest.raises(BadResponse, match="1,000,001 values; the limit is 1,000,000"):
+            await call({"prompt": "x", "response_schema": {"type": "array"}}, handler=LLM)
 
 
 async def test_a_reply_cut_short_by_its_length_is_told_as_such(llm: FakeLLM) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from weft.core.payload import MAX_VALUES
 from weft.errors import HandlerError, NonRetryable, RetryAfter
 from weft.handlers.outcome import (
     MAX_MESSAGE_BYTES,
@@ -29,6 +30,14 @@ def test_anything_else_fails_for_good(value: Any, code: str) -> None:
     outcome = completed(value, target="f", max_bytes=8)
     assert isinstance(outcome, Failed)
     assert (outcome.error["code"], outcome.error["retryable"]) == (code, False)
+
+
+def test_an_output_of_too_many_values_fails_for_good_with_the_limit() -> None:
+    for value in ([0] * MAX_VALUES, {"a": ([0] * MAX_VALUES,)}, {*range(MAX_VALUES)}):
+        outcome = completed(value, target="f", max_bytes=10**8)
+        assert isinstance(outcome, Failed)
+        assert outcome.error["code"] == "output_too_large"
+        assert outcome.error["message"].endswith("more than 1,000,000 values")
 
 
 def test_an_exception_retries_and_names_its_type_and_place() -> None:

@@ -13,6 +13,7 @@ from weft.api.cpu_budget import CpuBudget
 from weft.api.load import load_of
 from weft.api.problem import ProblemError, fault_of, invalid_request
 from weft.api.service import service_of
+from weft.core.payload import MAX_DOCUMENT_VALUES, VALUE_BYTES, count_values
 from weft.definition.document import read_json, read_yaml
 from weft.definition.validation import CompileBudgetError
 from weft.errors import Problem
@@ -138,6 +139,11 @@ async def _parse(request: Request, body: bytes, reader: Callable[..., Json]) -> 
     max_bytes, max_depth = service.settings.max_body_bytes, service.settings.max_depth
     if len(body) <= _AT_ONCE[reader]:
         return reader(body, max_bytes=max_bytes, max_depth=max_depth)
+    # What is made of a body takes many times the bytes of its text. A value of YAML has two characters.
+    count = len(body) // 2
+    if reader is read_json:
+        count = await service.run_in_thread(count_values, body, most=MAX_DOCUMENT_VALUES)
+    load_of(request).hold_values(VALUE_BYTES * min(count, MAX_DOCUMENT_VALUES))
     if reader is read_yaml:
         # YAML takes hundreds of times as long as JSON.
         reader = partial(read_yaml, pace=CpuBudget(service.settings.max_compile_cpu_seconds))

@@ -17,11 +17,11 @@ from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.definition import check_definition
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
-from weft.api.load import waiting
+from weft.api.load import load_of, waiting
 from weft.api.problem import ProblemError, invalid_request, log_away, store_away
 from weft.api.service import service_of
 from weft.api.waiting import wait_for_end
-from weft.core.payload import encode
+from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import parse_rfc3339
 from weft.errors import DefinitionError, InputError, NotFoundError, Problem, StoreError
@@ -127,7 +127,11 @@ async def _make_source(service: Service, document: Json) -> ResolvedDefinition:
         raise DefinitionError(moved(checked.problems, "/definition"))
     bounds = service.ports.bounds
     text = await service.run_in_thread(
-        encode, document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth
+        encode,
+        document,
+        max_bytes=bounds.max_body_bytes,
+        max_depth=bounds.max_depth,
+        max_values=MAX_DOCUMENT_VALUES,
     )
     return ResolvedDefinition(plan=checked.plan, document=text, workflow=checked.plan.definition.name)
 
@@ -162,6 +166,9 @@ async def _start(
         return row
 
     started = await once(read_key(request, body), f"execution/{execution_id}", ports, start)
+    # The journal has the input: a request that waits for the end need not hold its values.
+    body.input = {}
+    load_of(request).release_values()
     if isinstance(started, str):
         return await _answer_start(request, started.removeprefix("execution/"), wait, status=200)
     if wait is not None:

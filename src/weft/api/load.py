@@ -33,6 +33,9 @@ _MAX_WAITING = 10_000
 _MAX_STREAMS = 2000
 # Bodies in memory. One of the greatest size is always let in.
 _MAX_HELD_BYTES = 256 * 2**20
+# What was made of large bodies: many times the bytes of their text. Small ones are as nothing beside them,
+# and are not refused for them.
+_MAX_VALUE_BYTES = 256 * 2**20
 
 RETRY_AFTER_SECONDS = 1
 # A caller that has not come again by then has given up its turn.
@@ -137,6 +140,7 @@ class Load:
         self.waiting = Share(max(1, min(_MAX_WAITING, connections // 2)))
         self.streams = Share(max(1, min(_MAX_STREAMS, connections // 4)))
         self.held_bytes = Share(_MAX_HELD_BYTES)
+        self.value_bytes = Share(_MAX_VALUE_BYTES)
         # Nodes that were let in and are not in the store yet.
         self.coming = 0
         # The backlog when the store last told it, with what was let in since: it counts while the store is
@@ -158,7 +162,7 @@ class Load:
 class RequestLoad:
     """What one request takes up of the load, from its beginning to its end."""
 
-    __slots__ = ("_caller", "_in_use_bytes", "_load", "_share", "_waiting")
+    __slots__ = ("_caller", "_in_use_bytes", "_load", "_share", "_value_bytes", "_waiting")
 
     def __init__(self, load: Load, caller: str, *, is_open: bool = False) -> None:
         """``is_open``: the route is open to all."""
@@ -172,6 +176,7 @@ class RequestLoad:
         self._load = load
         self._caller = caller
         self._in_use_bytes = 0
+        self._value_bytes = 0
         self._waiting = False
 
     def leave(self) -> None:
@@ -181,6 +186,7 @@ class RequestLoad:
         if self._in_use_bytes:
             self._load.held_bytes.give_back(self._caller, self._in_use_bytes)
             self._in_use_bytes = 0
+        self.release_values()
 
     def hold(self, count: int) -> None:
         """Take up memory for so many more bytes of the request's body."""
@@ -192,6 +198,21 @@ class RequestLoad:
         elif not held_bytes.take(self._caller, count):
             raise self._load.refuse("bodies", "the requests under way, or yours, hold too much data")
         self._in_use_bytes += count
+
+    def hold_values(self, count: int) -> None:
+        """Take up memory for what is made of a large body; the first of all is always let in."""
+        value_bytes = self._load.value_bytes
+        if not value_bytes.in_use:
+            value_bytes.force(self._caller, count)
+        elif not value_bytes.take(self._caller, count):
+            raise self._load.refuse("values", "the requests under way, or yours, hold too many values")
+        self._value_bytes += count
+
+    def release_values(self) -> None:
+        """Release the memory for what was made of a large body, once nobody needs that any more."""
+        if self._value_bytes:
+            self._load.value_bytes.give_back(self._caller, self._value_bytes)
+            self._value_bytes = 0
 
     def wait(self) -> None:
         """Count as one that waits from now on, not as one that is worked on."""

@@ -146,6 +146,8 @@ def to_problem(error: Exception) -> ProblemError | None:
     match error:
         case ProblemError():
             return error
+        case errors.DocumentTooLargeError():
+            return ProblemError(413, "too_large", f"the body has {error}")
         case errors.DocumentError():
             return ProblemError(400, "bad_syntax", str(error))
         case errors.DefinitionError():

@@ -30,7 +30,7 @@ from weft.api.schema import (
 )
 from weft.api.schema import Request as QueryModel
 from weft.api.service import service_of
-from weft.core.payload import encode
+from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.time import rfc3339
 from weft.definition.model import NAME_PATTERN
 from weft.errors import DefinitionError, NotFoundError, Problem
@@ -71,7 +71,9 @@ async def store_workflow(request: Request) -> Response:
         raise DefinitionError(checked.problems)
     name = checked.plan.definition.name
     assert name is not None
-    body = await service.run_in_thread(encode, document, max_bytes=service.ports.bounds.max_body_bytes)
+    body = await service.run_in_thread(
+        encode, document, max_bytes=service.ports.bounds.max_body_bytes, max_values=MAX_DOCUMENT_VALUES
+    )
     version, new = await service.ports.catalog.put_version(
         name, checked.plan, body, namespace=caller.namespace, actor=caller.actor
     )

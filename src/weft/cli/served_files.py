@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from weft.cli.printing import say
-from weft.core.payload import encode
+from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.definition.validation import check
 from weft.errors import DefinitionError, DocumentError
 from weft.handlers.contract import Handler, HandlerKind
@@ -156,7 +156,12 @@ async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], engine: Engine) -
     """Store the definitions; content that is stored already keeps its version."""
     bounds = engine.settings.bounds()
     for found, plan in plans:
-        document = encode(found.document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+        document = encode(
+            found.document,
+            max_bytes=bounds.max_body_bytes,
+            max_depth=bounds.max_depth,
+            max_values=MAX_DOCUMENT_VALUES,
+        )
         name = str(plan.definition.name)
         catalog = engine.ports.catalog
         latest = await catalog.workflow(name)

@@ -26,8 +26,19 @@ Json: TypeAlias = Any
 # Python refuses to read or write longer integers in decimal (CVE-2020-10735); so do we, as a clean error.
 MAX_INTEGER_DIGITS = 4300
 
+# Values of an input, a config or an output, each: strings, numbers, lists, objects. Three characters of text
+# may be a value of 80 bytes in memory: a limit on the text alone would let 16 MiB become 400. The numbers of
+# 16 MiB of embeddings are 800,000.
+MAX_VALUES = 1_000_000
+# Values of a request's body, or of a definition: the largest definition that the other limits allow has two
+# million.
+MAX_DOCUMENT_VALUES = 3_000_000
+
 # What a small value takes: the object, and its slot in the list or dict that holds it.
-_VALUE_BYTES = 56
+VALUE_BYTES = 56
+
+# Counted in a fraction of a millisecond; between two pieces other threads have their turn.
+_PIECE_BYTES = 128 * 1024
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 
@@ -41,19 +52,22 @@ class Fault:
     message: str
 
 
-def encode(value: Json, *, max_bytes: int, max_depth: int = 100) -> bytes:
+def encode(value: Json, *, max_bytes: int, max_depth: int = 100, max_values: int = MAX_VALUES) -> bytes:
     """Turn a value into JSON text that reads back as the same value, or raise PayloadError."""
-    payload = encode_plain(value, max_bytes=max_bytes, max_depth=max_depth)
+    payload = encode_plain(value, max_bytes=max_bytes, max_depth=max_depth, max_values=max_values)
     if payload is not None:
         return payload
-    fault = find_fault(value, max_values=max_bytes, max_depth=max_depth)
+    fault = find_fault(value, max_values=min(max_values, max_bytes), max_depth=max_depth)
     where = f"at {pointer(fault.path)[:200]}: " if fault.path else ""
     raise PayloadError(fault.code, where + fault.message)
 
 
-def encode_plain(value: Json, *, max_bytes: int, max_depth: int = 100) -> bytes | None:
+def encode_plain(
+    value: Json, *, max_bytes: int, max_depth: int = 100, max_values: int = MAX_VALUES
+) -> bytes | None:
     """Return the JSON text of a value of JSON's types alone, or None; raise PayloadError if too long."""
-    if is_json(value, max_values=max_bytes, max_depth=max_depth):
+    # Every value takes a byte at least.
+    if is_json(value, max_values=min(max_values, max_bytes), max_depth=max_depth):
         try:
             payload = _ENCODER.encode(value)
         except (
@@ -87,7 +101,34 @@ def weight_of(payload: bytes) -> int:
     much as it is long.
     """
     values = payload.count(b",") + payload.count(b":") + payload.count(b"[") + payload.count(b"{")
-    return len(payload) + _VALUE_BYTES * values
+    return len(payload) + VALUE_BYTES * values
+
+
+def count_values(text: bytes, *, most: int) -> int:
+    """Return how many values and keys a JSON text has, or a larger number if that is at most ``most``.
+
+    Nothing is built. Text that is not JSON has at least the values that a reader meets before it says so.
+    """
+    starts = range(0, len(text), _PIECE_BYTES)
+    count = sum([_count_separators(text[start : start + _PIECE_BYTES]) for start in starts])
+    if count <= most:
+        return count
+    # There may be commas in strings: they are left out.
+    count, is_inside, cut = 0, 0, b""
+    for start in starts:
+        piece = cut + text[start : start + _PIECE_BYTES]
+        piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        # A backslash at the end belongs to the next character.
+        cut = b"\\" if piece.endswith(b"\\") else b""
+        parts = piece.split(b'"')
+        count += _count_separators(b" ".join(parts[is_inside::2]))
+        is_inside ^= len(parts) - 1 & 1
+    return count
+
+
+def _count_separators(text: bytes) -> int:
+    """Count what stands before a value: a comma, a colon or a bracket."""
+    return len(text) - len(text.translate(None, b",:[{"))
 
 
 def canonical(value: Json) -> bytes:
@@ -103,8 +144,8 @@ def pointer(path: Iterable[str | int]) -> str:
 def is_json(value: Json, *, max_values: int, max_depth: int) -> bool:
     """True if a value has only JSON's types, within bounds; its strings and long integers are not read.
 
-    Every value takes a byte at least, so a limit on bytes is one on values too. It ends the walk through a
-    small object that refers to its parts so often that its text would be endless.
+    ``max_values`` also ends the walk through a small object that refers to its parts so often that its text
+    would be endless.
     """
     if type(value) in _ATOMS:
         return True
@@ -150,6 +191,7 @@ def is_json(value: Json, *, max_values: int, max_depth: int) -> bool:
 
 def find_fault(value: Json, *, max_values: int, max_depth: int) -> Fault:
     """Name the first thing that keeps a value from being a payload; call it only where there is one."""
+    most_values = max_values
     path: list[str | int] = []
     stack: list[Iterator[tuple[str | int, Any]]] = []
     opened: dict[int, None] = {}  # the containers the path leads through, innermost last
@@ -165,7 +207,7 @@ def find_fault(value: Json, *, max_values: int, max_depth: int) -> Fault:
                 return Fault("too_deep", tuple(path), f"nested deeper than {max_depth} levels")
             max_values -= len(item) + 1
             if max_values < 0:
-                return Fault("too_large", (), "the JSON would be longer than the limit")
+                return Fault("too_large", (), f"more than {most_values:,} values")
             opened[id(item)] = None
             stack.append(iter(item.items() if isinstance(item, dict) else enumerate(item)))
             path.append("")

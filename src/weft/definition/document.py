@@ -17,20 +17,25 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import yaml
 
-from weft.core.payload import MAX_INTEGER_DIGITS, Json, find_fault, is_json, pointer
+from weft.core.payload import (
+    MAX_DOCUMENT_VALUES,
+    MAX_INTEGER_DIGITS,
+    MAX_VALUES,
+    Json,
+    count_values,
+    find_fault,
+    is_json,
+    pointer,
+)
 from weft.definition.chunked_json import PIECE_CHARACTERS, read_in_pieces
 from weft.definition.gc_pause import collector_paused
-from weft.errors import DocumentError
+from weft.errors import DocumentError, DocumentTooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # An escaped surrogate is the only way to bring half a pair into text that is valid UTF-8.
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-# The collector looks at every one of them in one go, and holds everybody up meanwhile. The largest definition
-# there may be has a tenth of it. Brackets in strings count too: nobody writes so many of those either.
-MAX_CONTAINERS = 3_000_000
 
 # A worker's loop has many small steps to do for each attempt, and may wait for a piece at each of them.
 _FOREIGN_PIECE = 16 * 1024
@@ -40,6 +45,8 @@ _LONG_INTEGER = f"an integer has more than {MAX_INTEGER_DIGITS:,} digits"
 
 def read_json(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
     """Read one JSON value and nothing else, or raise DocumentError."""
+    if len(text) > PIECE_CHARACTERS:
+        _check_values(text, MAX_DOCUMENT_VALUES)
     source = _decoded(text, max_bytes=max_bytes)
     try:
         value = _json_value(source, max_depth)
@@ -64,12 +71,12 @@ def read_json(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
 def read_foreign_json(text: bytes, *, max_depth: int) -> Json:
     """Read the JSON of somebody else's service in pieces; raises ValueError or RecursionError if it is none.
 
-    Raises DocumentError where it has too many lists and objects. Otherwise it takes what a reader of one go
-    takes: of equal keys the last counts; infinite numbers and lone surrogates, which nobody can store, are no
-    JSON.
+    Raises DocumentTooLargeError where it has more values than a payload may. Otherwise it takes what a reader
+    of one go takes: of equal keys the last counts; infinite numbers and lone surrogates, which nobody can
+    store, are no JSON.
     """
+    _check_values(text, MAX_VALUES)
     source = text.decode("utf-8")
-    _check_containers(source)
     with collector_paused():
         try:
             value = read_in_pieces(
@@ -125,14 +132,15 @@ def _decoded(text: bytes, *, max_bytes: int) -> str:
 def _json_value(source: str, max_depth: int) -> Json:
     if len(source) <= PIECE_CHARACTERS:
         return _DECODER.decode(source)
-    _check_containers(source)
     with collector_paused():
         return read_in_pieces(source, _DECODER, max_depth=max_depth, refuse_twice=_refuse_twice)
 
 
-def _check_containers(source: str) -> None:
-    if source.count("[") + source.count("{") > MAX_CONTAINERS:
-        raise DocumentError(f"more than {MAX_CONTAINERS:,} lists and objects")
+def _check_values(text: bytes, most: int) -> None:
+    """Raise DocumentTooLargeError if a JSON text has more values than ``most``."""
+    count = count_values(text, most=most)
+    if count > most:
+        raise DocumentTooLargeError(f"{count:,} values; the limit is {most:,}")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -246,6 +254,7 @@ class _Builder:
     value: Json = None
     documents: int = 0
     expanded: int = 0
+    values: int = 0
     stack: list[_Open] = field(default_factory=list)
     anchors: dict[str, _Anchored] = field(default_factory=dict)
 
@@ -304,6 +313,9 @@ class _Builder:
         self._add(anchored.value, anchored.size, anchored.height, event.start_mark)
 
     def _add(self, value: Json, size: int, height: int, mark: _Mark | None) -> None:
+        self.values += 1
+        if self.values > MAX_DOCUMENT_VALUES:
+            raise DocumentTooLargeError(f"more than {MAX_DOCUMENT_VALUES:,} values")
         if not self.stack:
             self.value = value
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.payload import encode
+from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.readiness import EARLY_RULES
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import Graph
@@ -147,9 +147,7 @@ def assemble(
         output=output,
         input_schema=input_schema,
         static_configs={
-            node_id: encode(
-                nodes[node_id].config, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth
-            )
+            node_id: _static_config(nodes[node_id], bounds)
             for node_id, template in templates.items()
             if template.is_static
         },
@@ -162,6 +160,12 @@ def assemble(
         output_ids=output_nodes or graph.leaves,
         has_one_output_node=len(output_nodes) == 1,
     )
+
+
+def _static_config(node: Node, bounds: Bounds) -> bytes:
+    """Return the config of a node without templates as the text that its tasks carry."""
+    limits = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
+    return encode(node.config, max_values=MAX_DOCUMENT_VALUES, **limits)
 
 
 def _moved(problems: list[Problem], base: str) -> list[Problem]:

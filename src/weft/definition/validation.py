@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from weft.core.bounds import DEFAULT_BOUNDS, Bounds
-from weft.core.payload import Json, decode, encode, find_fault, pointer
+from weft.core.payload import MAX_DOCUMENT_VALUES, Json, decode, encode, find_fault, pointer
 from weft.core.readiness import EARLY_RULES
 from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS, Rule, kind, shown, unknown_field
 from weft.definition.gc_pause import collector_paused
@@ -90,7 +90,12 @@ def check(
             try:
                 # The round trip gives a value of plain JSON types that nobody else holds: the plan keeps it.
                 document = decode(
-                    encode(document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+                    encode(
+                        document,
+                        max_bytes=bounds.max_body_bytes,
+                        max_depth=bounds.max_depth,
+                        max_values=MAX_DOCUMENT_VALUES,
+                    )
                 )
             except PayloadError as error:
                 return Checked([_problem_of(document, error, bounds)], [], None, [])
@@ -102,7 +107,7 @@ def check(
 def _problem_of(document: Json, error: PayloadError, bounds: Bounds) -> Problem:
     if error.code == "too_large":
         return Problem("", str(error))
-    fault = find_fault(document, max_values=bounds.max_body_bytes, max_depth=bounds.max_depth)
+    fault = find_fault(document, max_values=MAX_DOCUMENT_VALUES, max_depth=bounds.max_depth)
     return Problem(pointer(fault.path), fault.message)
 
 

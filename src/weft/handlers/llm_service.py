@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.payload import Json, canonical, is_json
+from weft.core.payload import MAX_VALUES, Json, canonical, count_values, is_json
 from weft.errors import HandlerError
 from weft.handlers.contract import BadConfig, Handler, HandlerKind, NativeContext
 from weft.handlers.http.failure import BadResponse
@@ -181,11 +181,15 @@ def _read(received: Received) -> dict[str, Any]:
 
 def _json(text: str | None) -> Json:
     """Return the JSON value in the text, or raise BadResponse."""
+    source = (text or "").encode()
+    count = count_values(source, most=MAX_VALUES)
+    if count > MAX_VALUES:
+        raise BadResponse(f"the text is JSON of {count:,} values; the limit is {MAX_VALUES:,}")
     try:
-        value = msgspec.json.decode((text or "").encode())
+        value = msgspec.json.decode(source)
     except (ValueError, RecursionError):
         raise BadResponse("the text is not JSON, as response_schema wants it", details=_shown(text)) from None
-    if not is_json(value, max_values=len(text or "") + 1, max_depth=DEFAULT_BOUNDS.max_depth):
+    if not is_json(value, max_values=len(source) + 1, max_depth=DEFAULT_BOUNDS.max_depth):
         # A check of it would go as deep, on the stack of this process.
         limit = DEFAULT_BOUNDS.max_depth
         raise BadResponse(f"the text is JSON of more than {limit} levels", details=_shown(text))

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weft.core.payload import Json, decode, encode, encode_plain
+from weft.core.payload import MAX_VALUES, Json, decode, encode, encode_plain
 from weft.errors import HandlerError, PayloadError
 from weft.handlers.types.encoding import to_json
 from weft.handlers.user_traceback import own_frame, user_traceback
@@ -50,7 +50,8 @@ def completed(value: Any, *, target: str, max_bytes: int) -> Outcome:
     try:
         output = encode_plain(value, max_bytes=max_bytes)
         if output is None:
-            output = encode(to_json(value, max_values=max_bytes, max_depth=MAX_DEPTH), max_bytes=max_bytes)
+            most = min(MAX_VALUES, max_bytes)
+            output = encode(to_json(value, max_values=most, max_depth=MAX_DEPTH), max_bytes=max_bytes)
         return Completed(output)
     except PayloadError as error:
         text = bounded_text(error)

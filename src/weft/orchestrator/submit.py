@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from weft.core.event import ExecutionStarted
 from weft.core.ledger.changes import RecordedEvent, Verdict
-from weft.core.payload import decode, encode, find_fault, pointer
+from weft.core.payload import MAX_VALUES, decode, encode, find_fault, pointer
 from weft.core.retry_plan import plan_fork, unfit_for_fork
 from weft.core.rows import History, NodeRow, partition_of
 from weft.core.snapshot import Snapshot
@@ -153,7 +153,7 @@ def _begin_input(value: Json, plan: Plan, bounds: Bounds) -> tuple[bytes, list[P
     except PayloadError as error:
         if error.code == "too_large":
             return b"", [Problem("", str(error))]
-        fault = find_fault(value, max_values=bounds.max_payload_bytes, max_depth=bounds.max_depth)
+        fault = find_fault(value, max_values=MAX_VALUES, max_depth=bounds.max_depth)
         return b"", [Problem(pointer(fault.path), fault.message)]
     # What is checked is what will be read: a subclass of dict or str is none any more.
     return payload, check_input(plan, value if plan.input_schema is None else decode(payload), payload)

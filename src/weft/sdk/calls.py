@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-from weft.core.payload import encode, find_fault, pointer
+from weft.core.payload import MAX_DOCUMENT_VALUES, encode, find_fault, pointer
 from weft.errors import DefinitionError, InputError, PayloadError, Problem
 from weft.sdk import shapes
 from weft.sdk.plain_input import plain_input
@@ -529,9 +529,11 @@ def _body(fields: Mapping[str, Json]) -> bytes:
     """
     given = {name: value for name, value in fields.items() if value is not None}
     try:
-        return encode(_plain(given), max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH)
+        return encode(
+            _plain(given), max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH, max_values=MAX_DOCUMENT_VALUES
+        )
     except PayloadError:
-        fault = find_fault(given, max_values=_MAX_BYTES, max_depth=_MAX_DEPTH)
+        fault = find_fault(given, max_values=MAX_DOCUMENT_VALUES, max_depth=_MAX_DEPTH)
     field, *rest = fault.path or ("",)
     kind = DefinitionError if field in ("", "definition") else InputError
     raise kind([Problem(pointer(rest), fault.message)])
@@ -555,9 +557,11 @@ def _text_of(workflow: Definition) -> tuple[bytes, str]:
             return read_bytes(os.fspath(workflow), max_bytes=_MAX_BYTES), media
     document = _document_of(workflow)
     try:
-        return encode(document, max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH), JSON
+        return encode(
+            document, max_bytes=_MAX_BYTES, max_depth=_MAX_DEPTH, max_values=MAX_DOCUMENT_VALUES
+        ), JSON
     except PayloadError:
-        fault = find_fault(document, max_values=_MAX_BYTES, max_depth=_MAX_DEPTH)
+        fault = find_fault(document, max_values=MAX_DOCUMENT_VALUES, max_depth=_MAX_DEPTH)
         raise DefinitionError([Problem(pointer(fault.path), fault.message)]) from None
 
 

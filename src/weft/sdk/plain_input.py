@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.payload import is_json
+from weft.core.payload import MAX_VALUES, is_json
 from weft.errors import PayloadError
 from weft.handlers.types.encoding import to_json
 
 if TYPE_CHECKING:
     from weft.core.payload import Json
 
-_LIMITS = {"max_values": DEFAULT_BOUNDS.max_payload_bytes, "max_depth": DEFAULT_BOUNDS.max_depth}
+_LIMITS = {"max_values": MAX_VALUES, "max_depth": DEFAULT_BOUNDS.max_depth}
 
 
 def plain_input(value: Any) -> Json:

@@ -23,7 +23,7 @@ from msgspec import structs
 
 from weft.clock import RealClock, new_id
 from weft.core.output import output_of
-from weft.core.payload import Json, canonical, decode, encode
+from weft.core.payload import MAX_DOCUMENT_VALUES, Json, canonical, decode, encode
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.validation import check
 from weft.engine import Engine, EngineParts
@@ -317,7 +317,7 @@ class Session:
         payload = await read_input(run.given, plan, ports.bounds)
         digest = _digest(name, document, run)
         claim = Claim(key=f"dag:{digest}", request_digest=digest, resource=f"execution/{execution_id}")
-        body = encode(document, max_bytes=ports.bounds.max_body_bytes)
+        body = encode(document, max_bytes=ports.bounds.max_body_bytes, max_values=MAX_DOCUMENT_VALUES)
         source = ResolvedDefinition(plan=plan, document=body, workflow=None)
         self._engine.watch(execution_id, total=len(plan.nodes))
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, overload
 
 from weft.core.bounds import DEFAULT_BOUNDS
-from weft.core.payload import Json, decode, encode, find_fault, pointer
+from weft.core.payload import MAX_DOCUMENT_VALUES, Json, decode, encode, find_fault, pointer
 from weft.definition.model import ID_PATTERN, NAME_FORM, NAME_PATTERN
 from weft.definition.suggestion import Suggester
 from weft.errors import DefinitionError, PayloadError, Problem
@@ -172,12 +172,17 @@ class Workflow(Declaration):
         bounds = DEFAULT_BOUNDS
         try:
             plain: dict[str, Json] = decode(
-                encode(document, max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+                encode(
+                    document,
+                    max_bytes=bounds.max_body_bytes,
+                    max_depth=bounds.max_depth,
+                    max_values=MAX_DOCUMENT_VALUES,
+                )
             )
         except PayloadError as error:
             if error.code == "too_large":
                 raise DefinitionError([Problem("", str(error))]) from None
-            fault = find_fault(document, max_values=bounds.max_body_bytes, max_depth=bounds.max_depth)
+            fault = find_fault(document, max_values=MAX_DOCUMENT_VALUES, max_depth=bounds.max_depth)
             raise DefinitionError(self.located([Problem(pointer(fault.path), fault.message)])) from None
         return plain
 

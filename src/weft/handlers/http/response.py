@@ -15,7 +15,7 @@ import msgspec
 
 from weft.definition.chunked_json import PIECE_CHARACTERS
 from weft.definition.document import read_foreign_json
-from weft.errors import DocumentError
+from weft.errors import DocumentTooLargeError
 from weft.handlers.http.failure import BadResponse, NetworkError, ResponseTooLarge
 
 if TYPE_CHECKING:
@@ -84,13 +84,14 @@ class Received:
         """Return the JSON value of the body; raises ValueError or RecursionError where it has none.
 
         A large body is read in pieces, between which other threads have their turn: a few kilobytes can
-        become ten megabytes of brackets, which take seconds. Too many of them are ResponseTooLarge.
+        become ten megabytes of brackets, which take seconds. More values than an
+        output may have are ResponseTooLarge.
         """
         if not self.is_large:
             return msgspec.json.decode(self.body)
         try:
             return read_foreign_json(self.body, max_depth=_MAX_DEPTH)
-        except DocumentError as error:
+        except DocumentTooLargeError as error:
             raise ResponseTooLarge(f"the response has {error}") from None
 
 

@@ -69,7 +69,7 @@ class _Encoding:
     """One conversion: the path that it is at, and how much it may still write."""
 
     def __init__(self, max_values: int, max_depth: int) -> None:
-        self._values_left = max_values
+        self._max_values = self._values_left = max_values
         self._max_depth = max_depth
         self._path: list[PathStep] = []
         # The containers that the path leads through, by id.
@@ -231,10 +231,9 @@ class _Encoding:
         raise self._not_json(f"a numpy value of dtype {value.dtype}", "return numbers, strings or lists")
 
     def _count(self, values: int) -> None:
-        # Every value takes a byte of JSON at least.
         self._values_left -= values + 1
         if self._values_left < 0:
-            raise PayloadError("too_large", "the JSON would be longer than the limit")
+            raise PayloadError("too_large", f"more than {self._max_values:,} values")
 
     def _unknown(self, value: Any) -> PayloadError:
         return self._not_json(_described_type(value), _advice(value))

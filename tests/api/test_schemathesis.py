@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from schemathesis import CheckFunction
 
 GIVEN = os.environ.get("WEFT_TEST_EXAMPLES")
-EXAMPLES = int(GIVEN or 15)
+EXAMPLES = int(GIVEN or 6)
 # More than any answer takes, less than a stream that never ends.
 SECONDS = 20
 

@@ -9,7 +9,7 @@ from tests.support.simulation.profiles import KINDS, PROFILES
 from tests.support.simulation.runs import Summary, run_seeds
 
 # The first seeds of each profile are those that coverage is counted over; the rest are run by profile.
-SEEDS = 380
+SEEDS = 200
 COVERING = 60
 COVERING_MORE = 450
 MUCH = {

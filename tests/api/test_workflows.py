@@ -13,9 +13,26 @@ from weft.store.contract import WorkerState, WorkerStatus
 if TYPE_CHECKING:
     from tests.api.conftest import Serve, Server
 
+    from weft.handlers.registry import Registry
+
 
 def definition(name: str = "flow", **changes: Any) -> dict[str, Any]:
     return {"name": name, "nodes": [{"id": "a", "handler": "echo", "config": {"x": 1}}], **changes}
+
+
+def worker_named(worker_id: str, *handlers: str) -> WorkerStatus:
+    return WorkerStatus(
+        id=worker_id,
+        host="h",
+        pid=1,
+        version="0",
+        state=WorkerState.ALIVE,
+        queues=None,
+        handlers=handlers,
+        concurrency=1,
+        running=0,
+        started_at=0,
+    )
 
 
 class TestStoring:
@@ -115,23 +132,35 @@ class TestValidating:
         assert verdict.json["valid"] is True
         assert [warning["pointer"] for warning in verdict.json["warnings"]] == ["/nodes/1/resource_tag"]
 
+    async def test_a_function_that_no_living_worker_may_call_is_a_warning(
+        self, server: Server, registry: Registry
+    ) -> None:
+        registry.allow(["shop:*", "tools:clean"])
+        registry.add_function("here:run", lambda: None)
+        named = ["shop:any", "tools:clean", "tools:other", "here:run", "{{ input.f }}", "tools:other", "x:y"]
+        nodes = [
+            {"id": f"n{index}", "handler": "python", "config": {"function": function}}
+            for index, function in enumerate(named)
+        ]
+        body = definition(nodes=[*nodes, {"id": "e", "handler": "echo", "config": {"function": "x:z"}}])
+        await server.engine.worker.announce()
+        warnings = (await server.post("/v1/workflows/validate", json=body)).json["warnings"]
+        assert [warning["pointer"] for warning in warnings] == [
+            "/nodes/2/config/function",
+            "/nodes/6/config/function",
+        ]
+        assert warnings[0]["message"].startswith(
+            "no living worker may call 'tools:other' (2 nodes name it): "
+        )
+        assert "WEFT_PYTHON_ALLOW" in warnings[0]["message"]
+        # A worker of an earlier release does not say what it may call: then nothing is known.
+        await server.engine.ports.store.announce_worker(worker_named("w"))
+        assert (await server.post("/v1/workflows/validate", json=body)).json["warnings"] == []
+
     async def test_a_handler_that_a_living_worker_announced_is_known(self, server: Server) -> None:
         body = definition(nodes=[{"id": "a", "handler": "elsewhere", "config": {"x": 1}}])
         assert not (await server.post("/v1/workflows/validate", json=body)).json["valid"]
-        await server.engine.ports.store.announce_worker(
-            WorkerStatus(
-                id="w",
-                host="h",
-                pid=1,
-                version="0",
-                state=WorkerState.ALIVE,
-                queues=None,
-                handlers=("elsewhere",),
-                concurrency=1,
-                running=0,
-                started_at=0,
-            )
-        )
+        await server.engine.ports.store.announce_worker(worker_named("w", "elsewhere"))
         assert (await server.post("/v1/workflows/validate", json=body)).json["valid"]
 
 

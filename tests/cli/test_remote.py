@@ -44,6 +44,36 @@ def test_the_problems_of_a_definition_are_those_of_validate(shell: Shell, tmp_pa
         assert f"bad.yaml:{line}: {pointer}" in validated.err
 
 
+def test_deploy_names_the_functions_that_no_worker_may_call(shell: Shell, tmp_path: Path, fresh: str) -> None:
+    file = tmp_path / f"flow_{fresh}.py"
+    file.write_text(
+        f"""
+from weft import Workflow
+
+flow = Workflow("f{fresh}")
+
+
+@flow.node
+def fetch():
+    return 1
+
+
+@flow.node
+def store(fetch):
+    return 2
+"""
+    )
+    ended = shell.weft("deploy", f"{file}:flow")
+    assert (ended.code, ended.out) == (0, f"f{fresh} version 1\n")
+    first, second = ended.err.splitlines()
+    assert first == (
+        f"weft: warning: /nodes/0/config/function: no living worker may call 'flow_{fresh}:fetch': "
+        "serve the file that has it (`weft up FILE.py` or `weft dev FILE.py`), or name it in "
+        "WEFT_PYTHON_ALLOW and its module in WEFT_IMPORTS"
+    )
+    assert f"'flow_{fresh}:store'" in second
+
+
 @pytest.mark.parametrize("text", ["{", "nodes: [", "a: 1\na: 2", ""])
 def test_text_that_is_no_definition_is_exit_code_2(text: str, shell: Shell, tmp_path: Path) -> None:
     for name in ("flow.json", "flow.yaml", "flow"):

@@ -182,3 +182,22 @@ def test_two_workflows_of_one_name_are_a_problem(tmp_path: Path) -> None:
     problem = read_files([tmp_path / "one.py", tmp_path / "two.py"]).problem
     assert problem is not None
     assert "two workflows of the name 'greet'" in problem
+
+
+def test_functions_that_the_server_may_not_call_are_named_and_those_of_the_files_are_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "flows.py").write_text(
+        "import tempfile\n" + FLOW + "\nplace = flow.node(id='place')(tempfile.gettempdir)\n"
+        "flow.node(id='far', handler='python', config={'function': 'far_away:run'})\n"
+    )
+    with serving("dev", "flows.py", folder=tmp_path) as served:
+        told = served.until("function.unknown")
+        assert told["workflow"] == "greet"
+        assert told["problem"].startswith(
+            "flows.py:flow: /nodes/3/config/function: no living worker may call"
+        )
+        assert "'far_away:run'" in told["problem"]
+        served.until("workflow.deployed")
+        verdict = served.client.validate(served.client.workflow("greet").definition)
+        assert [warning.pointer for warning in verdict.warnings] == ["/nodes/3/config/function"]

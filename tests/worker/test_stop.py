@@ -68,6 +68,9 @@ class StubbornCaller:
         await asyncio.sleep(self._ends_after_seconds)
         return Completed(b"1")
 
+    def functions(self) -> tuple[str, ...]:
+        return ()
+
     async def close(self) -> None:
         pass
 

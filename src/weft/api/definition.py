@@ -62,3 +62,18 @@ async def _announced(service: Service) -> frozenset[str]:
         handler for worker in workers if worker.state is not WorkerState.LOST for handler in worker.handlers
     )
     return service.announced
+
+
+async def announced_functions(service: Service) -> frozenset[str] | None:
+    """Return what living workers let ``python`` call; None if that is not known of every one of them."""
+    try:
+        workers = await service.ports.store.workers()
+    except StoreError:
+        return None
+    living = [worker.functions for worker in workers if worker.state is not WorkerState.LOST]
+    names: set[str] = set()
+    for functions in living:
+        if functions is None:
+            return None
+        names.update(functions)
+    return frozenset(names)

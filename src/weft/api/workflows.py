@@ -11,7 +11,7 @@ from pydantic import Field
 from weft.api.answer import answer, cursor_of, no_content, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model, read_value
-from weft.api.definition import check_definition
+from weft.api.definition import announced_functions, check_definition
 from weft.api.problem import invalid_request
 from weft.api.schema import (
     Alias,
@@ -34,6 +34,7 @@ from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.time import rfc3339
 from weft.definition.model import NAME_PATTERN
 from weft.errors import DefinitionError, NotFoundError, Problem
+from weft.handlers.python import uncallable
 from weft.journal.contract import LATEST
 
 if TYPE_CHECKING:
@@ -90,12 +91,15 @@ async def store_workflow(request: Request) -> Response:
 )
 async def validate_workflow(request: Request) -> Response:
     """Check a definition, list every problem at once, and store nothing."""
-    checked = await check_definition(service_of(request), await read_value(request), named=True)
+    service, document = service_of(request), await read_value(request)
+    checked = await check_definition(service, document, named=True)
+    functions = await announced_functions(service)
+    missing = [] if functions is None else await service.run_in_thread(uncallable, document, functions)
     return answer(
         {
             "valid": checked.plan is not None,
             "problems": _shown(checked.problems),
-            "warnings": _shown(checked.warnings),
+            "warnings": _shown([*checked.warnings, *missing]),
             "layers": checked.layers,
         }
     )

@@ -18,6 +18,7 @@ from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.definition.validation import check
 from weft.errors import DefinitionError, DocumentError
 from weft.handlers.contract import Handler, HandlerKind
+from weft.handlers.python import uncallable
 from weft.journal.contract import LOCAL_ACTOR
 from weft.sdk.flow_files import FlowFiles, code_of, read_files
 
@@ -81,7 +82,7 @@ class ServedFiles:
     ) -> None:
         if read.problem is not None:
             _tell_problem(read.problem)
-        await _deploy(plans, engine)
+        await _deploy(plans, engine, registry)
         while watches:
             await asyncio.sleep(_LOOK_SECONDS)
             stamps = await asyncio.to_thread(_stamps, self._files)
@@ -101,7 +102,7 @@ class ServedFiles:
             _tell_problem(str(error))
             return
         engine.replace_code(self._code(engine.settings))
-        await _deploy(plans, engine)
+        await _deploy(plans, engine, registry)
         _tell("the files changed: functions run as they are now", "code.replaced")
 
     def _code(self, settings: Settings) -> UserCode:
@@ -126,7 +127,8 @@ def _stamps(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
 
 
 def _register(read: FlowFiles, registry: Registry) -> None:
-    """Let definitions name the handlers of the files; their code runs in child processes alone."""
+    """Let definitions name the handlers and functions of the files; these run in child processes alone."""
+    registry.declare_functions(read.functions)
     for found in read.handlers:
         registry.add(Handler(found.name, HandlerKind.USER, _runs_in_a_child, found.config_schema))
 
@@ -152,7 +154,7 @@ def _checked(read: FlowFiles, registry: Registry, settings: Settings) -> list[tu
     return plans
 
 
-async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], engine: Engine) -> None:
+async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], engine: Engine, registry: Registry) -> None:
     """Store the definitions; content that is stored already keeps its version."""
     bounds = engine.settings.bounds()
     for found, plan in plans:
@@ -169,6 +171,8 @@ async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], engine: Engine) -
             continue
         version, _ = await catalog.put_version(name, plan, document, actor=LOCAL_ACTOR)
         where = f"{Path(found.file).name}:{found.variable}"
+        for warning in uncallable(found.document, registry.functions()):
+            _tell_warning(f"{where}: {warning}", name)
         _tell(f"{name} version {version.version} ({where})", "workflow.deployed", name, version.version)
 
 
@@ -179,6 +183,13 @@ def _tell(line: str, event: str, workflow: str | None = None, version: int | Non
     else:
         fields = {"workflow": workflow, "version": version} if workflow is not None else {}
         log.info(event, extra=fields)
+
+
+def _tell_warning(text: str, workflow: str) -> None:
+    if sys.stderr.isatty():
+        say(f"warning: {text}")
+    else:
+        log.warning("function.unknown", extra={"workflow": workflow, "problem": text})
 
 
 def _tell_problem(problem: str) -> None:

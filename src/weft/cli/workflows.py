@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from weft.cli.identify import workflow_missing
 from weft.cli.printing import print_json, print_text, say
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, table
-from weft.errors import ApiError, DefinitionError, WeftError
+from weft.errors import ApiError, DefinitionError, UnreachableError, WeftError
 from weft.sdk import calls
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ def deploy(
             print_json(deployed)
         else:
             print_text(f"{name} version {version}{f', {alias}' if alias else ''}\n")
+        # A server that is too busy for it has stored the version all the same.
+        with suppress(ApiError, UnreachableError):
+            verdict = await server.ask(calls.check_deployed(call))
+            for warning in verdict["warnings"]:
+                say(f"warning: {warning['pointer']}: {warning['message']}")
         return 0
 
     return on_server(work)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from weft.errors import Problem
 from weft.handlers.contract import (
     PYTHON,
     BadConfig,
@@ -23,7 +24,7 @@ from weft.handlers.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from weft.core.payload import Json
     from weft.handlers.types.decoding import Decoder, MisfitError
@@ -37,6 +38,34 @@ CONFIG_SCHEMA = {
     },
     "additionalProperties": False,
 }
+
+
+HOW_TO_ALLOW = (
+    "serve the file that has it (`weft up FILE.py` or `weft dev FILE.py`), "
+    "or name it in WEFT_PYTHON_ALLOW and its module in WEFT_IMPORTS"
+)
+
+
+def uncallable(document: Json, allowed: Collection[str]) -> list[Problem]:
+    """Return a warning for each function that a definition names and no one of ``allowed`` stands for.
+
+    ``allowed``: ``module:name`` or ``module:*``. A function whose name is filled in later is passed over.
+    """
+    nodes = document.get("nodes") if isinstance(document, dict) else None
+    users: dict[str, list[int]] = {}
+    for index, node in enumerate(nodes if isinstance(nodes, list) else ()):
+        config = node.get("config") if isinstance(node, dict) and node.get("handler") == PYTHON else None
+        function = config.get("function") if isinstance(config, dict) else None
+        if isinstance(function, str) and "{{" not in function:
+            users.setdefault(function, []).append(index)
+    warnings = []
+    for function, indexes in users.items():
+        if function in allowed or f"{function.partition(':')[0]}:*" in allowed:
+            continue
+        more = f" ({len(indexes):,} nodes name it)" if len(indexes) > 1 else ""
+        message = f"no living worker may call {function!r}{more}: {HOW_TO_ALLOW}"
+        warnings.append(Problem(f"/nodes/{indexes[0]}/config/function", message))
+    return warnings
 
 
 class Arguments:

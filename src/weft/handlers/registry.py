@@ -65,6 +65,7 @@ class Registry:
         self._config_decoders: dict[str, tuple[Handler, Callable[[Json], Any] | None]] = {}
         self._functions: dict[str, python.PythonFunction] = {}
         self._allowed: set[str] = set()
+        self._declared: frozenset[str] = frozenset()
         # Read when a name is asked for that nobody registered.
         self._entry_points: dict[str, EntryPoint] | None = None
 
@@ -146,6 +147,14 @@ class Registry:
         """Let ``python`` call this function by that reference."""
         self._functions[reference] = python.describe(reference, function)
 
+    def declare_functions(self, references: Iterable[str]) -> None:
+        """Note functions that child processes register by themselves: this process never calls them."""
+        self._declared = frozenset(references)
+
+    def functions(self) -> set[str]:
+        """Name what ``python`` may call: ``module:name``, or ``module:*`` for all that a module offers."""
+        return {*self._functions, *self._allowed, *self._declared}
+
     def scoped(self) -> Registry:
         """Return a registry that shares these handlers and later ones, and has its own functions."""
         scoped = copy(self)
@@ -171,10 +180,7 @@ class Registry:
         module_name, _, name = reference.partition(":")
         is_named = reference in self._allowed
         if not is_named and f"{module_name}:*" not in self._allowed:
-            raise FunctionNotAllowed(
-                f"this worker may not call {reference!r}: serve the file that has it (`weft up FILE.py` or "
-                "`weft dev FILE.py`), or name it in WEFT_PYTHON_ALLOW and its module in WEFT_IMPORTS"
-            )
+            raise FunctionNotAllowed(f"this worker may not call {reference!r}: {python.HOW_TO_ALLOW}")
         module = importlib.import_module(module_name)
         function = getattr(module, name, None)
         if not callable(function) or not (is_named or _is_offered(module, name, function)):

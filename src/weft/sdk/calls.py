@@ -93,6 +93,12 @@ def validate(workflow: Definition) -> ApiCall[shapes.Verdict]:
     return ApiCall(method="POST", path="/v1/workflows/validate", shape=shapes.Verdict, body=body, media=media)
 
 
+def check_deployed(call: ApiCall[shapes.Deployed]) -> ApiCall[shapes.Verdict]:
+    """Return the check of the definition that a call of ``deploy`` sends: it need not be read again."""
+    path = "/v1/workflows/validate"
+    return ApiCall(method="POST", path=path, shape=shapes.Verdict, body=call.body, media=call.media)
+
+
 def workflows() -> ApiCall[shapes.Page[shapes.WorkflowVersion]]:
     """List the workflows, each in its latest version."""
     return ApiCall(

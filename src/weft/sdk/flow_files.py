@@ -48,6 +48,8 @@ class FlowFiles(msgspec.Struct, frozen=True):
 
     workflows: list[FoundWorkflow] = []
     handlers: list[FoundHandler] = []
+    # That the files let ``python`` call: ``module:name`` or ``module:*``.
+    functions: list[str] = []
     problem: str | None = None
 
 
@@ -130,7 +132,7 @@ def _read(files: Sequence[Path]) -> FlowFiles:
         for name in registry.names()
         if name not in before and (handler := registry.get(name)).kind is HandlerKind.USER
     ]
-    return FlowFiles(list(workflows.values()), handlers)
+    return FlowFiles(list(workflows.values()), handlers, sorted(registry.functions()))
 
 
 if __name__ == "__main__":

@@ -201,6 +201,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     # Attempts in hand.
     running: int
     started_at: int
+    # What ``python`` may call here, ``module:name`` or ``module:*``; None: it does not say.
+    functions: tuple[str, ...] | None = None
     # When it was last heard of, on the store's clock: whatever it says itself is replaced.
     heartbeat_at: int = 0
 

@@ -1348,6 +1348,7 @@ def worker_sight(
         concurrency=4,
         running=running,
         started_at=1,
+        functions=("shop:*", "tools:clean"),
         heartbeat_at=heartbeat_at,
     )
 

@@ -9,7 +9,7 @@ from weft.errors import WeftError
 from weft.journal.contract import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from weft.handlers.outcome import Outcome
     from weft.worker.facts import FactsReader
@@ -59,6 +59,9 @@ class Caller(Protocol):
         ended, or can be waited for no longer. Raises AttemptLost where the outcome cannot be known, and
         OutOfFilesError where the function could not be started for want of a file.
         """
+
+    def functions(self) -> Collection[str]:
+        """Name what it lets ``python`` call beside this process's functions, as UserCode.allow does."""
 
     async def close(self) -> None:
         """Let go of everything; calls still running are lost, and nobody is charged."""

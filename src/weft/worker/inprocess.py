@@ -20,6 +20,8 @@ from weft.worker.facts import LoopFacts
 from weft.worker.threads import DaemonThreads
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from weft.clock import Clock
     from weft.handlers.contract import Invocation
     from weft.handlers.outcome import Outcome
@@ -109,6 +111,9 @@ class InProcess:
                 loop.call_soon_threadsafe(loop.call_later, _COLLECT_SECONDS, collect, output)
 
         return logs.new_output(filled)
+
+    def functions(self) -> Collection[str]:
+        return ()
 
     async def close(self) -> None:
         if self._is_capturing:

@@ -40,7 +40,7 @@ from weft.worker.call import AttemptLostError
 from weft.worker.process import ChildProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Collection, Coroutine, Mapping
     from types import TracebackType
 
     from weft.handlers.usercode import UserCode
@@ -174,6 +174,9 @@ class ChildPool:
         if isinstance(end, AttemptLostError | OutOfFilesError):
             raise end
         return end
+
+    def functions(self) -> Collection[str]:
+        return self.code.allow
 
     def replace_code(self, code: UserCode) -> None:
         """Load ``code`` in new child processes; those that are there end after the calls in them."""

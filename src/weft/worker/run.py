@@ -72,6 +72,10 @@ class Runner:
         """Name the handlers whose tasks it can run."""
         return self._registry.names()
 
+    def functions(self) -> list[str]:
+        """Name what ``python`` may call: ``module:name``, or ``module:*`` for all that a module offers."""
+        return sorted({*self._registry.functions(), *self._caller.functions()})
+
     def __contains__(self, handler: object) -> bool:
         """True if it can run tasks of a handler: what it cannot run is left for others."""
         return handler in self._instant or (isinstance(handler, str) and self._registry.knows(handler))

@@ -34,6 +34,8 @@ _PAUSE_AFTER_ERROR_SECONDS = 1.0
 DEFAULT_MAX_BYTES = 64 * 2**20
 # At a stop the store has at least this long to answer, however short the grace time is.
 _STORE_SECONDS = 2.0
+# Each heartbeat names the functions that may be called. Who has more says nothing of them.
+_MAX_ANNOUNCED = 1000
 
 
 def worker_name(new_id: Callable[[], str]) -> str:
@@ -132,7 +134,13 @@ class Worker:
                 running=0,
                 started_at=self._started_at,
             )
-        return replace(self._about, state=self._state, running=len(self._leases))
+        functions = self._runner.functions()
+        return replace(
+            self._about,
+            state=self._state,
+            running=len(self._leases),
+            functions=tuple(functions) if len(functions) <= _MAX_ANNOUNCED else None,
+        )
 
     @property
     def is_started(self) -> bool:

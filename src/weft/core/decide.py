@@ -72,7 +72,10 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
     def node_id(self) -> str:
         return self.node.id
 
-    def scope(self, decode: Decode, value_of: ValueOf) -> Scope:
+    def scope(self, decode: Decode, value_of: ValueOf, max_bytes: int) -> Scope:
+        """Return what the expressions of the node see; raises PayloadError if that is too much at once."""
+        if len(self.seen) > READABLE:  # so few cannot be too large together
+            refuse_reading(self.seen.values(), max_bytes=max_bytes)
         nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
         payload = self.execution.input
         return Scope(payload, ExecutionFacts(self.execution), nodes, decode if payload else _not_loaded)
@@ -127,7 +130,7 @@ def decide(
     condition = plan.conditions.get(node.id)
     if condition is not None:
         try:
-            scope = _scope(free, decode, value_of, max_bytes)
+            scope = free.scope(decode, value_of, max_bytes)
             wanted = condition.evaluate(scope)
         except (EvaluationError, PayloadError) as problem:
             return _fail(free, "condition_error", f"condition {condition.source!r}: {problem}", settled)
@@ -142,20 +145,13 @@ def decide(
         key = None if node.cache_ttl_seconds is None else _cache_key(free, node.config)
         return DispatchNode(node.id, static, (), key)
     try:
-        scope = scope or _scope(free, decode, value_of, max_bytes)
+        scope = scope or free.scope(decode, value_of, max_bytes)
         filled = plan.templates[node.id].fill(scope, max_bytes=max_bytes)
         config = encode(filled.value, max_bytes=max_bytes)
     except (EvaluationError, PayloadError) as problem:
         return _fail(free, "template_error", f"config: {problem}", settled)
     key = None if node.cache_ttl_seconds is None else _cache_key(free, filled.value, filled.secrets)
     return DispatchNode(node.id, config, filled.secrets, key)
-
-
-def _scope(free: FreeNode, decode: Decode, value_of: ValueOf, max_bytes: int) -> Scope:
-    """Return what the expressions of a node see; raises PayloadError where that is too much at once."""
-    if len(free.seen) > READABLE:  # so few cannot be too large together
-        refuse_reading(free.seen.values(), max_bytes=max_bytes)
-    return free.scope(decode, value_of)
 
 
 def _skip(free: FreeNode, reason: str, cause: str | None, settled: SettledNodes) -> SkipNode:

@@ -68,8 +68,10 @@ class Payloads:
         if row.state is _COMPLETED:
             payload = row.output if row.blob is None else blobs[row.blob]
             assert payload is not None
-            output = self.decode(payload)
-        return NodeValue(state=str(row.state), output=output, error=shown_error(row.error), reason=row.reason)
+            # In line, as nearly all payloads are small.
+            output = decode(payload) if len(payload) < _WORTH_REMEMBERING else self.decode(payload)
+        error = None if row.error is None else shown_error(row.error)
+        return NodeValue(str(row.state), output, error, row.reason)
 
     async def input_of(self, execution_id: str, journal: Journal) -> bytes:
         """Return the input of an execution, which does not change; raises JournalError where it is gone."""

@@ -80,19 +80,21 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
     failure: JournalError | None = None
     # How many large configs of an execution were made.
     turns: dict[str, int] = {}
+    most = ports.large_config_bytes
     rest = free
     while rest:
         decided, rest = await _decide(rest, events, context)
         wanted: list[tuple[FreeNode, DispatchNode]] = []
-        # Whether all that follows for each node is a task.
+        # Whether nothing but a task follows for any of the nodes; a tag may have no limit after all.
         are_plain = True
         for node, decision in decided:
             if isinstance(decision, DispatchNode):
-                if _is_large(decision, ports) and not await _has_memory(node, decision, ports):
+                if len(decision.config) > most and not await _has_memory(node, decision, ports):
                     _note_refusal(node.execution.id, refused, changed)
                     continue
                 wanted.append((node, decision))
-                are_plain = are_plain and _is_plain(node.node, ports)
+                if node.node.is_issued or node.node.resource_tag is not None:
+                    are_plain = False
             else:
                 events.append(await with_running(_settling_event(node, decision), node.plan, ports))
         if not are_plain:
@@ -139,7 +141,7 @@ async def _decide(
     lies in memory at a time, and before the outputs that the nodes read are too large together.
     """
     payloads, ports = context.payloads, context.ports
-    max_bytes = ports.bounds.max_payload_bytes
+    max_bytes, most = ports.bounds.max_payload_bytes, ports.large_config_bytes
     part, names = _readable(free, max_bytes)
     blobs = await payloads.fetch(names, ports.journal)
     value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of
@@ -161,7 +163,7 @@ async def _decide(
                 except InputNotLoadedError:
                     node = await _with_input(node, context)
             decided.append((node, decision))
-            if isinstance(decision, DispatchNode) and _is_large(decision, ports):
+            if isinstance(decision, DispatchNode) and len(decision.config) > most:
                 return decided, free[index + 1 :]
         # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be
         # lost, or have come while it was paused.
@@ -179,9 +181,12 @@ def _readable(free: Sequence[FreeNode], max_bytes: int) -> tuple[Sequence[FreeNo
     names: set[str] = set()
     total = 0
     for index, node in enumerate(free):
-        own = {row.blob: size_of(row) for row in node.seen.values() if row.blob is not None}
-        if not own:
+        for row in node.seen.values():
+            if row.blob is not None:
+                break
+        else:  # it reads no blob, as most nodes
             continue
+        own = {row.blob: size_of(row) for row in node.seen.values() if row.blob is not None}
         size = sum(own.values())
         if size > READABLE * max_bytes:
             continue
@@ -345,11 +350,12 @@ async def _send(
     Return the error of a large config that could not be stored: its node stays free.
     """
     ports = context.ports
+    most, now = ports.large_config_bytes, ports.clock.now()
     tasks = []
     failure = None
     for free, decision in wanted:
-        task = make_task(free, decision, ports)
-        if _is_large(decision, ports):
+        task = make_task(free, decision, ports, now)
+        if len(decision.config) > most:
             try:
                 task = await _large_task(task, ports)
             except JournalError as error:
@@ -416,17 +422,12 @@ def plain_task(
         )
     except InputNotLoadedError:
         return None
-    if not isinstance(decision, DispatchNode) or _is_large(decision, ports):
+    if not isinstance(decision, DispatchNode) or len(decision.config) > ports.large_config_bytes:
         return None
-    return make_task(free, decision, ports)
+    return make_task(free, decision, ports, ports.clock.now())
 
 
-def _is_large(decision: DispatchNode, ports: Ports) -> bool:
-    """True if a node's config counts in the memory budget."""
-    return len(decision.config) > ports.large_config_bytes
-
-
-def make_task(free: FreeNode, decision: DispatchNode, ports: Ports) -> Task:
+def make_task(free: FreeNode, decision: DispatchNode, ports: Ports, now: int) -> Task:
     """Write down an attempt of a node for whoever is to run it."""
     execution, node, sign = free.execution, free.node, ports.sign
     # Keywords count twice: beyond 30, Python packs them into a dict, which takes longer than the rest.
@@ -441,7 +442,7 @@ def make_task(free: FreeNode, decision: DispatchNode, ports: Ports) -> Task:
         priority=PRIORITIES[execution.priority],
         config=decision.config,
         timeout_seconds=node.timeout_seconds,
-        queued_at=ports.clock.now(),
+        queued_at=now,
         failures=free.failures,
         losses=free.losses,
         resource_tag=node.resource_tag,

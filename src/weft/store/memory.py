@@ -65,6 +65,7 @@ _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
 _KEEP_LOST = micros(3600)
 # By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _YES, _REFUSED, _UNKNOWN = Answer.YES, Answer.REFUSED, Answer.UNKNOWN
+_MERGED = Applied(_YES)
 _OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
 _IN_FLIGHT = frozenset({QUEUED, RUNNING, ORPHANED})
 
@@ -242,9 +243,9 @@ class MemoryStore:
             return Answer.REFUSED
         self._drop(row.id)
         self._closed.pop(row.id, None)
-        execution = self._executions[row.id] = _Execution(
-            self._without_large(row), snapshot.plan, self._window
-        )
+        # An input that is too large is not held for as long as the execution goes on.
+        held = row if len(row.input) <= self._inline_input_bytes else replace(row, input=b"")
+        execution = self._executions[row.id] = _Execution(held, snapshot.plan, self._window)
         self._unsettled += row.unsettled
         self._set_deadline(execution)
         # All that is settled first, then what it frees: the order of the rows is of no consequence.
@@ -328,7 +329,7 @@ class MemoryStore:
             answer = self._apply(row_update, now)
             if answer is _YES:
                 last[row_update.execution.id] = len(applied)
-            applied.append(Applied(answer))
+            applied.append(_MERGED if answer is _YES else Applied(answer))
         queued: dict[str, list[str]] = {}
         if ahead:
             for task, answer in zip(ahead, await self.queue(ahead), strict=True):
@@ -353,7 +354,7 @@ class MemoryStore:
             return _UNKNOWN if is_behind else _REFUSED
         if row.seq >= known.seq:
             self._unsettled += row.unsettled - known.unsettled
-            execution.set_row(self._without_large(row))
+            execution.set_row(row if len(row.input) <= self._inline_input_bytes else replace(row, input=b""))
             if execution.refused and not execution.is_open:
                 self._wake_next()  # it was paused: those behind it need not wait for it
             if row.deadline_at is not None:
@@ -371,20 +372,17 @@ class MemoryStore:
                 self._free_behind(execution, node_row, now)
         return _YES
 
-    def _without_large(self, row: ExecutionRow) -> ExecutionRow:
-        """Return a row without an input that is too large to be held for as long as the execution goes on."""
-        return row if len(row.input) <= self._inline_input_bytes else replace(row, input=b"")
-
     def _settle(self, execution: _Execution, row: NodeRow) -> None:
         """Hold the row of a settled node; of a large output, a reference."""
         output = row.output
         if output is not None and self._inline_output_bytes is not None:
             is_much = self._output_bytes > _MANY_OUTPUT_BYTES
-            if len(output) > (_FEW_OUTPUT_BYTES if is_much else self._inline_output_bytes):
+            size = len(output)
+            if size > (_FEW_OUTPUT_BYTES if is_much else self._inline_output_bytes):
                 row = without_output(execution.row.id, row)
             else:
-                execution.output_bytes += len(output)
-                self._output_bytes += len(output)
+                execution.output_bytes += size
+                self._output_bytes += size
         execution.outcomes[row.node_id] = row
 
     def _set_deadline(self, execution: _Execution) -> None:

@@ -126,6 +126,8 @@ class _Lane:
         """
         low, normal, high = self.levels
         tasks: list[Task] = []
+        # The handlers that were asked about.
+        served: set[str] = set()
         while self.waiting and len(tasks) < limit:
             self.taken += 1
             self.waiting -= 1
@@ -137,7 +139,10 @@ class _Lane:
             else:
                 level = high if high.turns else normal if normal.turns else low
             came, task = level.take(together)
-            if handlers is None or task.handler in handlers:
+            if task.handler in served:
+                tasks.append(task)
+            elif handlers is None or task.handler in handlers:
+                served.add(task.handler)
                 tasks.append(task)
             else:
                 key = (task.execution_id, task.generation, task.node_id, task.attempt)

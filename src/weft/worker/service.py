@@ -269,11 +269,7 @@ class Worker:
 
     async def _begin(self, deliveries: Sequence[TaskDelivery]) -> list[tuple[Task, Lease, int]]:
         """Start attempts, each with memory for its config as long as it is in hand."""
-        weights = [
-            self._runner.weight(delivery.task) if delivery.task.config_weight else 0
-            for delivery in deliveries
-        ]
-        total = sum(weights)
+        total = sum([self._weight(delivery.task) for delivery in deliveries if delivery.task.config_weight])
         if not total:
             return await begin(deliveries, self._ports, worker=self.name)
         # Taken first: while the store is asked, others are.
@@ -292,8 +288,8 @@ class Worker:
             self._bytes -= weight
             self._memory_freed.set()
 
-    async def _take(self, deliveries: Sequence[TaskDelivery]) -> None:
-        """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""
+    def _fitting(self, deliveries: Sequence[TaskDelivery]) -> Sequence[TaskDelivery]:
+        """Return the tasks that may start now; the others are held until there is memory."""
         fitting: list[TaskDelivery] = []
         for delivery in deliveries:
             # One with a large config is taken alone: the next may not fit beside it.
@@ -301,6 +297,13 @@ class Worker:
                 self._held.append(delivery)
             else:
                 fitting.append(delivery)
+        return fitting
+
+    async def _take(self, deliveries: Sequence[TaskDelivery]) -> None:
+        """Start what may start. A refused task is acknowledged and forgotten: its attempt is not ours."""
+        fitting = deliveries
+        if [delivery for delivery in deliveries if delivery.task.config_weight]:
+            fitting = self._fitting(deliveries)
         if self._held:
             self._memory_freed.set()
         instant: list[Result] = []

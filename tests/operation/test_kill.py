@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_a_server_killed_ten_times_loses_nothing_and_repeats_nothing_settled(
-    seed: int, tmp_path: Path
-) -> None:
-    chaos = await kill_at_random(tmp_path, seed=seed, kills=10)
+async def test_a_server_killed_ten_times_loses_nothing_and_repeats_nothing_settled(tmp_path: Path) -> None:
+    chaos = await kill_at_random(tmp_path, seed=1, kills=10)
     assert chaos.kills == 10
     # Otherwise it was never killed at work, and this test has shown nothing.
     assert len(chaos.service.calls) > len(chaos.submitted) * len(chaos.graph)

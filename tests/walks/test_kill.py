@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KILLS_PER_SEED = 5
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_weft_run_killed_at_random_moments_loses_nothing_and_repeats_nothing(
     seed: int, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ class BackgroundServer:
         registry = Registry()
         registry.add(Handler("gate", HandlerKind.USER, self._gate))
         registry.add(Handler("told_gate", HandlerKind.USER, self._told_gate))
+        registry.add(Handler("speaks", HandlerKind.USER, self._speaks))
         registry.add(Handler("crack", HandlerKind.USER, self._crack))
         settings = Settings(worker_grace_seconds=0.05, **self._settings)
         async with Engine(registry=registry, settings=settings, data=self._data) as engine:
@@ -123,6 +124,14 @@ class BackgroundServer:
 
     async def _told_gate(self, config: Json, context: HandlerContext) -> Json:
         context.progress(1, 2, f"waits for {config}")
+        return await self._gate(config, context)
+
+    async def _speaks(self, config: Json, context: HandlerContext) -> Json:
+        """Print and log; fail in the first attempt, and wait at the gate in the second."""
+        print("printed in", context.attempt)
+        context.logger.warning("logged in %d", context.attempt)
+        if context.attempt == 1:
+            raise RuntimeError("once")
         return await self._gate(config, context)
 
     async def _crack(self, config: Json, context: HandlerContext) -> Json:

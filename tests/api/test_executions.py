@@ -324,7 +324,7 @@ class TestLooking:
         (await play.stage.call("a")).complete("done")
         await play.ended(execution_id)
         shown = (await play.get(f"/v1/executions/{execution_id}/nodes/a")).json
-        assert shown.keys() == NODE | {"config", "generation", "attempts"}
+        assert shown.keys() == NODE | {"config", "generation", "max_retries", "attempts"}
         assert (shown["config"], shown["generation"], shown["output"]) == ({"n": 1}, 1, "done")
         assert [(each["number"], each["outcome"]) for each in shown["attempts"]] == [
             (1, "failed"),

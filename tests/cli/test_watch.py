@@ -217,3 +217,15 @@ def test_progress_is_shown_by_watch_and_show(
             server.open(fresh)
             watching.communicate(timeout=30)
         assert watching.returncode == 0
+
+
+def test_a_retry_of_a_definition_that_is_not_stored_says_how_often_its_node_may_be_started(
+    shell: Shell, fresh: str
+) -> None:
+    node = {"id": "says", "handler": "speaks", "config": fresh, "max_retries": 2}
+    started = {**node, "retry": {"base_delay_seconds": 0}}
+    execution_id = shell.client.start_definition({"nodes": [started]}).id
+    shell.server.open(fresh)
+    assert "RETRYING says 2/3: RuntimeError, next in " in shell.weft("watch", execution_id).err
+    detail = shell.client.node(execution_id, "says")
+    assert (detail.max_retries, detail.attempt) == (2, 2)

@@ -36,7 +36,7 @@ NODE = [
     *("id", "handler", "state", "attempt", "queued_at", "started_at", "finished_at", "due_at", "worker"),
     *("progress", "reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
 ]
-ONE_NODE = [*NODE, "config", "generation", "attempts"]
+ONE_NODE = [*NODE, "config", "generation", "max_retries", "attempts"]
 ATTEMPT = [
     *("number", "generation", "worker", "queued_at", "started_at", "finished_at", "outcome", "error"),
 ]

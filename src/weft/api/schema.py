@@ -709,6 +709,7 @@ class NodeDetail(Node):
                 **_NODE,
                 "config": {"text": "Order 7 comes to 20"},
                 "generation": 1,
+                "max_retries": 3,
                 "attempts": [_ATTEMPT],
             }
         )
@@ -716,6 +717,7 @@ class NodeDetail(Node):
 
     config: Any
     generation: int
+    max_retries: int = Field(description="further attempts after failures, in each generation")
     attempts: list[Attempt]
 
 

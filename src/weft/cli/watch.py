@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from weft.sdk.sse import ServerSentEvent
 
 LOOK_INTERVAL_SECONDS = 0.1
+# Of a definition that is not stored, so many nodes are asked for how often they may be started.
+MAX_ASKED = 100
 
 
 def watch(
@@ -78,7 +80,8 @@ async def stay(
     tracker.begin(execution)
     tracker.notices.attempts = {} if quiet else await _attempts(execution, server)
     progress = open_progress(tracker.total, stream=sys.stderr, quiet=quiet, environ=os.environ)
-    listening = asyncio.ensure_future(_listen(execution_id, server, tracker, hear or _hear_nothing))
+    heard = _listen(execution_id, server, tracker, hear or _hear_nothing, quiet=quiet)
+    listening = asyncio.ensure_future(heard)
     reading = asyncio.ensure_future(_read_lines(execution_id, server, tracker.notices, quiet=quiet))
     both = asyncio.ensure_future(asyncio.wait({listening, reading}))
     try:
@@ -98,17 +101,25 @@ async def stay(
 
 
 async def _listen(
-    execution_id: str, server: RemoteServer, tracker: Tracker, hear: Callable[[ServerSentEvent], None]
+    execution_id: str,
+    server: RemoteServer,
+    tracker: Tracker,
+    hear: Callable[[ServerSentEvent], None],
+    *,
+    quiet: bool,
 ) -> None:
     async with aclosing(follow(server.connection, execution_id)) as events:
         async for event in events:
             hear(event)
-            if tracker.take(json.loads(event.data)):
+            data = json.loads(event.data)
+            if data["type"] == "node.retrying" and not quiet:
+                await _learn_attempts(data, server, tracker.notices)
+            if tracker.take(data):
                 tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
 
 
 async def _attempts(execution: Mapping[str, Any], server: RemoteServer) -> dict[str, int]:
-    """Return how often each node may be started; nothing is known of a definition that is not stored."""
+    """Return how often each node may be started; of a definition that is not stored, nothing yet."""
     if execution["version"] is None:
         return {}
     try:
@@ -116,6 +127,20 @@ async def _attempts(execution: Mapping[str, Any], server: RemoteServer) -> dict[
     except ApiError:  # the workflow was deleted
         return {}
     return attempts_of(stored["definition"])
+
+
+async def _learn_attempts(event: Mapping[str, Any], server: RemoteServer, notices: NodeNotices) -> None:
+    """Ask how often a node of a definition that is not stored may be started.
+
+    A server of an earlier release has no answer.
+    """
+    node_id = event["node"]
+    if node_id in notices.attempts or len(notices.attempts) >= MAX_ASKED:
+        return
+    with suppress(ApiError, UnreachableError):
+        node = await server.ask(calls.node(event["execution"], node_id))
+        if node.get("max_retries") is not None:
+            notices.attempts = {**notices.attempts, node_id: 1 + node["max_retries"]}
 
 
 async def _read_lines(execution_id: str, server: RemoteServer, notices: NodeNotices, *, quiet: bool) -> None:

@@ -121,6 +121,7 @@ class NodeDetail(Node, frozen=True, kw_only=True):
     generation: int
     attempts: list[Attempt]
     config: Any = None
+    max_retries: int | None = None
 
 
 class Execution(Struct, frozen=True, kw_only=True):

@@ -126,6 +126,7 @@ async def describe_node(
     generation = execution.generation if row is None else row.generation
     node["config"] = await _config(node_id, execution, plan, rows, ports, generation=generation)
     node["generation"] = execution.generation
+    node["max_retries"] = plan.nodes[node_id].max_retries
     node["attempts"] = (await attempts_of(execution_id, [node_id], ports))[node_id]
     return node
 

@@ -100,6 +100,8 @@ def test_a_bug_is_found_mended_and_retried_without_a_restart(tmp_path: Path) -> 
         assert (done.state, done.output) == ("COMPLETED", {"shout": "HELLO ANN"})
         changed = served.until("code.changed")
         assert (changed["node"], changed["attempt"], changed["since_attempt"]) == ("hello", 2, 1)
+        noted = [(line.attempt, line.message) for line in client.logs(failed.id, node="hello", level="INFO")]
+        assert noted == [(2, "code changed since attempt 1")]
         # Only the body of a function changed: the definition is the same version.
         assert client.workflow("greet").version == 1
 

@@ -222,6 +222,23 @@ def test_a_stuck_thread_does_not_keep_the_interpreter_from_its_exit() -> None:
     assert ended.returncode == 0
 
 
+async def test_the_error_of_a_thread_that_is_left_behind_says_where_it_stood(
+    caller: InProcess, registry: Registry
+) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        begun.set()
+        let_go.wait()
+
+    running = asyncio.create_task(run(caller, registry, stuck, timeout_seconds=1))
+    await asyncio.to_thread(begun.wait)
+    trace = error(await running)["details"]["traceback"]
+    assert "    let_go.wait()" in trace
+    assert trace.endswith("It stood here when its time was over.")
+    let_go.set()
+
+
 async def test_a_heartbeat_ends_a_thread_that_was_asked_to_stop(
     caller: InProcess, registry: Registry
 ) -> None:

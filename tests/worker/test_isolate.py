@@ -310,7 +310,12 @@ async def test_a_function_that_heeds_its_stop_times_out_and_keeps_its_child(
 ) -> None:
     pid = value(await pool.call(python("process_id")))
     outcome = await pool.call(python("heed", beacon=beacon.path, timeout_seconds=0.05))
-    assert error(outcome) == {"code": "timeout", "message": "no result within 0.05 s", "retryable": True}
+    found = error(outcome)
+    assert (found["code"], found["message"], found["retryable"]) == (
+        "timeout",
+        "no result within 0.05 s",
+        True,
+    )
     assert value(await pool.call(python("process_id"))) == pid
 
 
@@ -347,8 +352,14 @@ async def test_a_function_that_swallows_everything_is_killed_after_the_grace_tim
     strict_pool: ChildPool, beacon: Beacon
 ) -> None:
     pid = value(await strict_pool.call(python("process_id")))
-    outcome = await strict_pool.call(python("swallow_everything", beacon=beacon.path, timeout_seconds=0.05))
+    outcome = await strict_pool.call(python("swallow_everything", beacon=beacon.path, timeout_seconds=1))
     assert error(outcome)["code"] == "timeout"
+    # All that is left of it is where it stood.
+    trace = error(outcome)["details"]["traceback"]
+    assert trace.startswith("Traceback (most recent call last):\n")
+    assert "in swallow_everything\n" in trace
+    assert trace.endswith("\nIt stood here when its time was over.")
+    assert "/weft/" not in trace
     assert not exists(pid)
     assert value(await strict_pool.call(python("add", a=1, b=1))) == 2
 
@@ -391,8 +402,10 @@ async def test_a_blocked_loop_charges_nobody_until_its_calls_run_alone(
     )
     for attempt in (patient, hurried, guilty):
         assert not (await loss(attempt)).charged
-    again = python("block_loop", beacon=beacon.path, timeout_seconds=0.05, alone=True)
-    assert error(await strict_pool.call(again))["code"] == "timeout"
+    again = python("block_loop", beacon=beacon.path, timeout_seconds=1, alone=True)
+    blocked = error(await strict_pool.call(again))
+    assert blocked["code"] == "timeout"
+    assert "    time.sleep(600)" in blocked["details"]["traceback"]
     assert value(await strict_pool.call(python("meet", count=1, alone=True))) is not None
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from weft.core.payload import MAX_VALUES, Json, decode, encode, encode_plain
 from weft.errors import HandlerError, PayloadError
 from weft.handlers.types.encoding import to_json
-from weft.handlers.user_traceback import own_frame, user_traceback
+from weft.handlers.user_traceback import own_frame, stack_of, user_traceback
 
 # Enough for what a person reads; an error is copied into events, dead letters and answers.
 MAX_MESSAGE_BYTES = 4096
@@ -66,10 +66,18 @@ def completed(value: Any, *, target: str, max_bytes: int) -> Outcome:
         return _failed("output_not_json", cut(message), retryable=False)
 
 
-def timed_out(timeout_seconds: float, stopped: Outcome | None = None) -> Failed:
-    """Return the failure of a call that took too long; ``stopped``: its end, if it ended when asked to."""
+def where_it_stands(thread_id: int) -> str | None:
+    """Return where the user's code in a thread is now, for ``timed_out``; None where none runs there."""
+    return stack_of(thread_id)
+
+
+def timed_out(timeout_seconds: float, stopped: Outcome | None = None, *, stood: str | None = None) -> Failed:
+    """Return the failure of a call that took too long.
+
+    ``stopped``: its end, if it ended when asked to. ``stood``: where it was when its time was over.
+    """
     details = stopped.error.get("details") if isinstance(stopped, Failed) else None
-    trace = details.get("traceback") if isinstance(details, dict) else None
+    trace = (details.get("traceback") if isinstance(details, dict) else None) or stood
     message = f"no result within {timeout_seconds:g} s"
     return _failed("timeout", message, retryable=True, details=_with_traceback(None, trace))
 

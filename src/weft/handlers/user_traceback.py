@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import traceback
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,21 @@ def user_traceback(error: BaseException) -> str | None:
         return None if text is None else _bounded(text)
     except BaseException:
         # An exception is user data: its class may raise wherever it is asked. The error itself still counts.
+        return None
+
+
+def stack_of(thread_id: int) -> str | None:
+    """Return where a thread stands now, as the masked text of a traceback; None where no user's code runs."""
+    try:
+        frame = sys._current_frames().get(thread_id)
+        stack = () if frame is None else traceback.extract_stack(frame)
+        frames = [one for one in stack if not _is_machinery(one.filename) and one.filename != "<string>"]
+        if not frames:
+            return None
+        lines = "".join(_frames(frames, own_only=False))
+        text = f"Traceback (most recent call last):\n{lines}It stood here when its time was over."
+        return _bounded(Mask(known()).text(text))
+    except Exception:
         return None
 
 

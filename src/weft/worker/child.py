@@ -39,7 +39,7 @@ from weft.handlers.contract import (
     UnknownHandler,
     deadline_after,
 )
-from weft.handlers.outcome import Completed, Outcome, classify, completed
+from weft.handlers.outcome import Completed, Outcome, classify, completed, where_it_stands
 from weft.handlers.registry import default_registry
 from weft.handlers.secrets import known
 from weft.handlers.usercode import UserCode, load
@@ -184,6 +184,7 @@ class Child:
                 stop = self._stops.get(message.number)
                 if stop is not None:
                     stop.requested = True
+                    self._tell_stack(message.number)
                 self._loop.call_soon_threadsafe(self._cancel, message.number)
             case wire.Facts():
                 # Here, not on the loop: the function that waits for it may hold the loop up.
@@ -192,6 +193,15 @@ class Child:
                     source.receive(message)
             case wire.Probe():
                 self._loop.call_soon_threadsafe(self._send, wire.Alive())
+
+    def _tell_stack(self, number: int) -> None:
+        """Tell where the only call stands, in case it is killed: then nothing else is left of it.
+
+        Of several calls nobody can say which one holds up the loop.
+        """
+        ident = threading.main_thread().ident
+        if len(self._stops) == 1 and ident is not None and (text := where_it_stands(ident)):
+            self._send(wire.Stack(number, text))
 
     # The main thread, on the loop.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from contextlib import suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from weft.core.payload import decode
 from weft.handlers.contract import GrantedSecrets, HandlerContext, HandlerKind, StopSignal, deadline_after
-from weft.handlers.outcome import Completed, Failed, classify, completed, timed_out
+from weft.handlers.outcome import Completed, Failed, classify, completed, timed_out, where_it_stands
 from weft.worker.capture import enter, install, uninstall
 from weft.worker.facts import LoopFacts
 from weft.worker.threads import DaemonThreads
@@ -71,7 +72,8 @@ class InProcess:
         context = contextvars.copy_context()
         if output is not None:
             self._catch(context, output)
-        task = asyncio.create_task(self._run(invocation, facts), context=context)
+        threads: list[int] = []
+        task = asyncio.create_task(self._run(invocation, facts, threads), context=context)
         try:
             await asyncio.wait((task,), timeout=call.timeout_seconds)
         except asyncio.CancelledError:
@@ -83,10 +85,11 @@ class InProcess:
                 self._logs.add_progress(call, output.take_progress())
         if task.done():
             return task.result()
+        # Asked now: the thread of a function that does not stop is left to itself.
+        stood = where_it_stands(threads[0]) if threads else None
         await self._stop(task, stop)
-        return timed_out(
-            call.timeout_seconds, task.result() if task.done() and not task.cancelled() else None
-        )
+        stopped = task.result() if task.done() and not task.cancelled() else None
+        return timed_out(call.timeout_seconds, stopped, stood=stood)
 
     def _catch(self, context: contextvars.Context, output: AttemptOutput) -> None:
         """Let what a context prints and logs go to an attempt's output."""
@@ -141,10 +144,14 @@ class InProcess:
             show_progress=None if output is None else output.report,
         )
 
-    async def _run(self, invocation: Invocation, facts: LoopFacts) -> Outcome:
-        """Return the outcome of a call, whatever it raises: also SystemExit and its own CancelledError."""
+    async def _run(self, invocation: Invocation, facts: LoopFacts, threads: list[int]) -> Outcome:
+        """Return the outcome of a call, whatever it raises: also SystemExit and its own CancelledError.
+
+        ``threads`` is given the id of the thread that a plain function runs in.
+        """
 
         def in_thread() -> Any:
+            threads.append(threading.get_ident())
             try:
                 value = invocation.call()
                 return value if isawaitable(value) else self._encode(invocation, value)

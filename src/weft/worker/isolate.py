@@ -85,6 +85,8 @@ class _Running:
     stop: _Stop | None = None
     # It was asked to stop, and the grace time is over.
     is_overdue: bool = False
+    # Where its function stood when it was asked to stop.
+    stood: str | None = None
     # The next thing that happens to it by itself.
     timer: asyncio.TimerHandle | None = None
 
@@ -209,6 +211,8 @@ class ChildPool:
         if before is not None and before != self._code_number:
             fields = {"execution": call.execution_id, "node": call.node_id, "attempt": call.attempt}
             _log.info("code.changed", extra={**fields, "since_attempt": call.attempt - 1})
+            if self.logs is not None:
+                self.logs.note(call, f"code changed since attempt {call.attempt - 1}")
         self._code_of.put(node, self._code_number)
 
     # What the children report.
@@ -407,6 +411,10 @@ class _Child:
                 if speaking is not None and self._pool.logs is not None:
                     self._pool.logs.add(speaking.call, message.lines)
                     self._pool.logs.add_progress(speaking.call, message.progress)
+            case wire.Stack():
+                asked = self.calls.get(message.number)
+                if asked is not None:
+                    asked.stood = message.text
             case wire.Ended():
                 self._process.after_output(partial(self._end, message))
             case wire.Alive():
@@ -465,7 +473,7 @@ class _Child:
         text = f"the process that ran the attempt {self._verdict or exit_text}"
         for running in self.calls.values():
             if running.stop is _Stop.TIMEOUT and (was_alone or (self._loop_answers and running.is_overdue)):
-                running.end(timed_out(running.call.timeout_seconds))
+                running.end(timed_out(running.call.timeout_seconds, stood=running.stood))
             else:
                 running.end(AttemptLostError(text, charged=was_alone and not self._is_blameless))
         self.calls.clear()
@@ -498,5 +506,5 @@ def _outcome(running: _Running, message: wire.Ended) -> Outcome:
         outcome = Failed(decode(message.error), message.retry_after_seconds)
     if running.stop is _Stop.TIMEOUT:
         # It had its time; what it returned after that does not count. Where it stood is worth knowing.
-        return timed_out(running.call.timeout_seconds, outcome)
+        return timed_out(running.call.timeout_seconds, outcome, stood=running.stood)
     return outcome

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from weft.core.time import micros
 from weft.errors import JournalError, UnstorableError
 from weft.feed.contract import node_progress
-from weft.journal.contract import LogChunk, ReportedProgress
+from weft.journal.contract import LogChunk, LogLine, ReportedProgress
 from weft.logs import PRINTED, are_json, are_set_up, format_printed
 from weft.masking import HIDDEN
 from weft.worker.capture import AttemptOutput
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weft.clock import Clock
     from weft.core.rows import NodeProgress
     from weft.feed.contract import Feed
-    from weft.journal.contract import Journal, LogLine
+    from weft.journal.contract import Journal
     from weft.masking import Mask
     from weft.settings import Settings
     from weft.worker.call import HandlerCall
@@ -170,6 +170,10 @@ class LogWriter:
         else:
             self._attempts.setdefault(_key(attempt), _Attempt()).add(lines, self.max_bytes)
         self._begin()
+
+    def note(self, attempt: AttemptName, text: str) -> None:
+        """Add a line of weft's own to those of an attempt."""
+        self.add(attempt, [LogLine(self._now(), "log", text, "INFO", "weft")])
 
     def add_progress(self, call: HandlerCall, progress: NodeProgress | None) -> None:
         """Take how far an attempt has come."""

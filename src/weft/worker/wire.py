@@ -100,16 +100,23 @@ class Output(msgspec.Struct, frozen=True, tag=True):
     progress: NodeProgress | None = None
 
 
+class Stack(msgspec.Struct, frozen=True, tag=True):
+    """Where a plain function stood when it was asked to stop."""
+
+    number: int
+    text: str
+
+
 class Alive(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
 ToChild: TypeAlias = LoadCode | Run | StopCall | Facts | Probe
-ToParent: TypeAlias = Ready | CallTarget | AskFacts | Output | Ended | Alive
+ToParent: TypeAlias = Ready | CallTarget | AskFacts | Output | Stack | Ended | Alive
 
 _ENCODER = msgspec.msgpack.Encoder()
 to_child = msgspec.msgpack.Decoder(LoadCode | Run | StopCall | Facts | Probe)
-to_parent = msgspec.msgpack.Decoder(Ready | CallTarget | AskFacts | Output | Ended | Alive)
+to_parent = msgspec.msgpack.Decoder(Ready | CallTarget | AskFacts | Output | Stack | Ended | Alive)
 
 
 def frame(message: ToChild | ToParent) -> bytes:

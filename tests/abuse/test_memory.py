@@ -55,6 +55,7 @@ def _many(item: bytes, count: int) -> bytes:
 VALUES = {
     "too many values of a body": (_many(b"{}", 5_000_000), 413),
     "too many values of an input": (_many(b'"ab"', 2_500_000), 422),
+    "as many as there may be": (_many(b'"ab"', 990_000), 200),
 }
 
 
@@ -73,7 +74,7 @@ async def test_many_small_values_are_no_danger_to_the_others(abused: Abused, wha
                 await response.read()
                 return response.status
 
-        return set(await asyncio.gather(*[call() for _ in range(4)]))
+        return set(await asyncio.gather(*[call() for _ in range(1 if status == 200 else 4)]))
 
     async with abused() as target:
         # 503: all of them at once would be more than the requests of one caller may hold.

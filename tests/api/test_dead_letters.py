@@ -11,6 +11,7 @@ from tests.api.sse import watch
 from tests.walks.stage import echo, fails, node
 
 from weft.handlers.contract import BadConfig
+from weft.views.describe import SHOWN_OUTPUT_BYTES
 
 LETTER = {
     *("id", "execution", "workflow", "node", "generation", "attempt", "handler", "queue", "config", "error"),
@@ -41,6 +42,18 @@ async def test_a_node_that_failed_for_good_leaves_one_with_all_that_is_known_of_
         (2, "failed"),
     ]
     assert (await play.get(f"/v1/dead-letters/{letter['id']}")).json == letter
+
+
+async def test_a_large_config_is_shown_where_one_letter_is_asked_for(play: Play) -> None:
+    await play.store(node("a", config={"text": "{{ input.text }}"}, max_retries=0))
+    text = "x" * SHOWN_OUTPUT_BYTES
+    execution_id = await play.start(input={"text": text})
+    (await play.stage.call("a")).fail(RuntimeError("no"))
+    await play.ended(execution_id)
+    (letter,) = await letters_of(play)
+    assert letter["config"] is None
+    assert (await play.get(f"/v1/dead-letters/{letter['id']}")).json["config"] == {"text": text}
+    assert (await play.get(f"/v1/executions/{execution_id}/nodes/a")).json["config"] == {"text": text}
 
 
 async def test_a_list_is_filtered_and_comes_in_pages_newest_first(play: Play) -> None:

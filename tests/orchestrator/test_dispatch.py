@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from msgspec.structs import replace
 
+from weft.core.decide import decide
 from weft.core.event import NodeCached, NodeCompleted
+from weft.core.payload import encode
 from weft.core.state import NodeState
 from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
+from weft.orchestrator import dispatch as dispatching
 from weft.orchestrator.advance import advance
 from weft.orchestrator.context import Context
 from weft.orchestrator.dispatch import dispatch
 from weft.orchestrator.submit import submit
 
 if TYPE_CHECKING:
+    from weft.core.decide import FreeNode
+    from weft.core.decision import Decision
     from weft.ports import Ports
 
 PLAN = compile_plan({"nodes": [{"id": "a", "handler": "echo", "cache": {"ttl_seconds": 60}}]})
@@ -65,3 +72,26 @@ async def test_what_the_journal_knows_better_is_told_to_the_store(ports: Ports) 
     assert await dispatch(applied.free, Context(ports, "next")) == []
     sent = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
     assert [delivery.task.node_id for delivery in sent] == ["b"]
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+async def test_a_node_that_reads_much_is_decided_beside_the_loop(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    threads = []
+
+    def noting(node: FreeNode, **given: Any) -> Decision:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return decide(node, **given)
+
+    monkeypatch.setattr(dispatching, "decide", noting)
+    plan = compile_plan({"nodes": [{"id": "a", "handler": "echo", "config": "{{ input.x | length }}"}]})
+    size = 2**20 if is_large else 1000
+    text = encode({"x": "x" * size}, max_bytes=2 * size)
+    await submit([Submission(id="x", plan=plan, document=b"{}", input=text)], ports)
+    if is_large:
+        free = [node for applied in await ports.store.free(["x"]) for node in applied.free]
+        assert await dispatch(free, Context(ports, "first")) == []
+    (delivery,) = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
+    assert delivery.task.config == str(size).encode()
+    assert threads[-1] is not is_large

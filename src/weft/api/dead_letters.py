@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from weft.api import schema
 from weft.api.answer import answer, cursor_of, no_content, page, read_cursor
 from weft.api.auth import caller_of
-from weft.api.executions import retry_once
+from weft.api.executions import SHOW, retry_once
 from weft.api.idempotency import KEY_PARAMETER
 from weft.api.service import service_of
 from weft.errors import NotFoundError
@@ -44,7 +44,7 @@ async def list_dead_letters(request: Request, query: Annotated[LettersQuery, Que
     )
     shown = letters[: query.limit]
     more = len(letters) > query.limit
-    items = await describe_dead_letters(shown, ports)
+    items = await describe_dead_letters(shown, ports, show=SHOW)
     return page(items, next_cursor=cursor_of(shown[-1].created_at, shown[-1].id) if more else None)
 
 
@@ -56,7 +56,7 @@ async def list_dead_letters(request: Request, query: Annotated[LettersQuery, Que
 async def get_dead_letter(letter_id: str, request: Request) -> Response:
     """Show a dead letter with the config and the attempts of its generation."""
     letter = await _require(request, letter_id)
-    return answer(await describe_dead_letter(letter, service_of(request).ports))
+    return answer(await describe_dead_letter(letter, service_of(request).ports, show=SHOW))
 
 
 @router.post(

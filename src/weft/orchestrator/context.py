@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ class Payloads:
     """
 
     def __init__(self) -> None:
+        # Large nodes are decided in threads.
+        self._lock = threading.Lock()
         # By identity: the payload is kept too, so that its id is not given to another.
         self._decoded: Lru[int, tuple[bytes, Any]] = Lru(_MOST_BYTES, lambda entry: weight_of(entry[0]))
         # By execution: inputs that the store does not hold for their size.
@@ -55,11 +58,13 @@ class Payloads:
     def decode(self, payload: bytes) -> Any:
         if len(payload) < _WORTH_REMEMBERING:
             return decode(payload)
-        hit = self._decoded.get(id(payload))
+        with self._lock:
+            hit = self._decoded.get(id(payload))
         if hit is not None:
             return hit[1]
         value = decode(payload)
-        self._decoded.put(id(payload), (payload, value))
+        with self._lock:
+            self._decoded.put(id(payload), (payload, value))
         return value
 
     def value_of(self, row: NodeRow, blobs: Mapping[str, bytes] = _NO_BLOBS) -> NodeValue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -31,7 +32,7 @@ from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.model import Node
@@ -46,6 +47,8 @@ _WITHOUT_ROOM = (Answer.NO_SLOT, Answer.NO_MEMORY)
 # Of one execution, so many nodes are decided in vain for want of memory. Each is filled in to learn how large
 # it is; the store lists it again when there is room, and the others with it.
 _MOST_REFUSED = 2
+# A node that reads more is decided in a thread: a million small values take a second of a busy machine.
+_DECIDED_ON_LOOP_BYTES = 512 * 1024
 # So many large configs of one execution are made in one go: messages of others are served in between.
 _MOST_TURNS = 1
 
@@ -147,21 +150,26 @@ async def _decide(
     value_of = partial(payloads.value_of, blobs=blobs) if blobs else payloads.value_of
     unstarted: set[str] = set()
     decided: list[tuple[FreeNode, Decision]] = []
+    decide_node = partial(
+        decide,
+        decode=payloads.decode,
+        value_of=value_of,
+        max_bytes=max_bytes,
+        settled=context.cascades.known,
+    )
     for index, node in enumerate(part):
         row = node.execution
         if row.started_at is not None:
-            while True:
-                try:
-                    decision = decide(
-                        node,
-                        decode=payloads.decode,
-                        value_of=value_of,
-                        max_bytes=max_bytes,
-                        settled=context.cascades.known,
-                    )
-                    break
-                except InputNotLoadedError:
-                    node = await _with_input(node, context)
+            try:
+                if blobs or len(row.input) > _DECIDED_ON_LOOP_BYTES:
+                    decision = await _decide_large(node, decide_node, context)
+                else:
+                    decision = decide_node(node)
+            except InputNotLoadedError:
+                # The decision is kept without the input: those of a batch may be larger than the memory.
+                loaded = await _with_input(node, context)
+                decision = await _decide_large(loaded, decide_node, context)
+                del loaded
             decided.append((node, decision))
             if isinstance(decision, DispatchNode) and len(decision.config) > most:
                 return decided, free[index + 1 :]
@@ -171,6 +179,17 @@ async def _decide(
             unstarted.add(row.id)
             events.append(ExecutionStarted(execution_id=row.id, generation=row.generation))
     return decided, free[len(part) :]
+
+
+async def _decide_large(node: FreeNode, decide_node: Callable[..., Decision], context: Context) -> Decision:
+    """Decide a node that may read much: in a thread, where that would hold up the loop."""
+    row = node.execution
+    size = len(row.input) + sum([size_of(row) for row in node.seen.values() if row.blob is not None])
+    if size <= _DECIDED_ON_LOOP_BYTES:
+        return decide_node(node)
+    # Read here: what is remembered of skips belongs to the loop.
+    settled = context.cascades.known(row.id, row.generation)
+    return await asyncio.to_thread(decide_node, node, settled=lambda *_: settled)
 
 
 def _readable(free: Sequence[FreeNode], max_bytes: int) -> tuple[Sequence[FreeNode], Collection[str]]:

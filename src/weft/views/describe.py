@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from weft.core.attempt import AttemptRef
 from weft.core.decide import ExecutionFacts
 from weft.core.output import node_value
-from weft.core.payload import decode
+from weft.core.payload import decode, encode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
-from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, shown_error
+from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, shown_error, size_of
 from weft.core.state import NodeState
-from weft.errors import EvaluationError, NotFoundError, StoreError
+from weft.errors import EvaluationError, NotFoundError, PayloadError, StoreError
 from weft.expressions.scope import Scope
 from weft.store.contract import WorkerState
 from weft.views.explain import Position, explain
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 _SHOWN_AT_ONCE = 1000
 # So many events are read in one step.
 _READ_AT_ONCE = 500
-# A larger output is shown only where one node is asked for.
+# A larger output or config is shown only where one node is asked for.
 SHOWN_OUTPUT_BYTES = 256 * 1024
+# A config that reads more is filled in a thread: a megabyte of small values takes 20 ms.
+_FILLED_ON_LOOP_BYTES = 64 * 1024
 
 _PHASES = {
     "queued": NodeState.QUEUED,
@@ -124,15 +126,25 @@ async def describe_node(
     elif row is not None and row.output is not None:
         node["output"] = show(row.output)
     generation = execution.generation if row is None else row.generation
-    node["config"] = await _config(node_id, execution, plan, rows, ports, generation=generation)
+    config = await _config(node_id, execution, plan, rows, ports, generation=generation)
+    node["config"] = None if config is None else show(config)
     node["generation"] = execution.generation
     node["max_retries"] = plan.nodes[node_id].max_retries
     node["attempts"] = (await attempts_of(execution_id, [node_id], ports))[node_id]
     return node
 
 
-async def describe_dead_letters(letters: Sequence[DeadLetter], ports: ApiPorts) -> list[dict[str, Any]]:
-    """Return dead letters in their order, each with the config and the attempts of its generation."""
+async def describe_dead_letters(
+    letters: Sequence[DeadLetter],
+    ports: ApiPorts,
+    *,
+    show: Show = decode,
+    most_bytes: int = SHOWN_OUTPUT_BYTES,
+) -> list[dict[str, Any]]:
+    """Return dead letters in their order, each with the config and the attempts of its generation.
+
+    A config over ``most_bytes`` is None: those of a page may be larger together than the memory.
+    """
     shown: dict[str, dict[str, Any]] = {}
     by_execution: dict[str, list[DeadLetter]] = {}
     for letter in letters:
@@ -149,13 +161,15 @@ async def describe_dead_letters(letters: Sequence[DeadLetter], ports: ApiPorts) 
         attempts = await attempts_of(execution_id, failed, ports)
         for letter in own:
             config = await _config(letter.node_id, execution, plan, rows, ports, generation=letter.generation)
-            shown[letter.id] = _letter(letter, config, attempts[letter.node_id])
+            value = None if config is None or len(config) > most_bytes else show(config)
+            shown[letter.id] = _letter(letter, value, attempts[letter.node_id])
     return [shown[letter.id] for letter in letters if letter.id in shown]
 
 
-async def describe_dead_letter(letter: DeadLetter, ports: ApiPorts) -> dict[str, Any]:
-    """Return one dead letter as shown to callers, or raise NotFoundError."""
-    shown = await describe_dead_letters([letter], ports)
+async def describe_dead_letter(letter: DeadLetter, ports: ApiPorts, *, show: Show = decode) -> dict[str, Any]:
+    """Return one dead letter as shown to callers, with its whole config, or raise NotFoundError."""
+    most_bytes = ports.bounds.max_payload_bytes
+    shown = await describe_dead_letters([letter], ports, show=show, most_bytes=most_bytes)
     if not shown:
         raise NotFoundError(f"there is no dead letter {letter.id}")
     return shown[0]
@@ -336,7 +350,7 @@ async def _config(
     ports: ApiPorts,
     *,
     generation: int,
-) -> Json:
+) -> bytes | None:
     """Return the config as the handler got it in a generation, with secrets redacted.
 
     It is stored nowhere and filled again from the rows. None: it is not filled yet, could not be filled,
@@ -344,21 +358,25 @@ async def _config(
     """
     template = plan.templates[node_id]
     if template.is_static:
-        return template.value
+        return plan.static_configs[node_id]
     seen = _seen(node_id, plan, rows, generation)
     if seen is None or any(name in rows and rows[name].generation > generation for name in template.nodes):
         return None
     named = {name: seen[name] for name in template.nodes if name in seen}
     blobs = await ports.catalog.blobs([row.blob for row in named.values() if row.blob is not None])
-    scope = Scope(
-        decode(execution.input),
-        execution={**ExecutionFacts(execution), "generation": generation},
-        nodes={name: node_value(row, blobs.__getitem__) for name, row in named.items()},
-    )
-    try:
-        return template.fill(scope, max_bytes=ports.bounds.max_payload_bytes).value
-    except EvaluationError:
-        return None
+
+    def fill() -> bytes | None:
+        nodes = {name: node_value(row, blobs.__getitem__) for name, row in named.items()}
+        facts = {**ExecutionFacts(execution), "generation": generation}
+        max_bytes = ports.bounds.max_payload_bytes
+        try:
+            filled = template.fill(Scope(execution.input, facts, nodes, decode), max_bytes=max_bytes)
+            return encode(filled.value, max_bytes=max_bytes)
+        except (EvaluationError, PayloadError):
+            return None
+
+    size = len(execution.input) + sum([size_of(row) for row in named.values()])
+    return await asyncio.to_thread(fill) if size > _FILLED_ON_LOOP_BYTES else fill()
 
 
 def _seen(

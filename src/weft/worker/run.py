@@ -220,13 +220,13 @@ class Runner:
 
     async def outcome(self, task: Task) -> Outcome:
         """Call the task's handler. Raises AttemptLostError where nobody can know how it ended."""
-        config = self._config(task)
         max_bytes = self._ports.bounds.max_payload_bytes
+        is_large = len(task.config) > BOUND_AT_ONCE_BYTES
         if self._registry.get(task.handler).kind is HandlerKind.USER:
             return await self._caller.call(
                 HandlerCall(
                     handler=task.handler,
-                    config=encode(config, max_bytes=max_bytes) if task.secrets else task.config,
+                    config=await self._config_with_secrets(task) if task.secrets else task.config,
                     execution_id=task.execution_id,
                     node_id=task.node_id,
                     generation=task.generation,
@@ -247,10 +247,11 @@ class Runner:
             deadline=deadline_after(self._ports.clock.now(), task.timeout_seconds),
             way_out=self._ports.outbound,
         )
-        if len(task.config) <= BOUND_AT_ONCE_BYTES:
-            invocation = self._registry.bind(task.handler, config, context)
+        if not is_large:
+            invocation = self._registry.bind(task.handler, self._config(task), context)
         else:
             # In a thread: it may wait for the process that checks the config.
+            config = await asyncio.to_thread(self._config, task)
             invocation = await asyncio.to_thread(self._registry.bind, task.handler, config, context)
         try:
             async with asyncio.timeout(task.timeout_seconds) as limit:
@@ -258,6 +259,11 @@ class Runner:
                 if isinstance(output, LargeOutput):
                     return await context.outbound.off_loop(
                         completed, output.value, target=task.handler, max_bytes=max_bytes
+                    )
+                if is_large:
+                    # What is made of a large config is often as large.
+                    return await asyncio.to_thread(
+                        completed, output, target=task.handler, max_bytes=max_bytes
                     )
                 return completed(output, target=task.handler, max_bytes=max_bytes)
         except TimeoutError as error:
@@ -267,6 +273,15 @@ class Runner:
                 # Before its first call: once that is sent, the handler says so itself.
                 raise OutOfFilesError("call") from None
             raise
+
+    async def _config_with_secrets(self, task: Task) -> bytes:
+        """Return the text of a config with its secrets filled in."""
+        max_bytes = self._ports.bounds.max_payload_bytes
+
+        def fill() -> bytes:
+            return encode(self._config(task), max_bytes=max_bytes)
+
+        return fill() if len(task.config) <= BOUND_AT_ONCE_BYTES else await asyncio.to_thread(fill)
 
     def _config(self, task: Task) -> object:
         config = decode(task.config)

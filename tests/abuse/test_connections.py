@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from tests.abuse.bystander import Abused, Attacker, Target
 
-# The API of a fleet has the same connections; here it is that of one server.
-on_one_server = pytest.mark.parametrize("abused", ["server"], indirect=True)
-
 OURS, THEIRS = "the-key-of-the-bystander-1234", "the-key-of-the-attacker-12345"
 # Few enough that an attack is cheap, and enough for the bystander.
 CONNECTIONS = 200
@@ -95,7 +92,6 @@ HEAD = b"POST /v1/executions HTTP/1.1\r\nHost: localhost\r\n"
         ),
     ],
 )
-@on_one_server
 async def test_slow_connections_keep_nobody_out(abused: Abused, first: bytes, drip: bytes) -> None:
     """F78: more of them than the server may have connections."""
     async with abused(**SETTINGS) as target:
@@ -112,7 +108,6 @@ async def test_slow_connections_keep_nobody_out(abused: Abused, first: bytes, dr
         assert len(logged) < 100, "the log does not grow with the attack"
 
 
-@on_one_server
 async def test_the_streams_of_one_caller_keep_nobody_out(abused: Abused) -> None:
     """F97: a caller that subscribes more often than there are connections, and never reads."""
     async with abused(**SETTINGS) as target:
@@ -134,7 +129,6 @@ async def test_the_streams_of_one_caller_keep_nobody_out(abused: Abused) -> None
             await attacking
 
 
-@on_one_server
 async def test_calls_that_wait_keep_nobody_out(abused: Abused) -> None:
     async with abused(**SETTINGS) as target:
 

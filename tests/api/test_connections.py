@@ -120,6 +120,24 @@ async def test_the_caller_with_the_most_connections_makes_room(serve: Serve) -> 
         assert (await known.ask(request("GET", "/v1/workflows", b"", BEARER))).status == 200
 
 
+async def test_a_connection_that_has_just_come_makes_no_room_for_a_caller_with_many(serve: Serve) -> None:
+    """Until its first request is read it is anonymous, and may be the only such connection."""
+    other_key = "another-key-that-is-long-enough"
+    async with serve(max_connections=16, api_keys=(KEY, other_key)) as server, AsyncExitStack() as stack:
+
+        async def come() -> None:
+            another = await stack.enter_async_context(Connection.open(server.url))
+            head = request("GET", "/v1/workflows", b"", f"Authorization: Bearer {other_key}")
+            assert (await another.ask(head)).status == 200
+
+        for _ in range(16):
+            await come()
+        async with opened(server, 1) as (fresh,):
+            for _ in range(3):
+                await come()
+            assert (await fresh.ask(request("GET", "/v1/workflows", b"", BEARER))).status == 200
+
+
 async def test_without_keys_idle_connections_make_room_too(serve: Serve) -> None:
     async with serve(max_connections=16) as server, opened(server, 40) as idle:
         assert len(server.service.connections) <= 16

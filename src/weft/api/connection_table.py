@@ -7,7 +7,8 @@ The server refuses nobody while there is an idle connection that it may close. S
 each connection that comes: the oldest idle anonymous one, else the oldest idle one of the caller that has the
 most. Anonymous connections have half of the table, and those of an address half of that; beyond its share an
 address makes room by its own connections. A caller that sends a request with its key at once is anonymous for
-a few milliseconds, and by then not among the oldest.
+a few milliseconds. It may be the only one, and so the oldest: an anonymous connection that became idle less
+than a second ago makes room only where no caller has an idle one.
 
 If the process runs out of files all the same, the limit is lowered below what was open, and grows again by
 one connection a second: the engine needs some files at once, and nobody knows how many there are for callers.
@@ -28,7 +29,7 @@ from weft.open_files import file_limit, has_free_file, raise_file_limit
 from weft.telemetry import CONNECTIONS_CLOSED, CONNECTIONS_REFUSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from weft.settings import Settings
     from weft.telemetry import Metrics
@@ -51,6 +52,8 @@ SWEEP_SECONDS = 1.0
 _SHED = 64
 # Callers have so many connections in any case.
 _LEAST = 16
+# A caller sends its first request with its connection; a busy loop reads it this much later at most.
+_FRESH_MICROSECONDS = 1_000_000
 
 log = logging.getLogger("weft.api")
 
@@ -96,15 +99,17 @@ class ConnectionTable:
         self.limit = self._full_limit = limit
         self.has_keys = has_keys
         self._metrics = metrics
+        self._now = now
         self._log = RateLimitedLog(log, now=now)
         self._open: set[TrackedConnection] = set()
         self.anonymous = 0
         # Anonymous connections by address, those of known callers by their names.
         self._anonymous_of: Counter[str] = Counter()
         self._known_of: Counter[str] = Counter()
-        # Idle connections, the oldest first: anonymous ones by address and together, others by caller.
+        # Idle connections, the oldest first: anonymous ones by address and together, others by caller. Of the
+        # anonymous ones since when each is idle.
         self._idle_of: dict[str, OrderedDict[TrackedConnection, None]] = {}
-        self._idle_anonymous: OrderedDict[TrackedConnection, None] = OrderedDict()
+        self._idle_anonymous: OrderedDict[TrackedConnection, int] = OrderedDict()
         self._idle_known_of: dict[str, OrderedDict[TrackedConnection, None]] = {}
 
     @property
@@ -126,11 +131,7 @@ class ConnectionTable:
             return self._add(connection) if self._evict_of(address) else self._refuse(address, "address")
         if self.anonymous >= self.anonymous_limit and not self._evict(self._idle_anonymous):
             return self._refuse(address, "anonymous")
-        if (
-            len(self._open) >= self.limit
-            and not self._evict(self._idle_anonymous)
-            and not self._evict_known()
-        ):
+        if len(self._open) >= self.limit and not self._evict_any():
             return self._refuse(address, "full")
         return self._add(connection)
 
@@ -167,7 +168,7 @@ class ConnectionTable:
         if connection not in self._open:
             return
         if connection.caller is None:
-            self._idle_anonymous[connection] = None
+            self._idle_anonymous[connection] = self._now()
             self._idle_of.setdefault(connection.address, OrderedDict())[connection] = None
         else:
             self._idle_known_of.setdefault(connection.caller, OrderedDict())[connection] = None
@@ -201,7 +202,7 @@ class ConnectionTable:
         )
         self.limit = max(_LEAST, min(self.limit, len(self._open) - _SHED))
         while len(self._open) > self.limit:
-            if not self._evict(self._idle_anonymous) and not self._evict_known():
+            if not self._evict_any():
                 return
 
     # -- inside ------------------------------------------------------------------------------------
@@ -217,13 +218,20 @@ class ConnectionTable:
         idle = self._idle_of.get(address)
         return idle is not None and self._evict(idle)
 
+    def _evict_any(self) -> bool:
+        """Close the idle connection that is wanted least; False: there is none."""
+        oldest_at = next(iter(self._idle_anonymous.values()), None)
+        if oldest_at is not None and oldest_at <= self._now() - _FRESH_MICROSECONDS:
+            return self._evict(self._idle_anonymous)
+        return self._evict_known() or self._evict(self._idle_anonymous)
+
     def _evict_known(self) -> bool:
         """Close the oldest idle connection of the caller that has the most; False: nobody has one."""
         if not self._idle_known_of:
             return False
         return self._evict(self._idle_known_of[max(self._idle_known_of, key=self._known_of.__getitem__)])
 
-    def _evict(self, idle: OrderedDict[TrackedConnection, None]) -> bool:
+    def _evict(self, idle: Mapping[TrackedConnection, object]) -> bool:
         """Close the oldest of some idle connections; False: there is none."""
         if not idle:
             return False

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from weft.core.rows import partition_of
 
-__all__ = ["PREFIX", "Keys", "bucket_key", "partition_of"]
+__all__ = ["CROWDED", "PREFIX", "Keys", "bucket_key", "partition_of"]
 
 PREFIX = "weft"
+# The end of the name of a crowded lane.
+CROWDED = "|crowded"
 
 
 class Keys:
@@ -61,9 +63,12 @@ class Keys:
         """Name the hash that holds all hot state of an execution."""
         return self.executions + execution_id
 
-    def lane(self, queue: str, handler: str, priority: int) -> str:
-        """Name the stream of one queue's tasks for one handler, of one priority."""
-        return self.lane_of(f"{queue}|{handler}|{priority}")
+    def lane(self, queue: str, handler: str, priority: int, *, is_crowded: bool = False) -> str:
+        """Name the stream of one queue's tasks for one handler, of one priority.
+
+        ``is_crowded``: the stream beside it, for executions that have many tasks in flight.
+        """
+        return self.lane_of(f"{queue}|{handler}|{priority}{CROWDED if is_crowded else ''}")
 
     def lane_of(self, member: str) -> str:
         """Name the stream of a lane by its member in the set of lanes."""

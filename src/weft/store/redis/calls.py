@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.core.envelope import pack
 from weft.core.readiness import EARLY_RULES
+from weft.redis.keys import CROWDED
 from weft.store.redis.layout import (
     CONSTANTS,
     PIECE_BITS,
@@ -268,7 +269,11 @@ def add_execution(
 def add_tasks(call: ScriptCall, tasks: Sequence[tuple[Task, bytes]]) -> None:
     for task, wire in tasks:
         stream = f"{call.keys.tasks}{task.queue}|{task.handler}|{task.priority}"
-        lane = call.streams.setdefault(stream, len(call.streams) + 1)
+        lane = call.streams.get(stream)
+        if lane is None:
+            lane = call.streams[stream] = len(call.streams) + 1
+            # The script chooses between the two: it knows how many tasks the execution has in flight.
+            call.streams[stream + CROWDED] = lane + 1
         call.arguments += (f"{lane} {task.attempt} {_NODE}{task.node_id}", wire)
 
 

@@ -92,6 +92,9 @@ CONSTANTS: dict[str, str | int] = {
     # The fields that are read of every execution, and the parts of its counts: an execution has fewer nodes.
     "FIXED_FIELDS": 4,
     "IN_HAND": 2**18,
+    # An execution that has so many tasks in flight sends more of them by the crowded lane beside the plain
+    # one: as many as one worker has slots by default, so what fits into a worker never stands behind others.
+    "CROWD": 64,
     "DELAYED": 2**36,
     # The member of every sorted set that is lost with the set.
     "SENTINEL": "!",

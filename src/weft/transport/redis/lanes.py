@@ -1,5 +1,9 @@
 """The streams of a partition: results, and lanes of tasks (one for a queue, a handler and a priority).
 
+Beside a lane there may be a crowded one, which has the tasks of executions that have many in flight already.
+A worker takes the same share of both, so a small execution never stands behind a wide one: of each other
+execution at most ``CROWD`` tasks (see the store's layout) are before its own.
+
 ``Served`` knows which lane's turn it is.
 """
 
@@ -10,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.core.task import PRIORITIES
+from weft.redis.keys import CROWDED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Mapping, Sequence
@@ -42,10 +47,12 @@ class Lane(Source):
     queue: str = ""
     handler: str = ""
     priority: int = 0
+    is_crowded: bool = False
 
 
-def lane(keys: Keys, queue: str, handler: str, priority: int) -> Lane:
-    return Lane(keys.partition, keys.lane(queue, handler, priority), WORKERS, queue, handler, priority)
+def lane(keys: Keys, queue: str, handler: str, priority: int, *, is_crowded: bool = False) -> Lane:
+    stream = keys.lane(queue, handler, priority, is_crowded=is_crowded)
+    return Lane(keys.partition, stream, WORKERS, queue, handler, priority, is_crowded)
 
 
 def member(task: Task) -> str:
@@ -57,9 +64,10 @@ def read_lanes(keys: Keys, members: Iterable[bytes]) -> list[Lane]:
     """Read the set of lanes. What is no lane was written by somebody else, and is passed over."""
     lanes = []
     for one in members:
-        parts = one.decode(errors="replace").split("|")
+        name = one.decode(errors="replace")
+        parts = name.removesuffix(CROWDED).split("|")
         if len(parts) == 3 and parts[2].isdecimal() and int(parts[2]) in _LEVELS:
-            lanes.append(lane(keys, parts[0], parts[1], int(parts[2])))
+            lanes.append(lane(keys, parts[0], parts[1], int(parts[2]), is_crowded=name.endswith(CROWDED)))
     return lanes
 
 
@@ -115,7 +123,7 @@ class Served:
         for one in fresh:
             self._taken.setdefault(one.queue, 0)
             self._lanes.setdefault(one.partition, {}).setdefault(one.queue, []).append(one)
-            self._lanes[one.partition][one.queue].sort(key=lambda known: -known.priority)
+            self._lanes[one.partition][one.queue].sort(key=lambda known: (-known.priority, known.is_crowded))
         return bool(fresh)
 
     def drop(self, lane: Lane) -> None:

@@ -322,7 +322,7 @@ class RedisStreams:
 
         # Whether the lanes were read a moment ago.
         is_fresh = asyncio.get_running_loop().time() < served.read_at + LOOK_SECONDS
-        if not is_fresh:
+        if not is_fresh or served.may_have_more:
             await self._read_lanes(served)
         taken = await self._share_out(served.partitions, limit, take)
         if not taken and is_fresh and served.may_have_more and await self._read_lanes(served):

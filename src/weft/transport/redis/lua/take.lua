@@ -1,5 +1,5 @@
--- Take tasks for a worker, so many at most: the queues in turn, in each the higher priorities first, and one
--- of so many takes the one that has waited longest, so that nothing is starved.
+-- Take tasks for a worker, so many at most: the queues in turn, in each the higher priorities first, of the lanes
+-- of one priority the same share, and one of so many takes the one that has waited longest, so that nothing is starved.
 -- Entries cost five times as much when they pass through Lua: of many, only how many to read from which lane.
 -- KEYS: the streams of the lanes, queue by queue, higher priorities first; the set of lanes.
 -- ARGV: group, consumer, limit, every how many the oldest, how many are few; then for each queue: how many were
@@ -92,6 +92,16 @@ local function head(lane)
 end
 
 local function take_oldest(lanes, count)
+  -- Where one lane alone has more, its next is the oldest, and need not pass through here.
+  local having = {}
+  for _, lane in ipairs(lanes) do
+    if depth[lane] > planned[lane] then
+      having[#having + 1] = lane
+    end
+  end
+  if #having == 1 then
+    return plan(having[1], count)
+  end
   local heads, got = {}, 0
   for _, lane in ipairs(lanes) do
     heads[lane] = head(lane)

@@ -1,5 +1,5 @@
 -- What moves free nodes to queued and sends their tasks. (guard, execution)
--- KEYS of its own: the lanes' streams.
+-- KEYS of its own: the lanes' streams, behind each that of the crowded lane beside it.
 -- ARGV: lease of a queued task in microseconds (0: none); 1 to send. Each task is two: `lane attempt name`, and the message.
 local queued_for, is_sent = number(), number() == 1
 local lanes, abouts = {}, {}
@@ -59,7 +59,8 @@ local function queue_task(about, task, window)
   if is_full then
     return NO_SLOT
   end
-  local entry = sent(about.lane, task)
+  -- The tasks of an execution that has many in flight go beside those of the others, and workers take from both.
+  local entry = sent(about.lane + (is_sent and counts % IN_HAND >= CROWD and 1 or 0), task)
   if entry == REFUSED then
     return REFUSED
   end

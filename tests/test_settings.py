@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from weft.errors import SettingsError
+from weft.masking import Mask
 from weft.settings import (
     RateLimit,
     ResourceLimit,
@@ -176,6 +178,29 @@ def test_no_secret_shows_in_a_message_or_in_the_settings_themselves(tmp_path: Pa
         WEFT_LLM_API_KEY="hunter2",
     )
     assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("WEFT_DATABASE_URL", "postgresql://user:h%40nter%202@host/db"),
+        ("WEFT_DATABASE_URL", "postgresql://user@host/db?password=h%40nter%202"),
+        ("WEFT_REDIS_URL", "redis://:h%40nter%202@host:6379/0"),
+        ("WEFT_REDIS_URL", "redis+sentinel://:h%40nter%202@one:26379,two:26379/main"),
+    ],
+)
+def test_the_password_of_a_url_is_masked_by_itself(tmp_path: Path, name: str, url: str) -> None:
+    """A driver names the password without the URL, decoded or as it was written."""
+    mask = Mask(read(tmp_path, **{name: url}).secrets())
+    for shown in (url, "password h@nter 2 is wrong", "as h%40nter%202", "{'password': 'h@nter 2'}"):
+        assert not re.search(r"h(@|%40)nter", mask.text(shown))
+
+
+def test_a_password_that_is_the_name_of_the_database_takes_no_word_out_of_the_log(tmp_path: Path) -> None:
+    url = "postgresql://weft:weft@host/weft"
+    mask = Mask(read(tmp_path, WEFT_DATABASE_URL=url).secrets())
+    assert mask.text("weft.api: listening") == "weft.api: listening"
+    assert mask.text(f"cannot reach {url}") == "cannot reach ***"
 
 
 def test_keys_are_a_list_and_in_a_file_may_be_lines(tmp_path: Path) -> None:

@@ -421,7 +421,8 @@ class Settings:
         """Return the values of these settings that must not be shown anywhere."""
         found = [getattr(self, item.name) for item in fields(self) if item.metadata["secret"]]
         values = [value if isinstance(value, tuple) else (value,) for value in found if value]
-        return [value for several in values for value in several]
+        secrets = [value for several in values for value in several]
+        return secrets + [password for secret in secrets for password in _passwords(secret)]
 
     def bounds(self) -> Bounds:
         """Return the bounds of these settings that the core needs to check a definition."""
@@ -434,6 +435,26 @@ class Settings:
             max_payload_bytes=self.max_payload_bytes,
             max_batch=self.max_batch,
         )
+
+
+def _passwords(url: str) -> list[str]:
+    """Return the password of a URL, as it is written there and decoded; drivers show it alone.
+
+    One that is also part of the rest of the URL, such as the name of the user or of the database, is none:
+    masked, it would take a word such as ``postgres`` out of every line.
+    """
+    from urllib.parse import parse_qs, unquote, urlsplit
+
+    if "://" not in url:
+        return []
+    try:
+        parts = urlsplit(url)
+        written = [parts.password, *parse_qs(parts.query).get("password", ())]
+    except ValueError:
+        return []  # a key that looks like a URL, and is none
+    found = dict.fromkeys(form for one in written if one for form in (one, unquote(one)))
+    rest = f"{parts.scheme} {parts.username} {parts.hostname} {parts.path}".lower()
+    return [password for password in found if password.lower() not in rest]
 
 
 # Setting name in lower case -> dataclass field.

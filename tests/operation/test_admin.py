@@ -98,6 +98,15 @@ def test_everything_that_is_wrong_is_found_at_once_with_what_to_do(tmp_path: Pat
     assert "hunter2" not in messages
 
 
+def test_a_secret_that_is_too_short_to_be_masked_is_named(tmp_path: Path) -> None:
+    code, checks = examined(tmp_path, WEFT_SECRET_PIN="123", WEFT_SECRET_TOKEN="long enough")
+    assert code == 0
+    (found,) = [one for one in checks if one["check"] == "secrets"]
+    assert found["state"] == "warn"
+    assert found["message"].startswith("the secret PIN has under 4 characters")
+    assert "123" not in json.dumps(found)
+
+
 def test_a_bad_value_is_exit_2_as_everywhere(tmp_path: Path) -> None:
     ended = weft(tmp_path, "doctor", WEFT_WORKER_GRACE="soon")
     assert ended.returncode == 2

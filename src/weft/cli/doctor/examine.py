@@ -174,7 +174,7 @@ def _code(settings: Settings) -> Iterator[Finding]:
 
 
 def _secrets(settings: Settings) -> Iterator[Finding]:
-    from weft.handlers.secrets import PREFIX, lookup
+    from weft.handlers.secrets import PREFIX, lookup, short_ones
 
     for variable in sorted(os.environ):
         if variable.startswith(PREFIX):
@@ -182,6 +182,9 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
                 lookup(variable.removeprefix(PREFIX).removesuffix("_FILE"))
             except WeftError as error:
                 yield Finding("secrets", Health.FAIL, str(error), "nodes that need it will fail; correct it")
+    for problem in short_ones():
+        message, _, advice = problem.partition("; ")
+        yield Finding("secrets", Health.WARN, message, advice)
 
 
 def _llm(settings: Settings) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core import payload
-from weft.core.payload import canonical, count_values, decode, encode
+from weft.core.payload import canonical, count_values, decode, encode, encode_plain, json_pieces
 from weft.errors import PayloadError
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -33,6 +33,21 @@ strange_values = st.recursive(
 def test_every_json_value_survives_the_way_there_and_back(value: Any) -> None:
     assert decode(encode(value, max_bytes=10**7)) == value
     assert json.loads(encode(value, max_bytes=10**7)) == value
+
+
+@given(json_values)
+def test_a_value_that_is_written_in_pieces_is_the_same_text(value: Any) -> None:
+    assert encode_plain(value, max_bytes=10**7, in_pieces=True) == encode(value, max_bytes=10**7)
+
+
+def test_no_piece_of_a_large_value_is_long() -> None:
+    """What one piece holds, nobody else runs: a thread that writes in C keeps Python's lock."""
+    flat: list[Any] = [[0.5] * 20_000, {f"k{number}": number for number in range(20_000)}]
+    deep: list[Any] = [[[1.5] * 50 for _ in range(50)] for _ in range(20)]
+    for value in (*flat, flat, deep):
+        pieces = list(json_pieces(value))
+        assert b"".join(pieces) == encode(value, max_bytes=10**7)
+        assert max(map(len, pieces)) < 100_000
 
 
 @given(json_values)

@@ -45,10 +45,13 @@ class Failed:
 Outcome: TypeAlias = Completed | Failed
 
 
-def completed(value: Any, *, target: str, max_bytes: int) -> Outcome:
-    """Turn what ``target`` returned into its outcome: not JSON, or too much of it, is a failure for good."""
+def completed(value: Any, *, target: str, max_bytes: int, in_pieces: bool = False) -> Outcome:
+    """Turn what ``target`` returned into its outcome: not JSON, or too much of it, is a failure for good.
+
+    ``in_pieces``: for a large value in a thread beside the loop.
+    """
     try:
-        output = encode_plain(value, max_bytes=max_bytes)
+        output = encode_plain(value, max_bytes=max_bytes, in_pieces=in_pieces)
         if output is None:
             most = min(MAX_VALUES, max_bytes)
             output = encode(to_json(value, max_values=most, max_depth=MAX_DEPTH), max_bytes=max_bytes)

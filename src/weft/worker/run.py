@@ -258,7 +258,7 @@ class Runner:
                 output = await invocation.call()
                 if isinstance(output, LargeOutput):
                     return await context.outbound.off_loop(
-                        completed, output.value, target=task.handler, max_bytes=max_bytes
+                        completed, output.value, target=task.handler, max_bytes=max_bytes, in_pieces=True
                     )
                 if is_large:
                     # What is made of a large config is often as large.

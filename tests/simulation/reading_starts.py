@@ -81,12 +81,12 @@ class ReadingTransport(FaultyTransport):
         """Delete an entry that nobody has read."""
         lane = self._lanes[task.queue]
         level = lane.levels[task.priority]
-        tasks = level._by_execution[task.execution_id]
-        (entry,) = [entry for entry in tasks if entry[1] is task]
-        tasks.remove(entry)
+        tasks = level.by_execution[task.execution_id]
+        tasks[:] = [other for other in tasks if other is not task]
         if not tasks:
-            del level._by_execution[task.execution_id]
-            level.turns.remove(task.execution_id)
+            del level.by_execution[task.execution_id]
+            (turn,) = [turn for turn in level.turns if turn[1] == task.execution_id]
+            level.turns.remove(turn)
         lane.waiting -= 1
         if not lane.waiting:
             self._waiting.pop(task.queue, None)
@@ -95,7 +95,7 @@ class ReadingTransport(FaultyTransport):
         """Look through all streams, and delete the entries of an execution that nobody has read."""
         for lane in self._lanes.values():
             for level in lane.levels:
-                for _, task in list(level._by_execution.get(execution_id, ())):
+                for task in list(level.by_execution.get(execution_id, ())):
                     self.delete(task)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from weft.transport.contract import DeliveryId
 
-# Of so many tasks taken from a queue, one is that which has waited longest: nothing is starved.
+# Of so many turns of a queue, one goes to whoever has waited longest: no priority is starved.
 _OLDEST_EVERY = 8
 # A turn of an execution is at most this part of a fetch: the results of nodes that run together are recorded
 # in one commit. A fetch for a single slot is one task a turn.
@@ -45,59 +45,38 @@ class _Level:
     So a small execution does not wait behind the hundreds of tasks that a wide one may have here.
     """
 
-    __slots__ = ("_by_execution", "_served", "turns")
+    __slots__ = ("by_execution", "turns")
 
     def __init__(self) -> None:
-        # Each task with its number in the order in which all have come.
-        self._by_execution: dict[str, list[tuple[int, Task]]] = {}
-        # The executions that have tasks here, the one whose turn is next first; and how many tasks of that
-        # one were taken in this turn.
-        self.turns: deque[str] = deque()
-        self._served = 0
+        # Lists: an execution has no more tasks here than its window, and most have one.
+        self.by_execution: dict[str, list[Task]] = {}
+        # The executions that have tasks here, the one whose turn is next first, each with a number: what
+        # comes later, in whatever priority, has a higher one.
+        self.turns: deque[tuple[int, str]] = deque()
 
-    @property
-    def next_number(self) -> int:
-        """The number of the task whose turn is next."""
-        return self._by_execution[self.turns[0]][0][0]
-
-    def append(self, entry: tuple[int, Task]) -> None:
-        execution_id = entry[1].execution_id
-        tasks = self._by_execution.get(execution_id)
-        if tasks is None:
-            self._by_execution[execution_id] = [entry]
-            self.turns.append(execution_id)
-        else:
-            tasks.append(entry)
-
-    def put_back(self, entry: tuple[int, Task]) -> None:
+    def put_back(self, task: Task) -> None:
         """Put a task before all others, and its execution if it has no other task here."""
-        execution_id = entry[1].execution_id
-        tasks = self._by_execution.get(execution_id)
+        tasks = self.by_execution.get(task.execution_id)
         if tasks is None:
-            self._by_execution[execution_id] = [entry]
-            self.turns.appendleft(execution_id)
-            self._served = 0
+            self.by_execution[task.execution_id] = [task]
+            self.turns.appendleft((0, task.execution_id))
         else:
-            tasks.insert(0, entry)
+            tasks.insert(0, task)
 
-    def take(self, together: int) -> tuple[int, Task]:
-        """Take the task whose turn is next; ``together``: how many tasks of an execution make a turn."""
-        execution_id = self.turns[0]
-        tasks = self._by_execution[execution_id]
-        # A list: an execution has no more tasks here than its window, and most have one.
-        entry = tasks.pop(0)
-        self._served += 1
-        if not tasks:
-            self.turns.popleft()
-            del self._by_execution[execution_id]
-            self._served = 0
-        elif self._served >= together:
-            self.turns.rotate(-1)
-            self._served = 0
-        return entry
+    def take(self, limit: int, number: int) -> list[Task]:
+        """Take the tasks of the execution whose turn is next, at most so many; the rest has a later turn."""
+        _, execution_id = self.turns.popleft()
+        tasks = self.by_execution[execution_id]
+        if len(tasks) <= limit:
+            del self.by_execution[execution_id]
+            return tasks
+        self.turns.append((number, execution_id))
+        taken = tasks[:limit]
+        del tasks[:limit]
+        return taken
 
     def oldest_at(self) -> int | None:
-        return min((tasks[0][1].queued_at for tasks in self._by_execution.values()), default=None)
+        return min((tasks[0].queued_at for tasks in self.by_execution.values()), default=None)
 
 
 class _Lane:
@@ -106,9 +85,9 @@ class _Lane:
     def __init__(self) -> None:
         self.levels: tuple[_Level, ...] = tuple(_Level() for _ in PRIORITIES)
         # By handler: tasks that nobody who has asked so far can run. One that is sent again stands once.
-        self.aside: dict[str, dict[tuple[str, int, str, int], tuple[int, Task]]] = {}
-        # How many have come, were taken in their turn, and wait.
-        self.came = self.taken = self.waiting = 0
+        self.aside: dict[str, dict[tuple[str, int, str, int], Task]] = {}
+        # How many tasks have come and wait, and how many turns were taken.
+        self.came = self.waiting = self.taken = 0
 
     @property
     def depth(self) -> int:
@@ -117,7 +96,13 @@ class _Lane:
     def put(self, task: Task) -> None:
         self.came += 1
         self.waiting += 1
-        self.levels[task.priority].append((self.came, task))
+        level = self.levels[task.priority]
+        tasks = level.by_execution.get(task.execution_id)
+        if tasks is None:
+            level.by_execution[task.execution_id] = [task]
+            level.turns.append((self.came, task.execution_id))
+        else:
+            tasks.append(task)
 
     def take(self, limit: int, handlers: Container[str] | None, *, together: int) -> list[Task]:
         """Take up to so many tasks of these handlers in their turn; what is of no such handler is set aside.
@@ -130,37 +115,37 @@ class _Lane:
         served: set[str] = set()
         while self.waiting and len(tasks) < limit:
             self.taken += 1
-            self.waiting -= 1
             if self.taken % _OLDEST_EVERY == 0:
-                # Of the tasks that are next in each priority the oldest: every priority comes to its turn.
-                level = min(
-                    [level for level in self.levels if level.turns], key=lambda level: level.next_number
-                )
+                # Of the turns that are next in each priority the oldest: every priority comes to its turn.
+                level = min([each for each in self.levels if each.turns], key=lambda each: each.turns[0])
             else:
                 level = high if high.turns else normal if normal.turns else low
-            came, task = level.take(together)
-            if task.handler in served:
-                tasks.append(task)
-            elif handlers is None or task.handler in handlers:
-                served.add(task.handler)
-                tasks.append(task)
-            else:
-                key = (task.execution_id, task.generation, task.node_id, task.attempt)
-                self.aside.setdefault(task.handler, {}).setdefault(key, (came, task))
+            turn = level.take(min(together, limit - len(tasks)), self.came)
+            self.waiting -= len(turn)
+            for task in turn:
+                if task.handler in served:
+                    tasks.append(task)
+                elif handlers is None or task.handler in handlers:
+                    served.add(task.handler)
+                    tasks.append(task)
+                else:
+                    key = (task.execution_id, task.generation, task.node_id, task.attempt)
+                    self.aside.setdefault(task.handler, {}).setdefault(key, task)
         return tasks
 
     def bring_back(self, handlers: Container[str] | None) -> None:
         """Requeue, at the head and in their order, the tasks of these handlers that were set aside."""
         served = [name for name in self.aside if handlers is None or name in handlers]
-        back = sorted((entry for name in served for entry in self.aside.pop(name).values()), reverse=True)
-        for entry in back:
+        back = [task for name in served for task in self.aside.pop(name).values()]
+        back.sort(key=lambda task: task.queued_at)
+        for task in reversed(back):
             # Whatever was set aside came before all that is there.
-            self.levels[entry[1].priority].put_back(entry)
+            self.levels[task.priority].put_back(task)
             self.waiting += 1
 
     def oldest_at(self) -> int | None:
         waiting = [oldest_at for level in self.levels if (oldest_at := level.oldest_at()) is not None]
-        aside = [task.queued_at for tasks in self.aside.values() for _, task in tasks.values()]
+        aside = [task.queued_at for tasks in self.aside.values() for task in tasks.values()]
         return min((*waiting, *aside), default=None)
 
 

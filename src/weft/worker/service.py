@@ -448,14 +448,14 @@ async def begin(
         return []
     tasks: list[Task] = []
     requests: list[StartRequest] = []
-    for delivery in deliveries:
+    nonce = ports.new_id()  # with a number behind it, one that nobody else has
+    for number, delivery in enumerate(deliveries):
         task = delivery.task
         if task.resource_tag is None or await _has_token(task, ports):
             attempt = task.execution_id, task.generation, task.node_id, task.attempt
             tasks.append(task)
-            requests.append(StartRequest(*attempt, ports.new_id(), worker))
-    clock = ports.clock
-    asked_at = clock.monotonic()
+            requests.append(StartRequest(*attempt, f"{nonce}/{number}", worker))
+    asked_at = ports.clock.monotonic()
     while True:
         try:
             started = await ports.store.start(requests)
@@ -464,9 +464,9 @@ async def begin(
             # Until there is an answer: a start whose answer was lost is ours, and the same request says so.
             log.warning("store.unavailable", extra={"error": str(error)})
             await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
-    answered_at = clock.monotonic()
+    answered_at = ports.clock.monotonic()
     # By how much the server's clock is ahead of the monotonic one.
-    ahead = clock.now() - answered_at
+    ahead = ports.clock.now() - answered_at
     await ports.transport.ack_tasks(worker, [delivery.id for delivery in deliveries])
     feed = ports.feed if ports.feed is not None and ports.feed.has_listeners else None
     ours = []

@@ -221,8 +221,7 @@ class FaultyTransport(InProcessTransport):
         copy = InProcessTransport(now=self._now)
         for lane in self._lanes.values():
             for level in lane.levels:
-                entries = [entry for tasks in level._by_execution.values() for entry in tasks]
-                copy.put([task for _, task in sorted(entries, key=lambda entry: entry[0])])
+                copy.put([task for _, name in level.turns for task in level.by_execution[name]])
         copy.append(list(self._messages))
         copy._tasks_pending.entries = dict(self._tasks_pending.entries)
         copy._messages_pending.entries = dict(self._messages_pending.entries)

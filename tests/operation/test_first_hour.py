@@ -1,0 +1,130 @@
+"""A new user's first bug: found by its own line, mended and run again; in terminals, and in none."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.operation.pseudo_terminal import Terminal
+from tests.operation.serving import PATIENCE_SECONDS
+
+from weft import Client, ExecutionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# A library of somebody else, as pandas is: the error is raised in its code, by a line of the user's.
+LIBRARY = """\
+class Frame:
+    def __init__(self, rows):
+        self._rows = rows
+
+    def column(self, name):
+        return [self._get(row, name) for row in self._rows]
+
+    def _get(self, row, name):
+        return row[name]
+"""
+FLOW = """\
+from frames import Frame
+from weft import Workflow
+
+flow = Workflow("shop")
+
+
+@flow.node(max_retries=1, retry={"base_delay_seconds": 0.1})
+def total(input):
+    print("reading the orders of today, which is a line that no narrow terminal holds at once")
+    frame = Frame(input["orders"])
+    return sum(frame.column("prise"))
+"""
+BUG = 'return sum(frame.column("prise"))'
+PRINTED = "total │ reading the orders of today, which is a line that no narrow terminal holds at once"
+ORDERS = '[{"price": 3}, {"price": 4}]'
+
+
+class Desk:
+    """A folder with a workflow, and a terminal to run commands in."""
+
+    def __init__(self, folder: Path, columns: int | None) -> None:
+        self.folder = folder
+        self.columns = columns
+        installed = folder / "venv" / "site-packages"
+        installed.mkdir(parents=True)
+        (installed / "frames.py").write_text(LIBRARY)
+        self.write(FLOW)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+        self.environment = {**kept, "PYTHONPATH": str(installed)}
+
+    def write(self, flow: str) -> None:
+        (self.folder / "shop.py").write_text(flow)
+
+    def open(self, *arguments: str) -> Terminal:
+        return Terminal(
+            [sys.executable, "-m", "weft", *arguments],
+            columns=self.columns,
+            folder=self.folder,
+            environment=self.environment,
+        )
+
+    def weft(self, *arguments: str) -> tuple[int, list[str]]:
+        return self.open(*arguments).ended(seconds=PATIENCE_SECONDS)
+
+    @contextmanager
+    def developing(self) -> Iterator[Terminal]:
+        """Run ``weft dev`` until the block ends."""
+        dev = self.open("dev", "shop.py", "--port", "0")
+        try:
+            ready = dev.until("http://127.0.0.1:", seconds=PATIENCE_SECONDS)
+            (url,) = re.findall(r"http://127\.0\.0\.1:\d+", ready)
+            self.environment["WEFT_URL"] = url
+            yield dev
+            dev.process.send_signal(signal.SIGINT)
+            code, _ = dev.ended(seconds=PATIENCE_SECONDS)
+            assert code in (0, 130)
+        finally:
+            dev.process.kill()
+
+
+def found_by_its_line(lines: list[str]) -> bool:
+    """Say whether a traceback shows the user's own line, and the file and number to go to."""
+    at = f'shop.py", line {FLOW.splitlines().index(f"    {BUG}") + 1}, in total'
+    return any(at in line and BUG in after for line, after in pairwise(lines))
+
+
+@pytest.mark.parametrize("columns", [40, 120, None])
+def test_the_first_bug_is_found_mended_and_run_again(tmp_path: Path, columns: int | None) -> None:
+    desk = Desk(tmp_path, columns)
+
+    code, lines = desk.weft("run", "shop.py", "--input", f"orders={ORDERS}")
+    assert code == 1
+    assert found_by_its_line(lines), lines
+    assert lines.count(PRINTED) == 2
+    assert any(line.startswith("RETRYING total 2/2: KeyError, next in ") for line in lines)
+    assert any("KeyError: 'prise'" in line for line in lines)
+
+    with desk.developing() as dev, Client(desk.environment["WEFT_URL"]) as client:
+        failed = client.wait(client.start("shop", {"orders": [{"price": 3}, {"price": 4}]}).id)
+        with pytest.raises(ExecutionFailed, match=re.escape(BUG)):
+            failed.raise_for_state()
+        code, lines = desk.weft("watch", failed.id)
+        assert code == 1
+        assert found_by_its_line(lines), lines
+        assert lines.count(PRINTED) == 2
+        assert f"  retry: weft retry {failed.id}" in lines
+        code, lines = desk.weft("logs", failed.id)
+        assert (code, found_by_its_line(lines)) == (0, True)
+
+        desk.write(FLOW.replace("prise", "price"))
+        dev.until("the files changed" if columns else "code.replaced", seconds=PATIENCE_SECONDS)
+        code, _ = desk.weft("retry", failed.id)
+        assert (code, client.wait(failed.id).output) == (0, {"total": 7})
+        noted = [line.message for line in client.logs(failed.id, level="INFO")]
+        assert noted == ["code changed since attempt 2"]

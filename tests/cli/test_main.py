@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import importlib
+import re
+import shlex
 import subprocess
 import sys
+from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
-from weft.cli.main import COMMANDS, main
+from weft.cli.main import COMMANDS, Command, main, parser
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -58,6 +62,42 @@ def test_a_command_explains_itself_on_stdout(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr()
     assert "--input-file" in shown.out
     assert shown.err == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_help_of_a_command_is_its_own_with_an_example_that_it_takes(
+    command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main([*command.name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: weft {command.name}")
+    assert f"Example: {command.example}" in shown
+    program, *arguments = shlex.split(command.example)
+    assert (program, " ".join(arguments).startswith(command.name)) == ("weft", True)
+    called, _, _ = parser().parse_args(arguments, exit_on_error=False, print_error=False)
+    module, _, name = command.function.partition(":")
+    assert called is getattr(importlib.import_module(module), name)
+    # Nothing of other commands, and each option that it has.
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", shown)) - {"--help"}
+    own = {
+        option
+        for argument in reduce(App.__getitem__, command.name.split(), parser()).assemble_argument_collection()
+        for option in argument.names
+        if option.startswith("--")
+    }
+    assert options <= own | set(arguments)
+
+
+@pytest.mark.parametrize(
+    ("given", "explained"),
+    [(["rnu"], "weft --help"), (["run"], "weft run --help"), (["dlq", "show"], "weft dlq show --help")],
+)
+def test_wrong_usage_names_the_help_of_the_command(
+    given: list[str], explained: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(given) == 2
+    assert capsys.readouterr().err.endswith(f"\ntry: {explained}\n")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ class Command:
     function: str  # where it is, for a lazy import
     summary: str
 
+    @property
+    def example(self) -> str:
+        return f"weft {self.name} {EXAMPLES.get(self.name, '')}".rstrip()
+
 
 # In the order and the groups of the overview.
 GROUPS = {
@@ -87,6 +91,39 @@ GROUPS = {
 }
 # What the commands of two words have in common.
 SUBJECTS = {"dlq": "Nodes that failed for good, their dead letters.", "keys": "The keys of the API."}
+# What is given to a command in the example of its help.
+EXAMPLES = {
+    "run": "order.yaml --input number=7",
+    "validate": "order.yaml flows.py:flow",
+    "graph": "order.yaml --mermaid",
+    "completion": "bash",
+    "dev": "flows.py",
+    "up": "flows.py --port 8700",
+    "api": "--host 0.0.0.0 --port 8700",
+    "worker": "--queues llm,default --concurrency 16",
+    "migrate": "--check",
+    "deploy": "flows.py:flow --alias prod",
+    "workflows": "order",
+    "alias": "order prod 3",
+    "start": "order --input number=7 --wait",
+    "batch": "order inputs.jsonl",
+    "list": "--state FAILED",
+    "show": "0198c5a2 fetch",
+    "watch": "0198c5a2",
+    "logs": "0198c5a2 fetch --follow",
+    "explain": "0198c5a2",
+    "events": "0198c5a2",
+    "open": "0198c5a2",
+    "cancel": "0198c5a2",
+    "pause": "0198c5a2",
+    "resume": "0198c5a2",
+    "retry": "0198c5a2 --dry-run",
+    "fork": "0198c5a2 --from fetch",
+    "dlq show": "0198c5a2",
+    "dlq retry": "0198c5a2",
+    "dlq drop": "0198c5a2",
+    "queues": "--json",
+}
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 
 
@@ -113,7 +150,7 @@ def _call(given: Sequence[str], *, debug: bool) -> int:
         code = parser()(given, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        _explain(f"{error}\ntry: weft --help", error, debug=debug)
+        _explain(f"{error}\ntry: {_help_for(given)}", error, debug=debug)
         return USAGE
     except WeftError as error:
         _explain(_message_of(error), error, debug=debug)
@@ -152,8 +189,20 @@ def parser() -> App:
             groups[first] = app(first, SUBJECTS[first])
             whole.command(groups[first])
         parent = groups[first] if second else whole
-        parent.command(command.function, name=second or first, help=command.summary)
+        parent.command(
+            command.function,
+            name=second or first,
+            help=command.summary,
+            help_epilogue=f"Example: {command.example}",
+        )
     return whole
+
+
+def _help_for(given: Sequence[str]) -> str:
+    """Return the command line that explains the command that was meant."""
+    names = {command.name for command in COMMANDS} | set(SUBJECTS)
+    meant = next((name for name in (" ".join(given[:2]), *given[:1]) if name in names), "")
+    return f"weft {meant} --help" if meant else "weft --help"
 
 
 def _message_of(error: WeftError) -> str:

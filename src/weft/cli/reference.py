@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from cyclopts import App
 
+    from weft.cli.main import Command
+
 _PAGE = """\
 # Commands
 
@@ -31,9 +33,7 @@ def commands_page() -> str:
     """Write the page."""
     app = parser()
     sections = [
-        _section(f"weft {command.name}", _find(app, command.name), command.summary)
-        for commands in GROUPS.values()
-        for command in commands
+        _section(command, _find(app, command.name)) for commands in GROUPS.values() for command in commands
     ]
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     return _PAGE.replace("CODES", codes).replace("COMMANDS", "\n".join(sections))
@@ -45,10 +45,10 @@ def _find(app: App, name: str) -> App:
     return app
 
 
-def _section(title: str, app: App, summary: str) -> str:
+def _section(command: Command, app: App) -> str:
     rows = "".join(_rows(app))
     table = f"\n| argument | |\n|---|---|\n{rows}" if rows else ""
-    return f"## {title}\n\n{summary}\n{table}"
+    return f"## weft {command.name}\n\n{command.summary} Example: `{command.example}`\n{table}"
 
 
 def _rows(app: App) -> Iterator[str]:

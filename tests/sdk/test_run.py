@@ -806,3 +806,43 @@ def test_the_output_of_an_output_node_without_config_is_the_executions() -> None
         run({"nodes": [*nodes, {"id": "c", "handler": "echo", "dependencies": ["a"]}]}).nodes["c"].output
         == {}
     )
+
+
+BREAKING = """
+from weft import Workflow, run
+
+flow = Workflow("flow")
+
+
+@flow.node
+def plain():
+    number = 3
+    breakpoint()
+    return number
+
+
+@flow.node
+async def coroutine(plain):
+    number = plain + 1
+    breakpoint()
+    return number
+
+
+print(run(flow).output)
+"""
+
+
+def test_breakpoint_stops_in_the_functions_of_run(tmp_path: Path) -> None:
+    file = tmp_path / "breaking.py"
+    file.write_text(BREAKING)
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        input="p number * 100\nc\n" * 2,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(Pdb) 300\n" in done.stdout
+    assert "(Pdb) 400\n" in done.stdout
+    assert done.stdout.endswith("{'coroutine': 4}\n")

@@ -310,3 +310,9 @@ async def raised_in_task(what: str) -> None:
         raised(what)
 
     await asyncio.create_task(inner())
+
+
+def stops_at_breakpoint() -> int:
+    number = 3
+    breakpoint()
+    return number

@@ -302,6 +302,22 @@ async def test_neighbours_of_a_death_are_not_charged_and_alone_the_guilty_one_is
     assert caught.value.charged
 
 
+async def test_a_breakpoint_says_what_to_do_where_there_is_no_terminal(pool: ChildPool) -> None:
+    found = error(await pool.call(python("stops_at_breakpoint")))
+    assert (found["code"], found["retryable"]) == ("handler_error", False)
+    assert "breakpoint() needs a terminal" in found["message"]
+    assert "weft.run()" in found["message"]
+    assert "    breakpoint()" in found["details"]["traceback"]
+
+
+async def test_a_debugger_of_ones_own_is_left_alone() -> None:
+    environment = {**os.environ, "PYTHONBREAKPOINT": "0"}
+    async with ChildPool(
+        1, code=LETHAL, grace_seconds=5, max_payload_bytes=1024, environment=environment
+    ) as pool:
+        assert value(await pool.call(python("stops_at_breakpoint"))) == 3
+
+
 # Time.
 
 

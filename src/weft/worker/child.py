@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.clock import RealClock
 from weft.core.payload import decode, encode
-from weft.errors import HandlerError
+from weft.errors import HandlerError, NonRetryable
 from weft.handlers.contract import (
     FactsSource,
     FunctionNotAllowed,
@@ -355,6 +355,14 @@ def _leave_signals_to_parent() -> None:
     os.register_at_fork(before=hold, after_in_parent=release, after_in_child=restore)
 
 
+def _refuse_breakpoint(*_: object, **__: object) -> NoReturn:
+    raise NonRetryable(
+        "breakpoint() needs a terminal, and this function runs in a child process without one: call the "
+        "workflow from your own script with weft.run(), or set PYTHONBREAKPOINT to a debugger that listens "
+        "on a port"
+    )
+
+
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     # Nor may a program that it starts.
@@ -364,6 +372,9 @@ def main() -> None:
     # A process forked by the user's code must not keep the channel open, or this one's end goes unseen.
     os.register_at_fork(after_in_child=channel.close)
     faulthandler.enable()
+    if os.environ.get("PYTHONBREAKPOINT") in (None, "", "pdb.set_trace"):
+        # pdb would read the end of stdin, and end the function with an error that says nothing.
+        sys.breakpointhook = _refuse_breakpoint
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     captured = [word.partition("=")[2] for word in sys.argv if word.startswith("capture=")]

@@ -13,8 +13,9 @@ import pytest
 from weft.core.payload import canonical
 from weft.definition.schema import Schema, compile_schema
 from weft.validator import wire
+from weft.validator.asker import current_asker
 from weft.validator.check import TOO_LONG, faults_in_process, problems_in_process, problems_of
-from weft.validator.process import checkers, child_environment
+from weft.validator.process import MAX_WAITING, checkers, child_environment
 
 
 def compiled(schema: Any) -> Schema:
@@ -118,3 +119,39 @@ def test_a_fork_has_processes_of_its_own() -> None:
     os.waitpid(child, 0)
     os.close(reader)
     os.close(writer)
+
+
+def in_the_name_of(asker: str, schema: Any, value: Any) -> asyncio.Task[Any]:
+    """Check a value as another caller would."""
+
+    async def check() -> Any:
+        current_asker.set(asker)
+        return await problems_in_process(compiled(schema), [canonical(value)])
+
+    return asyncio.create_task(check())
+
+
+async def test_the_costly_checks_of_one_asker_delay_nobody_else() -> None:
+    schema, value = LONG[0]
+    costly = [in_the_name_of("one", schema, value) for _ in range(3)]
+    await asyncio.sleep(0)
+    ((problem,),) = await in_the_name_of("another", {"type": "integer"}, "x")
+    assert "integer" in problem.message
+    # Each takes two seconds of CPU. In the order in which they came, the quick one was the last of them.
+    assert not costly[1].done()
+    for check in costly:
+        check.cancel()
+    await asyncio.gather(*costly, return_exceptions=True)
+
+
+async def test_one_asker_leaves_room_for_the_questions_of_another() -> None:
+    schema, value = LONG[0]
+    asked = [in_the_name_of("one", schema, value) for _ in range(MAX_WAITING)]
+    await asyncio.sleep(0.2)
+    current_asker.set("one")
+    assert not checkers().has_room()
+    current_asker.set("another")
+    assert checkers().has_room()
+    for check in asked:
+        check.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)

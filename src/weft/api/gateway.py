@@ -34,6 +34,7 @@ from weft.limits.memory import MemoryLimits
 from weft.logs import RateLimitedLog
 from weft.settings import RateLimit
 from weft.telemetry import OTHER
+from weft.validator.asker import current_asker
 
 if TYPE_CHECKING:
     import asyncio
@@ -105,6 +106,7 @@ class Gateway:
                 connection.identify(name)
             _refuse_unstorable(scope)
             current_caller.set(name)
+            current_asker.set(name)
             request_load = scope["weft.request_load"] = RequestLoad(
                 self._service.load, name, is_open=open_route
             )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ class FairThreads:
         else:
             self._start(caller)
         try:
-            called = self._pool.submit(function, *args, **kwargs)
+            # In the caller's context: what the function asks of others, it asks in the caller's name.
+            called = self._pool.submit(copy_context().run, partial(function, *args, **kwargs))
         except BaseException:
             self._end(caller)
             raise

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weft.definition.schema import Schema
 
 _MANY = 3
+# Whoever finds too many questions waiting looks so often for room.
+_ROOM_SECONDS = 0.05
 
 TOO_LONG = (
     f"this value cannot be checked against its schema within {wire.CPU_SECONDS:g} s of CPU and "
@@ -33,6 +35,8 @@ async def problems_of(schema: Schema, value: Json, payload: bytes) -> list[Probl
 
 async def problems_in_process(schema: Schema, payloads: Sequence[bytes]) -> list[list[Problem]]:
     """List what payloads do not keep of a schema, in a process that can be killed; others go on meanwhile."""
+    while not checkers().has_room():  # noqa: ASYNC110 - threads make the room
+        await asyncio.sleep(_ROOM_SECONDS)
     try:
         answer = await asyncio.wrap_future(_asked(wire.CheckKind.VALUE, schema, payloads))
     except CheckTookTooLongError:

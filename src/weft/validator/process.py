@@ -3,24 +3,33 @@
 They are started when there is something to check, and end when there was nothing for a while. One that takes
 longer than it may is killed, and the next question has another. A thread that waits for a process holds up
 nobody: what holds Python's lock is in the other process.
+
+Askers share the processes: a caller of the API, or an execution whose attempt has a reply to check. An asker
+has half of the processes at most, and askers that wait have turns: the costly questions of one delay nobody
+else's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import socket
 import subprocess
 import sys
 import threading
+from collections import Counter, deque
 from concurrent.futures import Future
 from typing import TypeAlias
 
 from weft.validator import wire
+from weft.validator.asker import current_asker
 
 # On two cores; the rest waits. A question takes two seconds of CPU at most.
 _PROCESSES = 2
+_PROCESSES_OF_ONE = _PROCESSES // 2
+# Questions that wait for a process. One asker has no more of these places than are left free, so half at
+# most. Whoever finds none waits outside: a request or an attempt, which have bounds of their own.
+MAX_WAITING = 64
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 60.0
 # On the clock, and not of the CPU: for a machine that has much else to do.
@@ -39,38 +48,69 @@ class Checkers:
     """The processes, and the questions that wait for one."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[_Job]] = {}
+        # The askers that wait, the one whose turn is next first; and how many processes each has.
+        self._turns: deque[str] = deque()
+        self._running: Counter[str] = Counter()
         self._threads = 0
         self._idle = 0
+
+    def has_room(self) -> bool:
+        """True if the current asker may have one more question wait."""
+        with self._changed:
+            total = sum(map(len, self._waiting.values()))
+            return len(self._waiting.get(current_asker.get(), ())) < MAX_WAITING - total
 
     def ask(self, question: wire.CheckRequest) -> Future[wire.Faults]:
         """Have a question answered; the future may raise CheckTookTooLongError."""
         future: Future[wire.Faults] = Future()
-        with self._lock:
-            self._jobs.put((question, future))
-            if self._jobs.qsize() > self._idle and self._threads < _PROCESSES:
+        asker = current_asker.get()
+        with self._changed:
+            if asker not in self._waiting:
+                self._waiting[asker] = deque()
+                self._turns.append(asker)
+            self._waiting[asker].append((question, future))
+            if len(self._ready()) > self._idle and self._threads < _PROCESSES:
                 self._threads += 1
                 # A daemon: it waits for nobody at exit, and its process ends with the channel.
                 threading.Thread(target=self._serve, name="weft-validator", daemon=True).start()
+            self._changed.notify()
         return future
+
+    def _ready(self) -> list[str]:
+        """Return the askers whose next question may be answered now, in turn."""
+        return [asker for asker in self._turns if self._running[asker] < _PROCESSES_OF_ONE]
+
+    def _take(self) -> tuple[str, _Job] | None:
+        """Wait for a question whose turn it is, and begin it; None: nobody has asked for a while."""
+        with self._changed:
+            self._idle += 1
+            ready = self._changed.wait_for(self._ready, timeout=_IDLE_SECONDS)
+            self._idle -= 1
+            if not ready:
+                self._threads -= 1
+                return None
+            asker = ready[0]
+            self._turns.remove(asker)
+            job = self._waiting[asker].popleft()
+            if self._waiting[asker]:
+                self._turns.append(asker)
+            else:
+                del self._waiting[asker]
+            self._running[asker] += 1
+            return asker, job
 
     def _serve(self) -> None:
         checker: _Checker | None = None
-        while True:
-            with self._lock:
-                self._idle += 1
-            try:
-                job = self._jobs.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                job = None
-            with self._lock:
-                self._idle -= 1
-                if job is None and self._jobs.empty():
-                    self._threads -= 1
-                    break
-            if job is not None:
-                checker = _answer(job, checker)
+        while (taken := self._take()) is not None:
+            asker, job = taken
+            checker = _answer(job, checker)
+            with self._changed:
+                self._running[asker] -= 1
+                if not self._running[asker]:
+                    del self._running[asker]
+                self._changed.notify()
         if checker is not None:
             checker.end()
 

@@ -20,6 +20,7 @@ from weft.handlers.secrets import lookup
 from weft.logs import RateLimitedLog
 from weft.masking import Mask
 from weft.open_files import OutOfFilesError, is_exhausted
+from weft.validator.asker import current_asker
 from weft.worker.call import AttemptLostError, Caller, HandlerCall
 from weft.worker.facts import FactsReader, read_facts
 
@@ -247,6 +248,7 @@ class Runner:
             deadline=deadline_after(self._ports.clock.now(), task.timeout_seconds),
             way_out=self._ports.outbound,
         )
+        current_asker.set(task.execution_id)
         if not is_large:
             invocation = self._registry.bind(task.handler, self._config(task), context)
         else:

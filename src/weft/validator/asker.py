@@ -1,0 +1,7 @@
+"""In whose name the current task asks for a check: a caller of the API, or an execution."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+current_asker: ContextVar[str] = ContextVar("weft_asker", default="")

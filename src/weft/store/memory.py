@@ -142,6 +142,11 @@ class _Execution:
         self.is_open = row.state in _OPEN
 
 
+def _answer_to(generation: int, epoch: int, known: ExecutionRow) -> Answer:
+    """Answer a caller of another generation or epoch: the store is ahead of the caller, or behind."""
+    return _UNKNOWN if generation > known.generation or epoch > known.epoch else _REFUSED
+
+
 class _Tombstone(NamedTuple):
     """What is left of an execution that was closed."""
 
@@ -350,8 +355,7 @@ class MemoryStore:
             return self._missing(row.id, row.generation, row.epoch)
         known = execution.row
         if known.epoch != row.epoch or known.generation != row.generation:
-            is_behind = known.epoch < row.epoch or known.generation < row.generation
-            return _UNKNOWN if is_behind else _REFUSED
+            return _answer_to(row.generation, row.epoch, known)
         if row.seq >= known.seq:
             self._unsettled += row.unsettled - known.unsettled
             execution.set_row(row if len(row.input) <= self._inline_input_bytes else replace(row, input=b""))
@@ -554,11 +558,14 @@ class MemoryStore:
 
     def _queue(self, task: Task) -> Answer:
         node_id = task.node_id
-        found = self._find(task.execution_id, task.generation, node_id, task.attempt, task.epoch)
-        if not isinstance(found, tuple):
-            return found
-        execution, node = found
-        if node.phase is not FREE or not execution.is_open:
+        # In line, as in `_start`: every node comes through both, and the call takes longer than the check.
+        execution = self._executions.get(task.execution_id)
+        if execution is None:
+            return self._missing(task.execution_id, task.generation, task.epoch)
+        row, node = execution.row, execution.nodes.get(node_id)
+        if task.generation != row.generation or task.epoch != row.epoch:
+            return _answer_to(task.generation, task.epoch, row)
+        if node is None or node.attempt != task.attempt or node.phase is not FREE or not execution.is_open:
             return _REFUSED
         if len(execution.slots) >= execution.window:
             node.released = False
@@ -737,8 +744,7 @@ class MemoryStore:
             return self._missing(execution_id, generation, epoch or 0)
         row = execution.row
         if generation != row.generation or (epoch is not None and epoch != row.epoch):
-            is_behind = generation > row.generation or (epoch is not None and epoch > row.epoch)
-            return _UNKNOWN if is_behind else _REFUSED
+            return _answer_to(generation, row.epoch if epoch is None else epoch, row)
         node = execution.nodes.get(node_id)
         if node is None or node.attempt != attempt:
             return _REFUSED
@@ -758,10 +764,14 @@ class MemoryStore:
         return [self._start(request, now) for request in requests]
 
     def _start(self, request: StartRequest, now: int) -> Started:
-        found = self._find(request.execution_id, request.generation, request.node_id, request.attempt)
-        if not isinstance(found, tuple):
-            return Started(found)
-        execution, node = found
+        execution = self._executions.get(request.execution_id)
+        if execution is None:
+            return Started(self._missing(request.execution_id, request.generation))
+        row, node = execution.row, execution.nodes.get(request.node_id)
+        if request.generation != row.generation:
+            return Started(_answer_to(request.generation, row.epoch, row))
+        if node is None or node.attempt != request.attempt:
+            return Started(_REFUSED)
         if node.phase is RUNNING and node.nonce == request.nonce:  # the answer was lost, not the start
             return Started(_YES, node.started_at or now, node.queued_at or now)
         if node.phase is not QUEUED:

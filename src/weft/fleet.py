@@ -170,7 +170,6 @@ class Fleet:
             store=RedisStore(
                 self._redis,
                 plans=journal.plan,
-                executions=journal.execution,
                 new_id=new_id,
                 joint=self._transport.joint,
                 options=StoreOptions(

@@ -213,3 +213,14 @@ class TestSideBySide:
         assert (await play.control(execution_id, "cancel")).status == 202
         assert (await play.show(execution_id))["counts"]["CANCELLED"] == 1
         assert list(await play.server.engine.ports.store.in_flight([execution_id])) == [None]
+
+
+async def test_the_answer_to_a_call_shows_a_large_input(play: Play) -> None:
+    await play.store(node("a"))
+    given = {"text": "x" * 100_000}
+    execution_id = await play.start(input=given)
+    await play.stage.call("a")
+    for verb in ("pause", "resume", "cancel", "retry"):
+        answer = await play.post(f"/v1/executions/{execution_id}/{verb}")
+        assert answer.status == 202
+        assert answer.json["input"] == given

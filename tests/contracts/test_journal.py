@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class TestMemoryJournal(JournalContract):
+    HOLDS_INPUTS = True
+
     @pytest.fixture
     def journal(self, clock: VirtualClock, new_id: Callable[[], str]) -> Journal:
         return MemoryJournal(now=clock.now, new_id=new_id)

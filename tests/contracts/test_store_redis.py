@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from weft.clock import VirtualClock
     from weft.core.payload import Json
-    from weft.core.rows import ExecutionRow
     from weft.core.task import Task
     from weft.definition.plan import Plan
     from weft.store.contract import StateStore
@@ -53,16 +52,9 @@ class TestRedisStore(StoreContract, AheadContract):
         async def plan(digest: str) -> Plan | None:
             return next((walk.plan for walk in walks if walk.plan.digest == digest), None)
 
-        async def execution(execution_id: str) -> ExecutionRow | None:
-            for walk in walks:
-                if walk.execution_id == execution_id:
-                    return await walk.journal.execution(execution_id)
-            return None
-
         store = RedisStore(
             redis,
             plans=plan,
-            executions=execution,
             new_id=lambda: f"token-{next(ids)}",
             now=clock.now,
             options=self.options(),

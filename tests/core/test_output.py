@@ -34,7 +34,13 @@ def _output(document: Any, rows: dict[str, NodeRow], blobs: dict[str, bytes], *,
         input=b"{}",
         created_at=0,
     )
-    return execution_output(plan, execution, rows.__getitem__, blobs.__getitem__, max_bytes=limit)
+    return execution_output(
+        plan, execution, rows.__getitem__, blobs.__getitem__, load_input=_no_input, max_bytes=limit
+    )
+
+
+def _no_input(execution_id: str) -> bytes:
+    raise AssertionError(f"the input of {execution_id} is there")
 
 
 def _row(name: str, output: bytes, *, in_blob: bool = False) -> NodeRow:

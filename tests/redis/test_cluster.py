@@ -125,7 +125,7 @@ async def test_a_slot_on_its_way_is_away_and_nobody_else_is_disturbed(cluster: R
 async def test_a_server_that_is_away_keeps_nobody_from_the_others(cluster: RedisCluster) -> None:
     """Connections to them can be made, tokens are given, what is due there is found."""
     redis = Redis(cluster.url, partitions=PARTITIONS)
-    store = RedisStore(redis, plans=_nothing, executions=_nothing, new_id=lambda: "t")
+    store = RedisStore(redis, plans=_nothing, new_id=lambda: "t")
     assert await store.incarnation_id() == " ".join(["t"] * PARTITIONS)
     gone = cluster.owner_of(slot_of("p2"))
     away = [number for number in range(PARTITIONS) if cluster.owner_of(slot_of(f"p{number}")) is gone]

@@ -112,7 +112,7 @@ async def test_a_new_life_of_the_store_knows_its_incarnation(
 
     await redis.enter(FIRST)
     private_redis.execute("FLUSHALL")
-    store = RedisStore(redis, plans=nothing, executions=nothing, new_id=lambda: "t")
+    store = RedisStore(redis, plans=nothing, new_id=lambda: "t")
     await store.incarnation_id()
     assert await redis.incarnation() == FIRST
 

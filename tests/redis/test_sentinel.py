@@ -39,7 +39,7 @@ async def test_a_store_goes_on_where_the_replica_has_taken_over(sentinels: Redis
     """What a replica has may lack what was written last: a store on it is another incarnation."""
     first, replica = sentinels.servers
     redis = Redis(sentinels.url)
-    store = RedisStore(redis, plans=_nothing, executions=_nothing, new_id=new_id)
+    store = RedisStore(redis, plans=_nothing, new_id=new_id)
     heard: list[bytes] = []
     channels = Channels(redis, hear=lambda _, message: heard.append(message), connected=_connected)
     await channels.add("news")

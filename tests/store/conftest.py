@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from weft.core.payload import Json
-    from weft.core.rows import ExecutionRow
     from weft.definition.plan import Plan
 
 
@@ -47,12 +46,6 @@ def new_store(clock: VirtualClock, walks: list[Walk]) -> Callable[..., RedisStor
     async def plan(digest: str) -> Plan | None:
         return next((walk.plan for walk in walks if walk.plan.digest == digest), None)
 
-    async def execution(execution_id: str) -> ExecutionRow | None:
-        for walk in walks:
-            if walk.execution_id == execution_id:
-                return await walk.journal.execution(execution_id)
-        return None
-
     def made(redis: Redis, **settings: Any) -> RedisStore:
         given: dict[str, Any] = {
             "now": clock.now,
@@ -61,7 +54,6 @@ def new_store(clock: VirtualClock, walks: list[Walk]) -> Callable[..., RedisStor
         return RedisStore(
             redis,
             plans=plan,
-            executions=execution,
             new_id=lambda: f"incarnation-{next(ids)}",
             options=StoreOptions(**settings),
             **given,

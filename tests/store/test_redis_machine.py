@@ -173,7 +173,6 @@ class StoreMachine(RuleBasedStateMachine):
         return RedisStore(
             self.redis,
             plans=plan,
-            executions=self.journal.execution,
             new_id=lambda: f"incarnation-{next(self._ids)}",
             now=self.clock.now,
             options=StoreOptions(inline_input_bytes=4, **self.settings),

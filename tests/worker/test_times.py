@@ -76,9 +76,7 @@ async def ran(redis: Redis, clock: ServerClock, handler: Callable[[], Awaitable[
     real = RealClock()
     journal = MemoryJournal(now=real.now, new_id=lambda: f"id-{next(ids)}")
     ports = Ports(
-        store=RedisStore(
-            redis, plans=journal.plan, executions=journal.execution, new_id=lambda: f"id-{next(ids)}"
-        ),
+        store=RedisStore(redis, plans=journal.plan, new_id=lambda: f"id-{next(ids)}"),
         journal=journal,
         transport=RedisStreams(redis),
         limits=MemoryLimits({}, now=real.now),

@@ -430,6 +430,9 @@ def not_told(request: Request, error: StoreError) -> ProblemError:
 
 
 async def _answer_row(row: ExecutionRow, service: Service) -> Response:
+    if not row.input:
+        # A journal does not read a large input to record an event.
+        row = await service.ports.catalog.execution(row.id) or row
     (in_flight,) = await in_flight_of([row.id], service.ports)
     return answer(summary(row, in_flight, show=SHOW), status=202)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Outputs over a bound lie in the journal as blobs: how to read one.
 LoadBlob = Callable[[str], bytes]
+# How to read the input of an execution whose row came without it for its size.
+LoadInput = Callable[[str], bytes]
 
 
 def output_nodes(plan: Plan) -> frozenset[str]:
@@ -33,6 +35,7 @@ def execution_output(
     row_of: Callable[[str], NodeRow],
     load_blob: LoadBlob,
     *,
+    load_input: LoadInput,
     max_bytes: int,
 ) -> bytes:
     """Make the output of a completed execution; raises EvaluationError or PayloadError where it cannot be.
@@ -44,7 +47,12 @@ def execution_output(
         rows = {name: row_of(name) for name in plan.output.nodes}
         refuse_reading(rows.values(), max_bytes=max_bytes)
         nodes = {name: node_value(row, load_blob) for name, row in rows.items()}
-        scope = Scope(execution.input, ExecutionFacts(execution), nodes, decode)
+        scope = Scope(
+            execution.input,
+            ExecutionFacts(execution),
+            nodes,
+            lambda payload: decode(payload or load_input(execution.id)),
+        )
         filled = plan.output.fill(scope, max_bytes=max_bytes, undefined_is_null=True)
         return encode(filled.value, max_bytes=max_bytes)
     completed = [row for node_id in plan.output_ids if (row := row_of(node_id)).state is NodeState.COMPLETED]

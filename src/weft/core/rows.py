@@ -30,6 +30,10 @@ class Halt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     in_hand: dict[str, int] | None = None
 
 
+# A journal and a store hold no larger inputs in memory: whoever needs one reads it.
+LARGE_INPUT_BYTES = 16 * 1024
+
+
 class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     """One execution. Whoever changes anything of an execution holds this row."""
 

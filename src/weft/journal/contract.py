@@ -284,6 +284,9 @@ class Journal(RowReader, Protocol):
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         """Record events in order, in one transaction, each under the fence.
 
+        The execution of a recorded event, and of a snapshot, may come without a large input (``b""``):
+        ``execution`` reads it.
+
         With a claim there is one event, a control call. The claim is taken if the event is accepted;
         ClaimedError where its key is taken already: then nothing is recorded.
         """

@@ -278,6 +278,7 @@ class MemoryJournal(MemoryWorkflows):
         return Ledger(
             self._find,
             load_blob=self._blobs.__getitem__,
+            load_input=lambda execution_id: self._executions[execution_id].input,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=self._now(),

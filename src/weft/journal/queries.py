@@ -63,14 +63,20 @@ _VERSIONS = "SELECT workflow, version, digest, created_at FROM versions WHERE na
 # -- executions --------------------------------------------------------------------------------------
 
 
-def execution(execution_id: str) -> Query[tuple[int, ExecutionRow] | None]:
-    """Read an execution, and its number with it."""
+def execution(execution_id: str, *, lean: bool = False) -> Query[tuple[int, ExecutionRow] | None]:
+    """Read an execution, and its number with it; ``lean``: without a large input (``b""``)."""
+    columns = rows.LEAN_COLUMNS if lean else rows.EXECUTION_COLUMNS
     found = yield (
-        f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
-        " WHERE executions.id = ?",
+        f"SELECT {columns} FROM executions JOIN progress ON execution = number WHERE executions.id = ?",  # noqa: S608
         (execution_id,),
     )
     return (found[0][0], rows.read_execution(found[0])) if found else None
+
+
+def inputs(execution_ids: list[str]) -> Query[dict[str, bytes]]:
+    """Read the inputs of executions."""
+    found = yield "SELECT id, input FROM executions WHERE id IN ?", (execution_ids,)
+    return dict(found)
 
 
 def active(not_updated_since: int) -> Query[list[ActiveExecution]]:

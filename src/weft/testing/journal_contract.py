@@ -105,6 +105,9 @@ class JournalContract(
 ):
     pytestmark = pytest.mark.asyncio
 
+    # A journal in memory has the inputs at hand.
+    HOLDS_INPUTS = False
+
     @pytest.fixture
     def clock(self) -> VirtualClock:
         return VirtualClock()
@@ -1003,6 +1006,21 @@ class JournalContract(
         await run.completed("a", output=payload)
         assert (await run.row()).input == payload
         assert (await run.node("a")).output == payload
+
+    async def test_a_large_input_is_read_only_where_it_is_needed(self, journal: JournalAdapter) -> None:
+        payload = b'{"who": "%s"}' % (b"x" * 50_000)
+        run = await Recording.start(
+            journal, node("a"), node("b", "a"), input=payload, output="{{ input.who | length }}"
+        )
+        first = (await run.completed("a")).execution
+        snapshot = await journal.rebuild(run.id, seen_epoch=1)
+        assert first is not None
+        assert snapshot is not None
+        shown = payload if self.HOLDS_INPUTS else b""
+        assert (first.input, snapshot.execution.input) == (shown, shown)
+        await run.completed("b")
+        row = await run.row()
+        assert (row.input, row.output) == (payload, b"50000")
 
     async def test_errors_come_back_as_they_were(self, journal: JournalAdapter) -> None:
         error = {**ERROR, "details": {"list": [1, 2.5, None, True], "text": "ü\x00\U0001f600"}}

@@ -14,7 +14,15 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.event import NodeCached, NodeCompleted
-from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
+from weft.core.rows import (
+    LARGE_INPUT_BYTES,
+    DeadLetter,
+    ExecutionRow,
+    History,
+    NodeRow,
+    completion_event,
+    digest_of,
+)
 from weft.core.state import EXECUTION_MOVES, ROW_MOVES, ExecutionState, IllegalMoveError
 from weft.lru import Lru
 
@@ -108,6 +116,11 @@ class LiveExecution:
         # The size of all outputs in ``rows``; None until somebody asks for the weight: that takes a look at
         # every row, and a journal in memory makes this object anew for every batch.
         self.output_bytes: int | None = None
+
+    def drop_large_input(self) -> None:
+        """Leave the input out of the row if it is large: few need it, and they read it."""
+        if len(self.row.input) > LARGE_INPUT_BYTES:
+            self.row = replace(self.row, input=b"")
 
     def weigh(self) -> int:
         """Return about how many bytes it takes in memory."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from weft.core.ledger.changes import LoadDigest
-    from weft.core.output import LoadBlob
+    from weft.core.output import LoadBlob, LoadInput
     from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.definition.plan import Plan
 
@@ -65,8 +65,9 @@ class Ledger:
     """Records the events of one batch against executions and gathers the changes.
 
     ``find`` returns an execution with every row that the events are judged by; None: the journal has no such
-    execution. An adapter that loads rows without their outputs gives ``load_digest``, for the event that is
-    kept of an overwritten row.
+    execution. Its row may come without a large input (``b""``): ``load_input`` reads that where the output of
+    the execution is made of it. An adapter that loads rows without their outputs gives ``load_digest``, for
+    the event that is kept of an overwritten row.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Ledger:
         find: Callable[[str], LiveExecution | None],
         *,
         load_blob: LoadBlob,
+        load_input: LoadInput,
         new_id: Callable[[], str],
         max_payload_bytes: int,
         now: int,
@@ -82,6 +84,7 @@ class Ledger:
         self.changes = Changes(now, load_digest)
         self._find = find
         self._load_blob = load_blob
+        self._load_input = load_input
         self._new_id = new_id
         self._max_payload_bytes = max_payload_bytes
 
@@ -199,7 +202,7 @@ class Ledger:
             case _:
                 assert_never(event)
         if execution.unsettled == 0 and execution.state not in TERMINAL:
-            finish(changes, change, self._load_blob, self._max_payload_bytes)
+            finish(changes, change, self._load_blob, self._load_input, self._max_payload_bytes)
         kept = change.live.rows if change.live.is_whole else _NO_ROWS
         noted = self._noted(start) if len(changes.events) > start else ()
         return RecordedEvent(event, _ACCEPTED, execution, plan, rows, noted, kept)

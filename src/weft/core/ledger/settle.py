@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Running, Skip
     from weft.core.ledger.changes import Change, Changes
-    from weft.core.output import LoadBlob
+    from weft.core.output import LoadBlob, LoadInput
     from weft.core.rows import ExecutionRow
 
 
@@ -134,7 +134,13 @@ def stop(
     _close(changes, change.row, state, error, actor)
 
 
-def finish(changes: Changes, change: Change, load_blob: LoadBlob, max_payload_bytes: int) -> None:
+def finish(
+    changes: Changes,
+    change: Change,
+    load_blob: LoadBlob,
+    load_input: LoadInput,
+    max_payload_bytes: int,
+) -> None:
     """End an execution of which every node is settled."""
     execution = change.row
     if execution.failed:
@@ -154,6 +160,7 @@ def finish(changes: Changes, change: Change, load_blob: LoadBlob, max_payload_by
             execution,
             change.row_of,
             load_blob,
+            load_input=load_input,
             max_bytes=max_payload_bytes,
         )
     except (EvaluationError, PayloadError) as problem:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
+_LEAN_EXECUTIONS = _EXECUTIONS.replace(rows.EXECUTION_COLUMNS, rows.LEAN_COLUMNS)
 _RESULT_COLUMNS = rows.EXECUTION_COLUMNS.replace("executions.input", "NULL")
 _NUMBER = "(SELECT number FROM executions WHERE id = $1)"
 # Rows in one answer: while they are read into Python, nothing else is done there.
@@ -117,9 +118,12 @@ async def wanted(connection: Connection, values: Sequence[tuple[int, str]]) -> A
     return await connection.fetch(_WANTED, *postgres_rows.WANTED.parameters(values)) if values else []
 
 
-async def executions(connection: Connection, ids: Collection[str]) -> list[tuple[int, ExecutionRow]]:
-    """Read executions whole, with their numbers."""
-    found = await connection.fetch(f"{_EXECUTIONS} WHERE executions.id = ANY($1)", list(ids))
+async def executions(
+    connection: Connection, ids: Collection[str], *, lean: bool = False
+) -> list[tuple[int, ExecutionRow]]:
+    """Read executions whole, with their numbers; ``lean``: without large inputs (``b""``)."""
+    select = _LEAN_EXECUTIONS if lean else _EXECUTIONS
+    found = await connection.fetch(f"{select} WHERE executions.id = ANY($1)", list(ids))
     return [(values[0], rows.read_execution(values)) for values in found]
 
 

@@ -29,6 +29,7 @@ from weft.journal.postgres import changes, queries
 from weft.journal.postgres.connection import was_lost
 from weft.journal.queries import blobs as find_blobs
 from weft.journal.queries import document as find_document
+from weft.journal.queries import inputs as find_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -81,6 +82,7 @@ class Reads:
         # By execution and node, of outputs that were not read; None: it is to be read.
         self._digests: dict[tuple[str, str], str | None] = {}
         self._blobs: dict[str, bytes | None] = {}
+        self._inputs: dict[str, bytes | None] = {}
 
     def take(self, facts: LiveExecution, values: Any) -> None:
         """Take a row of an answer: the execution as it is now, and perhaps a row of a node."""
@@ -111,6 +113,12 @@ class Reads:
             self.has_missed = True
         return b"null" if payload is None else payload
 
+    def input(self, execution_id: str) -> bytes:
+        payload = self._inputs.setdefault(execution_id, None)
+        if payload is None:
+            self.has_missed = True
+        return b"{}" if payload is None else payload
+
     def digest(self, execution_id: str, node_id: str) -> str:
         digest = self._digests.setdefault((execution_id, node_id), None)
         if digest is None:
@@ -134,6 +142,9 @@ class Reads:
             missed = [name for (of, name), digest in self._digests.items() if of == id_ and digest is None]
             for name, digest in (await self._read_digests(live, missed)).items():
                 self._digests[id_, name] = digest
+        inputs = [name for name, payload in self._inputs.items() if payload is None]
+        if inputs:
+            self._inputs |= await queries.run_query(self._connection, find_inputs(inputs))
         blobs = [name for name, payload in self._blobs.items() if payload is None]
         if blobs:
             self._blobs |= await self._read_blobs(blobs)
@@ -196,6 +207,7 @@ class Recorder:
                 continue
             live = admitted.executions[execution_id].live
             live.number, live.is_whole = number, _is_small(live.plan)
+            live.drop_large_input()
             self._live.put(execution_id, live)
 
     async def record(
@@ -254,7 +266,7 @@ class Recorder:
         if not missing:
             return known
         begun: list[tuple[int, ExecutionRow, Plan]] = []
-        for number, row in await queries.executions(connection, missing):
+        for number, row in await queries.executions(connection, missing, lean=True):
             plan = await self.plan_of(connection, row.digest)
             if row.is_terminal or not _is_small(plan):
                 self._live.put(row.id, LiveExecution(number, row, plan, {}))
@@ -442,7 +454,7 @@ class Recorder:
                 facts[execution_id] = live
             elif "\0" not in execution_id:
                 missing.append(execution_id)
-        for number, row in await queries.executions(connection, missing) if missing else ():
+        for number, row in await queries.executions(connection, missing, lean=True) if missing else ():
             live = LiveExecution(number, row, await self.plan_of(connection, row.digest), {})
             facts[row.id] = live
             self._live.put(row.id, live)
@@ -463,6 +475,7 @@ class Recorder:
         return Ledger(
             find,
             load_blob=reads.blob,
+            load_input=reads.input,
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,

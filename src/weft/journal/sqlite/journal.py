@@ -29,6 +29,7 @@ from weft.journal.data_folder import DataFolder
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
+from weft.journal.queries import inputs as find_inputs
 from weft.journal.queries import ping, put_batch, put_definition
 from weft.journal.sql import PlanCache, SqlJournal
 from weft.journal.sqlite import changes, queries
@@ -207,6 +208,7 @@ class SqliteJournal(SqlJournal):
                     if row.output is not None and len(row.output) > most:
                         change.rows[node_id] = without_output(execution_id, row)
                 change.commit()
+                change.live.drop_large_input()
                 self._live.put(execution_id, change.live)
 
     def _ledger(
@@ -215,6 +217,7 @@ class SqliteJournal(SqlJournal):
         return Ledger(
             find,
             load_blob=partial(queries.blob, connection),
+            load_input=partial(_input, connection),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,
@@ -231,7 +234,7 @@ class SqliteJournal(SqlJournal):
         live = self._live.get(execution_id)
         if live is not None:
             return live
-        found = queries.run_query(connection, find_execution(execution_id))
+        found = queries.run_query(connection, find_execution(execution_id, lean=True))
         if found is None:
             return None
         number, row = found
@@ -277,3 +280,9 @@ class SqliteJournal(SqlJournal):
 
     async def plan(self, digest: str) -> Plan | None:
         return self._plans.get(digest) or await self._reader.run(self._find_plan, digest)
+
+
+def _input(connection: Connection, execution_id: str) -> bytes:
+    """Read the input of an execution that the journal has."""
+    (payload,) = queries.run_query(connection, find_inputs([execution_id])).values()
+    return payload

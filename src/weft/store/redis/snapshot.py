@@ -189,7 +189,8 @@ def install_calls(
             (str(CONSTANTS["FIXED"]), fixed_value(row)),
             (str(CONSTANTS["PLAN"]), plan_value(arguments.window, row.digest)),
         ]
-        if len(row.input) <= inline_input_bytes:
+        # A row without its input has a large one.
+        if 0 < len(row.input) <= inline_input_bytes:
             fields.append((str(CONSTANTS["INPUT"]), row.input))
         parts = list(_parts(fields, ready))
         keys = keys_of(row)

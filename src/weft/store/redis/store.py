@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from weft.core.attempt import AttemptRef
-    from weft.core.rows import ExecutionRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
@@ -108,19 +107,17 @@ class RedisStore(Inspector, Sweep):
         redis: Redis,
         *,
         plans: Callable[[str], Awaitable[Plan | None]],
-        executions: Callable[[str], Awaitable[ExecutionRow | None]],
         new_id: Callable[[], str],
         now: Callable[[], int] | None = None,
         joint: bool = True,
         options: StoreOptions = DEFAULT_STORE_OPTIONS,
     ) -> None:
-        """``plans`` and ``executions`` are the journal's reads, for what is not here: plans, large inputs.
+        """``plans`` is the journal's read of a plan.
 
         Without ``now`` the time is the server's. ``joint``: as the transport says.
         """
         super().__init__(redis, now=now, lease_seconds=options.lease_seconds)
         self._plans = plans
-        self._journal_executions = executions
         self._new_id = new_id
         self._window = options.window
         self._keep_seconds = options.ttl_seconds
@@ -480,7 +477,10 @@ class RedisStore(Inspector, Sweep):
         return found
 
     async def _input(self, execution_id: str, kept: bytes | None) -> bytes:
-        """Return an execution's input: from its hash where it is small, else as the journal has it."""
+        """Return an execution's input from its hash; ``b""`` where it is large: whoever needs that reads it.
+
+        The executions of a batch may have more than fits into memory.
+        """
         if kept is not None:
             return kept
         known = self._inputs.get(execution_id)
@@ -491,9 +491,7 @@ class RedisStore(Inspector, Sweep):
         given: bytes | None = await self._redis.call(
             "HGET", keys.execution(execution_id), CONSTANTS["INPUT"], partition=keys.partition
         )
-        if given is None:
-            row = await self._journal_executions(execution_id)
-            given = b"null" if row is None else row.input
+        given = given or b""
         self._inputs[execution_id] = given
         self._input_bytes += len(given)
         while self._input_bytes > _MOST_INPUT_BYTES and len(self._inputs) > 1:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import aiohttp
+from tests.support.hold import PYTHONPATH
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.rabbitmq import RabbitServer
 from tests.support.servers.redis import RedisServer
@@ -65,6 +66,7 @@ def running(*, broker: str | None = None, **settings: str) -> Iterator[RunningFl
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
         environment |= {f"WEFT_{name}": value for name, value in settings.items()}
         environment["WEFT_REDIS_URL"] = redis.url
+        environment["PYTHONPATH"] = PYTHONPATH
         environment["WEFT_DATABASE_URL"] = postgres.create_database("weft")
         if broker is not None:
             environment["WEFT_TRANSPORT"] = "celery"

@@ -38,9 +38,9 @@ def layered(layers: int, width: int) -> dict[str, Any]:
 
 
 def sleepers(count: int, seconds: float) -> dict[str, Any]:
-    """Independent nodes that each take the same time."""
+    """Independent nodes that each take the same time, in a worker's slot."""
     return _workflow(
-        [{"id": f"s{i}", "handler": "sleep", "config": {"seconds": seconds}} for i in range(count)]
+        [{"id": f"s{i}", "handler": "hold", "config": {"seconds": seconds}} for i in range(count)]
     )
 
 

@@ -103,7 +103,7 @@ def _document(nodes: Sequence[tuple[str, list[str], float]]) -> dict[str, Any]:
         "nodes": [
             {
                 "id": names[name],
-                "handler": "sleep",
+                "handler": "hold",
                 "dependencies": [names[parent] for parent in parents],
                 "config": {"seconds": seconds},
             }

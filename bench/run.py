@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
+from tests.support.hold.handler import HANDLER
 
 from weft.core.state import ExecutionState
 from weft.definition.validation import check
@@ -62,7 +63,7 @@ def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def _run(document: dict[str, Any], executions: int, folder: Path | None, concurrency: int) -> Run:
-    registry = Registry()
+    registry = Registry([HANDLER])
     plan = check(document, handlers=registry).plan
     assert plan is not None
     settings = Settings(worker_concurrency=concurrency)

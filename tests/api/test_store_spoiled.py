@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 import redis as redis_py
+from tests.support.hold.handler import HANDLER
 
 from weft.api.app import create_app
 from weft.api.server import bind, listening, url_of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 60.0
 RESULTS = "weft:{p0}:results"
-TASKS = "weft:{p0}:tasks:sleep|sleep|1"
+TASKS = "weft:{p0}:tasks:hold|hold|1"
 
 
 @pytest.fixture
@@ -66,9 +67,9 @@ def open_client(settings: Settings) -> Open:
         assert settings.database_url is not None
         await migrate(settings.database_url)
         bound = bind("127.0.0.1", 0)
-        async with Fleet(replace(settings, **given), registry=Registry()) as fleet:
+        async with Fleet(replace(settings, **given), registry=Registry([HANDLER])) as fleet:
             await fleet.started()
-            service = serve_engine(fleet, Registry(), is_shared=True)
+            service = serve_engine(fleet, Registry([HANDLER]), is_shared=True)
             async with (
                 listening(create_app(service), bound),
                 aiohttp.ClientSession(url_of(bound)) as session,
@@ -81,7 +82,7 @@ def open_client(settings: Settings) -> Open:
 def naps(count: int, seconds: float) -> dict[str, Any]:
     """A chain of naps: each is a task, and each leads to the next."""
     nodes: list[dict[str, Any]] = [
-        {"id": f"n{number}", "handler": "sleep", "config": {"seconds": seconds}} for number in range(count)
+        {"id": f"n{number}", "handler": "hold", "config": {"seconds": seconds}} for number in range(count)
     ]
     for before, after in itertools.pairwise(nodes):
         after["dependencies"] = [before["id"]]

@@ -13,6 +13,7 @@ from weft.definition.plan import compile_plan
 from weft.store.memory import MemoryStore
 from weft.testing.store_ahead_contract import AheadContract
 from weft.testing.store_contract import StoreBench, StoreContract
+from weft.testing.store_parked_contract import ParkedContract
 from weft.testing.walk import Walk, node, workflow
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from weft.core.task import Result, Task
 
 
-class TestMemoryStore(StoreContract, AheadContract):
+class TestMemoryStore(StoreContract, AheadContract, ParkedContract):
     @pytest.fixture
     async def bench(self, clock: VirtualClock) -> StoreBench:
         ids = count(1)

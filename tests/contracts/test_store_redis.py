@@ -13,6 +13,7 @@ from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
 from weft.testing.store_ahead_contract import AheadContract
 from weft.testing.store_contract import StoreBench, StoreContract
+from weft.testing.store_parked_contract import ParkedContract
 from weft.testing.walk import Walk, workflow
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from weft.store.contract import StateStore
 
 
-class TestRedisStore(StoreContract, AheadContract):
+class TestRedisStore(StoreContract, AheadContract, ParkedContract):
     PARTITIONS = 1
 
     @pytest.fixture

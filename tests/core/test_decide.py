@@ -8,7 +8,7 @@ import pytest
 from tests.core.outcomes import completed, failed, skipped_by_condition
 
 from weft.core.decide import FreeNode, decide
-from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
+from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
 from weft.core.event import Skip
 from weft.core.output import node_value
 from weft.core.payload import decode
@@ -172,6 +172,30 @@ class TestTheConfig:
         (slot,) = decision.secrets
         assert slot.pointer == ("key",)
         assert b"TOKEN" not in decision.config
+
+
+class TestASleep:
+    def test_is_parked_with_its_seconds_and_its_config(self) -> None:
+        literal = decided(completed("a"), completed("b"), handler="sleep", config={"seconds": 5, "word": "x"})
+        assert literal == ParkNode("n", 5.0, b'{"seconds":5,"word":"x"}')
+        filled = decided(completed("a"), completed("b"), handler="sleep", config={"seconds": "{{ input.n }}"})
+        assert filled == ParkNode("n", 7.0, b'{"seconds":7}')
+
+    def test_with_a_cache_has_the_key_of_its_config(self) -> None:
+        parked = decided(completed("a"), completed("b"), handler="sleep", config={"seconds": 5}, cache=CACHE)
+        assert isinstance(parked, ParkNode)
+        assert parked.cache_key is not None
+
+    @pytest.mark.parametrize(
+        "seconds", ["{{ 61 }}", "{{ -1 }}", "{{ 'soon' }}", "{{ true }}", "{{ 10 ** 400 }}"]
+    )
+    def test_of_a_time_that_cannot_be_fails_before_any_attempt(self, seconds: str) -> None:
+        parents = completed("a"), completed("b")
+        fields: dict[str, Any] = {"handler": "sleep", "timeout_seconds": 60}
+        decision = decided(*parents, config={"seconds": seconds}, **fields)
+        assert isinstance(decision, FailNode)
+        assert decision.error["retryable"] is False
+        assert decision.error["code"] in ("bad_config", "template_error")
 
 
 class TestTheCacheKey:

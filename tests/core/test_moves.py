@@ -15,6 +15,7 @@ from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
     AttemptLost,
+    AttemptParked,
     CancelRequested,
     DeadlinePassed,
     ExecutionStarted,
@@ -22,6 +23,7 @@ from weft.core.event import (
     NodeCompleted,
     NodeFailed,
     NodeSkipped,
+    ParkedDue,
     PauseRequested,
     ResumeRequested,
     RetryRequested,
@@ -88,6 +90,8 @@ def an_event(kind: type[Any], node_id: str, *, attempt: int, generation: int, ep
         NodeFailed,
         NodeSkipped,
         AttemptIssued,
+        AttemptParked,
+        ParkedDue,
     ):
         fields |= {"node_id": node_id, "attempt": attempt}
     more: dict[type[Any], dict[str, Any]] = {
@@ -98,6 +102,7 @@ def an_event(kind: type[Any], node_id: str, *, attempt: int, generation: int, ep
         NodeFailed: {"error": an_error(), "started_at": 1},
         NodeSkipped: {"reason": Reason.CONDITION, "cause": None},
         AttemptIssued: {"epoch": epoch},
+        AttemptParked: {"epoch": epoch, "seconds": 0.0, "output": b"1", "output_bytes": 1},
     }
     made: Event = kind(**fields, **more.get(kind, {}))
     return made
@@ -113,6 +118,8 @@ KINDS = [
     NodeFailed,
     NodeSkipped,
     AttemptIssued,
+    AttemptParked,
+    ParkedDue,
     DeadlinePassed,
     CancelRequested,
     PauseRequested,

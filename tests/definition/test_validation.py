@@ -125,6 +125,25 @@ def test_python_spellings_of_json_are_checked_as_the_json_they_become() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "fields", "defaults"),
+    [(301, {}, {}), (2, {"timeout_seconds": 1}, {"timeout_seconds": 5}), (6, {}, {"timeout_seconds": 5})],
+)
+def test_a_sleep_that_is_longer_than_its_timeout_is_refused(
+    seconds: float, fields: dict[str, Any], defaults: dict[str, Any]
+) -> None:
+    nap = node(handler="sleep", config={"seconds": seconds}, **fields)
+    pointer, message = only_problem(of_nodes(nap, defaults=defaults))
+    assert pointer == "/nodes/0/config/seconds"
+    assert "longer than the node's timeout_seconds" in message
+
+
+@pytest.mark.parametrize(("seconds", "timeout"), [(300, None), (5, 5), ("{{ input.n }}", 1), (0, None)])
+def test_a_sleep_within_its_timeout_or_of_a_template_is_valid(seconds: Any, timeout: float | None) -> None:
+    fields: dict[str, Any] = {} if timeout is None else {"timeout_seconds": timeout}
+    assert problems(of_nodes(node(handler="sleep", config={"seconds": seconds}, **fields))) == []
+
+
+@pytest.mark.parametrize(
     ("document", "message"),
     [
         (None, "a definition must be an object, not null"),

@@ -24,7 +24,7 @@ def fails(node_id: str, *parents: str, **fields: Any) -> Any:
 
 
 def times_out(node_id: str, *parents: str, **fields: Any) -> Any:
-    late = {"handler": "sleep", "config": {"seconds": 60}, "timeout_seconds": 0.05}
+    late = {"handler": "hold", "config": {"seconds": 60}, "timeout_seconds": 0.05}
     return node(node_id, *parents, **{"retry": {"base_delay_seconds": 0}, **late, **fields})
 
 

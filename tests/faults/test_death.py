@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def nap(seconds: float, count: int = 1) -> dict[str, Any]:
     return {
         "nodes": [
-            {"id": f"nap{number}", "handler": "sleep", "config": {"seconds": seconds}}
+            {"id": f"nap{number}", "handler": "hold", "config": {"seconds": seconds}}
             for number in range(count)
         ]
     }
@@ -161,7 +161,7 @@ async def all_ids(api: Api) -> set[str]:
 
 async def test_a_stop_fails_no_at_most_once_node_that_nobody_had_started(tmp_path: Path) -> None:
     """F09: what waited in the queue was marked as handed out; the engine that stops knows it never was."""
-    once = {"handler": "sleep", "delivery": "at_most_once"}
+    once = {"handler": "hold", "delivery": "at_most_once"}
     definition = {
         "failure_policy": "continue",
         "nodes": [

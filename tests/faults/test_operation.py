@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.faults.scenarios import SCENARIOS
 from tests.operation.serving import PATIENCE_SECONDS, ROOT, Api, Server, serving
+from tests.support.hold.handler import HANDLER
 
 from weft.definition.validation import check
 from weft.engine import Engine
-from weft.handlers.registry import Registry
+from weft.handlers.registry import Registry, default_registry
 from weft.sdk.run import execute
 from weft.settings import Settings
 from weft.testing.http_server import Answer, Behaviour, ReceivedRequest, json_answer
@@ -77,7 +78,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Api]:
 async def in_engine(
     document: Mapping[str, Any], given: Any, data: Path | None
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
-    registry = Registry()
+    registry = Registry([HANDLER])
     plan = check(document, handlers=registry, named=False).plan
     assert plan is not None
     async with Engine(registry=registry, settings=Settings(**SETTINGS), data=data) as engine:
@@ -97,6 +98,8 @@ def shown_error(error: Failure | None) -> dict[str, Any] | None:
 
 async def test_every_door_leads_to_the_same_engine(server: Api, tmp_path: Path) -> None:
     """F104: the same workflows end alike in a script, on memory, on SQLite, and over REST."""
+    # For the script.
+    default_registry().add(HANDLER)
     for name, scenario in SCENARIOS.items():
         document = {field: value for field, value in scenario.items() if field != "input"}
         given = scenario.get("input", {})
@@ -130,7 +133,7 @@ async def test_every_door_leads_to_the_same_engine(server: Api, tmp_path: Path) 
 
 
 def nap(seconds: float) -> dict[str, Any]:
-    return {"nodes": [{"id": "nap", "handler": "sleep", "config": {"seconds": seconds, "word": "awake"}}]}
+    return {"nodes": [{"id": "nap", "handler": "hold", "config": {"seconds": seconds, "word": "awake"}}]}
 
 
 def let_write(server: Server, *, allowed: bool) -> None:
@@ -274,7 +277,7 @@ async def test_after_a_cancel_is_answered_nothing_of_a_wide_fan_out_starts(tmp_p
             assert (status, answer["state"]) == (202, "CANCELLED")
             assert (answer["counts"]["COMPLETED"], answer["counts"]["CANCELLED"]) == (1, 1000)
             # The slots come free within the grace time and a heartbeat, and somebody else gets them.
-            others = [{"id": "a", "handler": "sleep", "config": {"seconds": 0}}]
+            others = [{"id": "a", "handler": "hold", "config": {"seconds": 0}}]
             other = await api.terminal(await api.start({"nodes": others}))
             assert other["state"] == "COMPLETED"
             assert loop.time() - answered < 1.2 + 3

@@ -30,7 +30,7 @@ CAPACITY = 40
 FLOOD_SECONDS = 10
 MAX_BACKLOG = 100
 FLOODERS = 10
-NAP = {"definition": {"nodes": [{"id": "nap", "handler": "sleep", "config": {"seconds": 0.05}}]}}
+NAP = {"definition": {"nodes": [{"id": "nap", "handler": "hold", "config": {"seconds": 0.05}}]}}
 FLOODING, POLITE = "a-key-of-the-one-who-floods", "a-key-of-the-one-who-waits"
 
 

@@ -37,7 +37,7 @@ KILLED = -signal.SIGKILL
 SLACK_SECONDS = 4.0
 
 # The workers that stay serve these queues; one that is to die has a queue to itself.
-ORDINARY = ("--queues", "call_external_service,echo,sleep")
+ORDINARY = ("--queues", "call_external_service,echo,hold")
 MORTAL = ("--queues", "mortal")
 
 MIXED = layered(6, 8)
@@ -197,7 +197,7 @@ async def test_a_worker_that_is_asked_to_stop_ends_what_is_short_and_hands_back_
     patient = {"WEFT_WORKER_HEARTBEAT_TIMEOUT": "60"}
     before = len(fleet.service.calls)
     leaving = await fleet.add("worker", *MORTAL, "--concurrency", "2", **patient)
-    short = {"id": "short", "handler": "sleep", "queue": "mortal", "config": {"seconds": 1}}
+    short = {"id": "short", "handler": "hold", "queue": "mortal", "config": {"seconds": 1}}
     (long, late) = calling(
         [DrawnNode("long", ()), DrawnNode("late", ("short",))], fleet.service.url, queue="mortal"
     )

@@ -92,7 +92,7 @@ async def test_without_the_database_nothing_is_acknowledged_and_no_attempt_is_lo
     before = len(fleet.service.calls)
     fleet.service.hold()
     execution = await fleet.api.start(definition(fleet, graph))
-    through = {"id": "through", "handler": "sleep", "config": {"seconds": AWAY_SECONDS + 1}}
+    through = {"id": "through", "handler": "hold", "config": {"seconds": AWAY_SECONDS + 1}}
     long = await fleet.api.start({"nodes": [through]})
     await fleet.running_on(long, "through")
     await fleet.service.came(before + len(parents))

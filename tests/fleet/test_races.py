@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ORDINARY = ("--queues", "call_external_service,echo,sleep")
+ORDINARY = ("--queues", "call_external_service,echo,hold")
 ONE = [DrawnNode("a", ())]
 TWO = [DrawnNode("a", ()), DrawnNode("b", ("a",))]
 
@@ -377,7 +377,7 @@ async def test_a_flood_is_turned_away_and_another_key_is_let_in_all_the_same(fle
                     await asyncio.sleep(pause)
                 waits.append(loop.time() - began)
                 assert int(fleet.redis.get("weft:{p0}:unsettled") or 0) <= MAX_BACKLOG
-                assert fleet.redis.xlen("weft:{p0}:tasks:sleep|sleep|1") <= MAX_BACKLOG
+                assert fleet.redis.xlen("weft:{p0}:tasks:hold|hold|1") <= MAX_BACKLOG
             await flooding
             assert all(memory(one.pid) < size + 16 * 2**20 for one, size in early.items())
             assert flooder.answers.total() > 5 * CAPACITY * FLOOD_SECONDS
@@ -535,7 +535,7 @@ async def test_a_rate_holds_for_starts_when_busy_workers_come_free(fleets: Fleet
                 await fleet.add("worker", "--concurrency", str(SLOTS))
             before = len(fleet.service.calls)
             naps = [
-                {"id": f"nap{number}", "handler": "sleep", "config": {"seconds": 1.5}}
+                {"id": f"nap{number}", "handler": "hold", "config": {"seconds": 1.5}}
                 for number in range(workers * SLOTS)
             ]
             busy = await fleet.api.start({"nodes": naps})

@@ -43,7 +43,7 @@ SETTINGS = {
     "WEFT_ORCHESTRATOR_STALE_RESULT_TIMEOUT": "600",
 }
 SLOTS = 16
-ORDINARY = ("--queues", "call_external_service,echo,sleep", "--concurrency", str(SLOTS))
+ORDINARY = ("--queues", "call_external_service,echo,hold", "--concurrency", str(SLOTS))
 RESULTS = "weft:{p0}:results"
 TASKS = "weft:{p0}:tasks:call_external_service|call_external_service|1"
 QUARANTINE = "weft:{p0}:quarantine"
@@ -244,7 +244,7 @@ async def test_a_member_that_is_told_to_stop_does_not_wait_for_a_redis_that_is_s
 ) -> None:
     """F09, F10 without Redis: each ends with its grace time, and what the worker ran is run by another."""
     execution = await fleet.api.start(
-        {"nodes": [{"id": "long", "handler": "sleep", "config": {"seconds": 6}}]}
+        {"nodes": [{"id": "long", "handler": "hold", "config": {"seconds": 6}}]}
     )
     await fleet.running_on(execution, "long")
     leaving = [fleet.worker, fleet.orchestrator]

@@ -45,7 +45,7 @@ nodes:
 
 def naps(count: int, seconds: float) -> dict[str, Any]:
     """Nodes that sleep side by side, and one behind them all."""
-    nodes = [{"id": f"nap{n}", "handler": "sleep", "config": {"seconds": seconds}} for n in range(count)]
+    nodes = [{"id": f"nap{n}", "handler": "hold", "config": {"seconds": seconds}} for n in range(count)]
     last = {"id": "end", "handler": "echo", "dependencies": [node["id"] for node in nodes], "config": "done"}
     return {"nodes": [*nodes, last]}
 
@@ -263,8 +263,8 @@ async def test_a_worker_serves_the_queues_it_was_given(place: Place) -> None:
     await place.start("worker", "--queues", "slow, echo", "--concurrency", "3")
     async with Api(await api_process.ready()) as api:
         nodes = [
-            {"id": "mine", "handler": "sleep", "queue": "slow", "config": {"seconds": 0.01}},
-            {"id": "other", "handler": "sleep", "config": {"seconds": 0.01}},
+            {"id": "mine", "handler": "hold", "queue": "slow", "config": {"seconds": 0.01}},
+            {"id": "other", "handler": "hold", "config": {"seconds": 0.01}},
         ]
         execution_id = await api.start({"nodes": nodes})
         await until_state(api, execution_id, "mine", "COMPLETED")
@@ -274,7 +274,7 @@ async def test_a_worker_serves_the_queues_it_was_given(place: Place) -> None:
         assert [one["code"] for one in (await api.get(path))["reasons"]] == ["no_worker"]
         examined = await place.ask("doctor", "--json")
         (found,) = [one for one in json.loads(examined.stdout)["checks"] if one["check"] == "workers"]
-        assert (found["state"], found["advice"]) == ("warn", "start one: weft worker --queues sleep")
+        assert (found["state"], found["advice"]) == ("warn", "start one: weft worker --queues hold")
         await place.start("worker")
         assert (await api.terminal(execution_id))["state"] == "COMPLETED"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
+from tests.support.hold import PYTHONPATH
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -58,7 +59,7 @@ class Server:
     ) -> Self:
         """Start any command of weft that stays."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
-        environment["PYTHONPATH"] = str(ROOT)
+        environment["PYTHONPATH"] = PYTHONPATH
         process = await asyncio.create_subprocess_exec(
             *(*command, *arguments),
             env={**environment, **settings},

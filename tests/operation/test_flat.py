@@ -125,10 +125,10 @@ async def test_what_has_ended_leaves_no_keys_no_entries_no_connections_and_no_ro
 async def test_a_wide_execution_has_no_more_than_its_window_under_way_and_a_small_one_passes_it(
     fleets: Fleets,
 ) -> None:
-    nodes = [{"id": f"n{i}", "handler": "sleep", "config": {"seconds": 0.05}} for i in range(WIDE)]
+    nodes = [{"id": f"n{i}", "handler": "hold", "config": {"seconds": 0.05}} for i in range(WIDE)]
     async with fleets(WEFT_EXECUTION_WINDOW=str(WINDOW), WEFT_WORKER_CONCURRENCY="4") as fleet:
         wide = await fleet.api.start({"nodes": nodes})
-        lane = "weft:{p0}:tasks:sleep|sleep|1"
+        lane = "weft:{p0}:tasks:hold|hold|1"
         seen: list[int] = []
 
         async def look() -> None:

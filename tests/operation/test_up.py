@@ -26,7 +26,7 @@ def sleeper(seconds: float, **fields: Any) -> dict[str, Any]:
     """A node that sleeps, and one behind it."""
     return {
         "nodes": [
-            {"id": "nap", "handler": "sleep", "config": {"seconds": seconds, "word": "awake"}, **fields},
+            {"id": "nap", "handler": "hold", "config": {"seconds": seconds, "word": "awake"}, **fields},
             {"id": "after", "handler": "echo", "dependencies": ["nap"], "config": "{{ nap.word }}"},
         ]
     }
@@ -203,7 +203,7 @@ async def test_work_whose_handler_is_gone_waits_for_a_process_that_has_it(tmp_pa
     data, settings = tmp_path / "data", {"WEFT_IMPORTS": "mine"}
     definition = {
         "nodes": [
-            {"id": "nap", "handler": "sleep", "config": {"seconds": 0.5}},
+            {"id": "nap", "handler": "hold", "config": {"seconds": 0.5}},
             {"id": "own", "handler": "mine", "dependencies": ["nap"]},
             {"id": "lane", "handler": "mine", "dependencies": ["nap"], "queue": "echo"},
             {"id": "other", "handler": "echo", "dependencies": ["nap"]},
@@ -279,7 +279,7 @@ async def test_a_long_task_is_handed_back_after_the_grace_time_and_runs_again_at
 
 async def test_what_ends_while_it_drains_is_recorded_before_the_rest_has_ended(tmp_path: Path) -> None:
     nodes = [
-        {"id": name, "handler": "sleep", "config": {"seconds": seconds}}
+        {"id": name, "handler": "hold", "config": {"seconds": seconds}}
         for name, seconds in (("nap", 1), ("long", 60))
     ]
     async with serving(tmp_path / "data", settings={"WEFT_WORKER_GRACE": "60s"}) as (server, api):
@@ -302,8 +302,8 @@ async def test_a_paused_execution_keeps_its_attempts_however_often_the_server_is
     """One node was queued before the pause, one became ready after it; nobody has started either."""
     definition = {
         "nodes": [
-            {"id": "nap", "handler": "sleep", "config": {"seconds": 1}},
-            {"id": "once", "handler": "sleep", "config": {"seconds": 0}, "delivery": "at_most_once"},
+            {"id": "nap", "handler": "hold", "config": {"seconds": 1}},
+            {"id": "once", "handler": "hold", "config": {"seconds": 0}, "delivery": "at_most_once"},
             {"id": "after", "handler": "echo", "dependencies": ["nap"], "delivery": "at_most_once"},
         ]
     }

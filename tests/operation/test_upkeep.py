@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ECHO: dict[str, Any] = {"name": "short", "nodes": [{"id": "a", "handler": "echo", "config": 1}]}
 LONG: dict[str, Any] = {
     "name": "long",
-    "nodes": [{"id": "nap", "handler": "sleep", "config": {"seconds": 600}}],
+    "nodes": [{"id": "nap", "handler": "sleep", "config": {"seconds": 300}}],
 }
 # How long a slow disk takes for one removal.
 BUSY_SECONDS = 0.01

@@ -222,6 +222,7 @@ class Model:
             [one for due in found for one in due.expired],
             [one for due in found for one in due.deadlines],
             min(times, default=None),
+            [one for due in found for one in due.parked],
         )
 
     async def running(self, execution_id: str) -> dict[str, Running]:

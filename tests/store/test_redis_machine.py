@@ -39,12 +39,14 @@ from weft.clock import VirtualClock
 from weft.core.envelope import unpack_all, unpack_message, unpack_task
 from weft.core.event import (
     AttemptIssued,
+    AttemptParked,
     CancelRequested,
     DeadlinePassed,
     Event,
     ExecutionStarted,
     HaltObserved,
     NodeSkipped,
+    ParkedDue,
     PauseRequested,
     ResumeRequested,
     RetryRequested,
@@ -452,6 +454,30 @@ class StoreMachine(RuleBasedStateMachine):
         )
         await self.record(event)
 
+    @rule(x=INDEXES, n=INDEXES, seconds=st.sampled_from([0.0, 3.0, 20.0]), is_told=MOSTLY)
+    @told
+    async def park(self, x: int, n: int, seconds: float, is_told: bool) -> None:
+        """Start an attempt that no worker runs; the journal asks for no handler."""
+        row, _, node = await self.chosen(x, n, "free waiting")
+        event = AttemptParked(
+            execution_id=row.id,
+            generation=row.generation,
+            node_id=node.node_id,
+            attempt=node.attempt,
+            epoch=row.epoch,
+            seconds=seconds,
+            output=self.output(node),
+            output_bytes=len(self.output(node)),
+        )
+        await self.record(event, is_told=is_told)
+
+    @rule(x=INDEXES, n=INDEXES, is_told=MOSTLY)
+    @told
+    async def wake(self, x: int, n: int, is_told: bool) -> None:
+        """Record that a parked attempt is due, whether or not it is."""
+        row, _, node = await self.chosen(x, n, "parked")
+        await self.record(ParkedDue(row.id, row.generation, node.node_id, node.attempt), is_told=is_told)
+
     @rule(x=INDEXES, rebuilds=st.booleans(), order=INDEXES)
     @told
     async def halt(self, x: int, rebuilds: bool, order: int) -> None:
@@ -767,7 +793,7 @@ class StoreMachine(RuleBasedStateMachine):
         await self.lose_tasks()
         expected = await self.model.due(idle_seconds=idle_seconds)
         answered = await self.store.due(idle_seconds=idle_seconds)
-        for name in ("woken", "expired", "deadlines"):
+        for name in ("woken", "expired", "deadlines", "parked"):
             ours, theirs = getattr(answered, name), getattr(expected, name)
             assert sorted(ours, key=repr) == sorted(theirs, key=repr), name
         self.unordered.update(name for name, _ in expected.woken)
@@ -775,10 +801,14 @@ class StoreMachine(RuleBasedStateMachine):
         for execution_id in self.executions:
             status = await self.model.inspect(execution_id)
             times = [one.due_at for one in status.nodes.values() if one.due_at is not None] if status else []
+            # What was listed as due is listed again, but not at once.
+            times = [time for time in times if time > self.clock.now()]
             assert not times or (answered.next_at is not None and answered.next_at <= min(times))
         if follows:
             for name, generation in expected.deadlines:
                 await self.record(DeadlinePassed(execution_id=name, generation=generation))
+            for due in expected.parked:
+                await self.record(ParkedDue(due.execution_id, due.generation, due.node_id, due.attempt))
             for one in expected.expired:
                 row = await self.execution(one.execution_id)
                 nodes = await self.journal.nodes(row.id)

@@ -234,28 +234,49 @@ def test_a_sleep_of_a_week_takes_no_time(weft_run: WeftRun) -> None:
 
 
 def test_attempts_that_wait_for_hours_for_a_place_are_not_taken_for_lost(weft_run: WeftRun) -> None:
-    nap = {"handler": "sleep", "config": {"seconds": 3600}, "timeout_seconds": 4000}
+    flow = Workflow("naps")
 
-    result = weft_run(
-        document(*({"id": f"nap{number}", **nap} for number in range(50))),
-        settings={"worker_concurrency": 10},
-    )
+    async def nap() -> None:
+        await asyncio.sleep(3600)
+
+    for number in range(50):
+        flow.node(id=f"nap{number}", timeout_seconds=4000)(nap)
+
+    result = weft_run(flow, settings={"worker_concurrency": 10})
 
     assert {node.attempt for node in result.nodes.values()} == {1}
     assert result.duration == 5 * 3600
 
 
-@pytest.mark.parametrize("handler", ["sleep", "python"])
-def test_a_node_times_out_in_virtual_time(weft_run: WeftRun, in_no_time: None, handler: str) -> None:
+def test_sleeps_wait_for_no_place(weft_run: WeftRun) -> None:
+    nap = {"handler": "sleep", "config": {"seconds": 3600}, "timeout_seconds": 4000}
+
+    result = weft_run(
+        document(*({"id": f"nap{number}", **nap} for number in range(50))),
+        settings={"worker_concurrency": 1},
+    )
+
+    assert {(node.attempt, node.duration) for node in result.nodes.values()} == {(1, 3600)}
+    assert result.duration == 3600
+
+
+def test_a_sleep_that_is_mocked_does_not_sleep(weft_run: WeftRun) -> None:
+    node = {"id": "a", "handler": "sleep", "config": {"seconds": 250}}
+
+    result = weft_run(document(node), mocks={"a": {"mocked": True}})
+
+    assert (result.nodes["a"].output, result.duration) == ({"mocked": True}, 0)
+    assert result.calls("a") == [{"seconds": 250}]
+
+
+def test_a_node_times_out_in_virtual_time(weft_run: WeftRun, in_no_time: None) -> None:
     flow = Workflow("timeouts")
 
     @flow.node(id="python", timeout_seconds=90, max_retries=0)
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    flow.node(id="sleep", handler="sleep", config={"seconds": 100}, timeout_seconds=90, max_retries=0)
-
-    node = weft_run(flow, mocks={"sleep" if handler == "python" else "python": 1}).nodes[handler]
+    node = weft_run(flow).nodes["python"]
 
     assert node.error is not None
     assert node.error["code"] == "timeout"

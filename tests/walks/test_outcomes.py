@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.hold.handler import HANDLER
 from tests.walks.stage import PATIENCE_SECONDS, Stage, by_id, echo, fails, node, states, workflow
 
 from weft.core.payload import encode
@@ -289,9 +290,10 @@ class TestTimeouts:
             release.set()
             assert (await stage.run(workflow(echo("other"))))["state"] == "COMPLETED"
 
-    async def test_a_handler_that_ships_is_stopped_too(self, engine: Engine, stage: Stage) -> None:
+    async def test_a_handler_on_the_workers_loop_is_stopped_too(self, engine: Engine, stage: Stage) -> None:
+        stage.registry.add(HANDLER)
         shown = await stage.run(
-            workflow(node("a", handler="sleep", config={"seconds": 600}, timeout_seconds=0.02, max_retries=0))
+            workflow(node("a", handler="hold", config={"seconds": 600}, timeout_seconds=0.02, max_retries=0))
         )
         assert by_id(shown)["a"]["error"]["code"] == "timeout"
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from tests.journal.test_sqlite import file_size_limit
 from tests.support.fault_proxy import FaultProxy
+from tests.support.hold.handler import HANDLER
 
 from weft.clock import new_id
 from weft.core.payload import encode
@@ -116,6 +117,7 @@ async def having(redis_url: str, journal_url: str, **settings: Any) -> AsyncIter
     async with AsyncExitStack() as ends:
         proxies = {name: ends.enter_context(FaultProxy(url)) for name, url in urls.items()}
         registry = Registry()
+        registry.add(HANDLER)
         fleets = {}
         for role, postgres_url in (("orchestrator", journal_url), ("worker", proxies["postgres"].url)):
             member = Settings(redis_url=proxies[role].url, database_url=postgres_url, **given)
@@ -141,7 +143,7 @@ class TestPostgresAway:
         members.postgres.refuse()
         members.postgres.reset()
         execution = await members.start(
-            {"id": "a", "handler": "sleep", "config": {"seconds": 0, "text": LARGE}}
+            {"id": "a", "handler": "hold", "config": {"seconds": 0, "text": LARGE}}
         )
         tried = len(members.postgres.attempts)
         await until(lambda: len(members.postgres.attempts) > tried + 3)
@@ -154,7 +156,7 @@ class TestPostgresAway:
     ) -> None:
         """The handler ran once; what it returned waits in the worker until PostgreSQL takes it."""
         execution = await members.start(
-            {"id": "a", "handler": "sleep", "config": {"seconds": 0.2}},
+            {"id": "a", "handler": "hold", "config": {"seconds": 0.2}},
             {"id": "b", "handler": "counted", "dependencies": ["a"]},
         )
         members.postgres.refuse()

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import uvloop
+from tests.support.hold.handler import HANDLER
 
 from bench import graphs
 from bench.peers.programs.contract import Reporter, folder, measure
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 class OnWeft:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._registry = Registry()
+        self._registry = Registry([HANDLER])
         self._open = AsyncExitStack()
         self._engine: Engine | None = None
         self._slots = 0

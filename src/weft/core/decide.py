@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
+from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
 from weft.core.readiness import READY, readiness
@@ -16,7 +16,7 @@ from weft.core.rows import READABLE, ExecutionRow, NodeRow, refuse_reading
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.state import NodeState, Reason
 from weft.core.time import rfc3339
-from weft.definition.model import TriggerRule
+from weft.definition.model import TriggerRule, sleep_seconds
 from weft.errors import EvaluationError, PayloadError
 from weft.expressions.compiler import EXECUTION_FIELDS
 from weft.expressions.scope import NodeValue, Scope
@@ -143,6 +143,8 @@ def decide(
     static = plan.static_configs.get(node.id)
     if static is not None:
         key = None if node.cache_ttl_seconds is None else _cache_key(free, node.config)
+        if node.is_parked:
+            return _park(free, node.config, static, key, settled)
         return DispatchNode(node.id, static, (), key)
     try:
         scope = scope or free.scope(decode, value_of, max_bytes)
@@ -151,7 +153,22 @@ def decide(
     except (EvaluationError, PayloadError) as problem:
         return _fail(free, "template_error", f"config: {problem}", settled)
     key = None if node.cache_ttl_seconds is None else _cache_key(free, filled.value, filled.secrets)
+    if node.is_parked:
+        # What is to stay secret is hidden in the value: its time is all that is read of it.
+        return _park(free, filled.value, config, key, settled)
     return DispatchNode(node.id, config, filled.secrets, key)
+
+
+def _park(
+    free: FreeNode, config: Json, payload: bytes, cache_key: str | None, settled: SettledNodes
+) -> ParkNode | FailNode:
+    """Return the decision for a node that no worker runs: it sleeps for the seconds of its config."""
+    seconds = config.get("seconds") if isinstance(config, dict) else None
+    try:
+        due_after = sleep_seconds(seconds, free.node.timeout_seconds)
+    except ValueError as fault:
+        return _fail(free, "bad_config", f"config at /seconds: {fault}", settled)
+    return ParkNode(free.node.id, due_after, payload, cache_key)
 
 
 def _skip(free: FreeNode, reason: str, cause: str | None, settled: SettledNodes) -> SkipNode:

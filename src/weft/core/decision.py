@@ -19,6 +19,15 @@ class DispatchNode(msgspec.Struct, frozen=True, gc=False):
     cache_key: str | None = None
 
 
+class ParkNode(msgspec.Struct, frozen=True, gc=False):
+    """Start the attempt without a worker: after so many seconds it completes with this config."""
+
+    node_id: str
+    seconds: float
+    config: bytes
+    cache_key: str | None = None
+
+
 class SkipNode(msgspec.Struct, frozen=True, gc=False):
     """Settle it as skipped, with what can no longer run behind it."""
 
@@ -36,4 +45,4 @@ class FailNode(msgspec.Struct, frozen=True, gc=False):
     skips: tuple[Skip, ...]
 
 
-Decision: TypeAlias = DispatchNode | SkipNode | FailNode
+Decision: TypeAlias = DispatchNode | ParkNode | SkipNode | FailNode

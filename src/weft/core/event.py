@@ -110,6 +110,24 @@ class AttemptIssued(AttemptRef, frozen=True, kw_only=True, gc=False):
     epoch: int
 
 
+class AttemptParked(AttemptRef, frozen=True, kw_only=True, gc=False):
+    """An attempt without a worker starts under this epoch of the store, by this very commit.
+
+    It is due after so many seconds by the journal's own clock, and completes with ``output`` or ``blob``.
+    """
+
+    epoch: int
+    seconds: float
+    output: bytes | None
+    blob: str | None = None
+    output_bytes: int
+    cache_key: str | None = None
+
+
+class ParkedDue(AttemptRef, frozen=True, kw_only=True, gc=False):
+    """The time of a parked attempt has come, by the clock of the store."""
+
+
 class DeadlinePassed(_Event, frozen=True, kw_only=True, gc=False):
     running: dict[str, Running] = {}
 
@@ -157,6 +175,8 @@ Event: TypeAlias = (
     | NodeFailed
     | NodeSkipped
     | AttemptIssued
+    | AttemptParked
+    | ParkedDue
     | DeadlinePassed
     | CancelRequested
     | PauseRequested

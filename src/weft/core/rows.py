@@ -87,6 +87,15 @@ def partition_of(execution_id: str, partitions: int) -> int:
     return crc32(execution_id.encode()) % partitions if partitions > 1 else 0
 
 
+class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a node keeps while it is parked: started, held by no worker, and due at a time."""
+
+    due_at: int
+    # What it completes with, unless that is large: then the row names a blob.
+    output: bytes | None = None
+    cache_key: str | None = None
+
+
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node. No row yet reads as ``NodeRow(node_id=…)``: attempt 1 issued, not settled."""
 
@@ -122,6 +131,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # Time of the commit that completed the node, where this row stands for the event too: the journal stores
     # no event row for it (see ``completion_event``). None: every event of the node has an event row.
     recorded_at: int | None = None
+    # The current attempt is parked since ``started_at``.
+    parked: Parked | None = None
 
     @property
     def is_settled(self) -> bool:

@@ -26,8 +26,11 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
         """True if the attempt of a ready node may be in somebody's hand, handed out by an earlier store.
 
         Not if the store was asked while no attempt could start, and none could since: the execution is still
-        paused, or its engine stopped then and this is the first store after it.
+        paused, or its engine stopped then and this is the first store after it. Nor if no worker is given
+        it: the row tells whether it has started.
         """
+        if self.plan.nodes[node_id].is_parked:
+            return False
         row, halt = self.execution, self.execution.halt
         if halt is None or halt.in_hand is None:
             return True

@@ -51,8 +51,8 @@ _N, _E = NodeState, ExecutionState
 
 # Every legal move of a node.
 NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
-    # COMPLETED: from the cache. FAILED: its condition or its templates.
-    _N.PENDING: frozenset({_N.QUEUED, _N.COMPLETED, _N.FAILED, _N.SKIPPED, _N.CANCELLED}),
+    # RUNNING: no worker runs it. COMPLETED: from the cache. FAILED: its condition or its templates.
+    _N.PENDING: frozenset({_N.QUEUED, _N.RUNNING, _N.COMPLETED, _N.FAILED, _N.SKIPPED, _N.CANCELLED}),
     # FAILED: an at_most_once attempt that may have started. PENDING: the store was lost and rebuilt.
     _N.QUEUED: frozenset({_N.RUNNING, _N.FAILED, _N.CANCELLED, _N.PENDING}),
     # QUEUED: another attempt follows.

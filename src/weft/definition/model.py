@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
@@ -28,6 +28,8 @@ SECRET_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 DEFAULT_TIMEOUT_SECONDS = 300.0
 DEFAULT_MAX_RETRIES = 3
 MAX_RETRIES = 100
+# The handler whose nodes take no worker.
+SLEEP = "sleep"
 MAX_TIMEOUT_SECONDS = 604_800  # a week
 
 
@@ -86,6 +88,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     is_issued: bool
     # What its function may read of the worker's secrets, beside those that its config names.
     secrets: tuple[str, ...] = ()
+    # Whether the orchestrator holds its attempts until they are due, and no worker sees them.
+    is_parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,20 @@ class Definition:
     nodes: tuple[Node, ...]
     output: Json
     has_output: bool
+
+
+def sleep_seconds(seconds: Json, timeout_seconds: float) -> float:
+    """Return for how long a node sleeps; raises ValueError where its config asks for what cannot be."""
+    if not is_number(seconds) or seconds < 0:
+        raise ValueError("it must be a number of seconds, 0 or more")
+    if seconds > timeout_seconds:
+        # Not with the number: a template may have made one that no text has room for.
+        raise ValueError(f"it is longer than the node's timeout_seconds, {timeout_seconds:g}")
+    return float(seconds)
+
+
+def is_number(value: Json) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def digest(document: Json) -> str:
@@ -131,6 +149,7 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
     delivery = Delivery(given.get("delivery", Delivery.AT_LEAST_ONCE))
     at_most_once = delivery is Delivery.AT_MOST_ONCE
     cache = node.get("cache")
+    is_parked = node["handler"] == SLEEP
     return Node(
         id=node["id"],
         handler=node["handler"],
@@ -146,8 +165,9 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
         queue=given.get("queue", node["handler"]),
         delivery=delivery,
         cache_ttl_seconds=None if cache is None else float(cache["ttl_seconds"]),
-        is_issued=at_most_once or cache is not None,
+        is_issued=at_most_once or cache is not None or is_parked,
         secrets=tuple(node.get("secrets", ())),
+        is_parked=is_parked,
     )
 
 

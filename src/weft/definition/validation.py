@@ -17,7 +17,16 @@ from weft.core.readiness import EARLY_RULES
 from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS, Rule, kind, shown, unknown_field
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import find_cycles, not_ancestors
-from weft.definition.model import ID_PATTERN, LANE_PATTERN, Delivery, read_definition
+from weft.definition.model import (
+    DEFAULT_TIMEOUT_SECONDS,
+    ID_PATTERN,
+    LANE_PATTERN,
+    SLEEP,
+    Delivery,
+    is_number,
+    read_definition,
+    sleep_seconds,
+)
 from weft.definition.plan import Plan, assemble
 from weft.definition.schema import Schema, compile_schema, quick_problems
 from weft.definition.suggestion import Suggester
@@ -286,6 +295,8 @@ class _Check:
             self._read_id(node, draft, at)
         if "handler" in right:
             self._read_handler(node, at)
+            if node["handler"] == SLEEP:
+                self._check_sleep(node, at)
         draft.config, draft.names = self._template(
             node.get("config", {}), f"{at}/config", secrets_allowed=True
         )
@@ -299,6 +310,18 @@ class _Check:
         retries = node["max_retries"] if "max_retries" in right else 0
         if retries > 0 and node.get("delivery", self._default("delivery")) == Delivery.AT_MOST_ONCE:
             self._report(f"{at}/max_retries", "must be 0 or left out: at_most_once allows no retries")
+
+    def _check_sleep(self, node: Mapping[str, Json], at: str) -> None:
+        """Report seconds that are longer than the timeout: nothing else of either is looked at here."""
+        config = node.get("config")
+        seconds = config.get("seconds") if isinstance(config, dict) else None
+        given = self._default("timeout_seconds") if "timeout_seconds" not in node else node["timeout_seconds"]
+        timeout_seconds = DEFAULT_TIMEOUT_SECONDS if given is None else given
+        if is_number(seconds) and is_number(timeout_seconds) and seconds >= 0 and timeout_seconds > 0:
+            try:
+                sleep_seconds(seconds, timeout_seconds)
+            except ValueError as fault:
+                self._report(f"{at}/config/seconds", str(fault))
 
     def _default(self, name: str) -> Json:
         defaults = self.document.get("defaults")

@@ -16,7 +16,7 @@ from weft.core.state import NodeState
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from weft.core.rows import NodeProgress
+    from weft.core.rows import ExecutionRow, NodeProgress, NodeRow
     from weft.core.task import Task
 
 # Events that are told and not recorded: their ``seq`` is 0.
@@ -71,6 +71,23 @@ def node_progress(
         attempt=attempt,
         state=NodeState.RUNNING,
         progress=progress,
+    )
+
+
+def node_parked(execution: ExecutionRow, row: NodeRow) -> History:
+    """Return the live event for an attempt that has started and that no worker runs."""
+    assert row.started_at is not None
+    return History(
+        seq=0,
+        at=row.started_at,
+        type=STARTED,
+        execution=execution.id,
+        generation=row.generation,
+        node=row.node_id,
+        attempt=row.attempt,
+        state=NodeState.RUNNING,
+        queued_at=row.queued_at,
+        started_at=row.started_at,
     )
 
 

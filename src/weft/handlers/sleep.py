@@ -1,4 +1,8 @@
-"""``sleep``: its output is its resolved config, after ``seconds``."""
+"""``sleep``: its output is its resolved config, after ``seconds``.
+
+The orchestrator parks such a node (``core.decide``), and no worker runs it. The function is for tasks that an
+earlier release has sent.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.ledger.changes import is_first_completion
-from weft.core.rows import LARGE_INPUT_BYTES, DeadLetter, ExecutionRow, Halt, NodeRow
+from weft.core.rows import LARGE_INPUT_BYTES, DeadLetter, ExecutionRow, Halt, NodeRow, Parked
 from weft.core.state import ExecutionState, NodeState
 from weft.errors import UnstorableError
 
@@ -27,6 +27,7 @@ Values: TypeAlias = tuple[Any, ...]
 encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 _decode_halt = msgspec.json.Decoder(Halt).decode
+_decode_parked = msgspec.json.Decoder(Parked).decode
 
 _STATES = {str(state): state for state in ExecutionState}
 _NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
@@ -108,6 +109,7 @@ FURTHER_NODE = {
     "issued": "integer",
     "cached": "boolean",
     "reused": "boolean",
+    "parked": "bytea",
 }
 LETTER = {
     "id": "text",
@@ -200,7 +202,7 @@ def completed_node_values(number: int, row: NodeRow) -> Values:
 def node_values(number: int, row: NodeRow, encode: Callable[[Any], bytes | str]) -> Values:
     """Return the values of PLAIN_NODE and FURTHER_NODE, behind the execution's number."""
     values = [number, *_node_of(row)]
-    for name, write in (("state", str), ("reason", str), ("error", encode)):
+    for name, write in (("state", str), ("reason", str), ("error", encode), ("parked", encode)):
         place = _PLACE[name]
         if values[place] is not None:
             values[place] = write(values[place])
@@ -315,7 +317,7 @@ def read_execution(values: Any) -> ExecutionRow:
 
 def read_node(values: Any) -> NodeRow:
     """Read NODE_COLUMNS back."""
-    error = values[17]
+    error, parked = values[17], values[24]
     return NodeRow(
         node_id=values[0],
         attempt=values[1],
@@ -341,6 +343,7 @@ def read_node(values: Any) -> NodeRow:
         issued=values[21],
         cached=bool(values[22]),
         reused=bool(values[23]),
+        parked=None if parked is None else _decode_parked(parked),
     )
 
 

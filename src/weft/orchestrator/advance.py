@@ -8,6 +8,7 @@ a crash after             leaves                           repaired by
 record                    children not freed               redelivery: known, applied again; the rebuild
 apply                     nodes free, not queued           redelivery returns all free nodes; the sweep
 issue (once, cache)       a node free and marked issued    the same: issued again under the same epoch
+parking (sleep)           a node free, started on record   the same: known, and parked with its time
 queue                     nothing                          (moving and sending are one step)
 queue, split from send    a node queued without a task     the sweep sends it again, same attempt
 ========================  ===============================  ==========================================
@@ -18,11 +19,20 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from weft.core.event import AttemptFailed, AttemptLost, Event, ExecutionStarted, NodeCompleted, NodeFailed
+from weft.core.event import (
+    AttemptFailed,
+    AttemptLost,
+    AttemptParked,
+    Event,
+    ExecutionStarted,
+    NodeCompleted,
+    NodeFailed,
+)
 from weft.core.judge import unstorable
 from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.snapshot import RowUpdate
 from weft.errors import JournalError, UnstorableError
+from weft.feed.contract import node_parked
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.speculative_dispatch import predict_ready
@@ -87,7 +97,19 @@ async def record(events: Sequence[Event], context: Context) -> Sequence[Recorded
             context.cascades.learn(recorded_event)
             if _set_a_timer(recorded_event):
                 ports.timers_changed()
+                _tell_of_start(recorded_event, ports)
     return recorded_events
+
+
+def _tell_of_start(recorded_event: RecordedEvent, ports: Ports) -> None:
+    """Publish that an attempt without a worker has started: nobody else does."""
+    execution, feed = recorded_event.execution, ports.feed
+    if not isinstance(recorded_event.event, AttemptParked) or recorded_event.verdict is not _ACCEPTED:
+        return
+    assert execution is not None
+    if feed is not None and feed.has_listeners and feed.has_subscriber(execution.id):
+        (row,) = recorded_event.rows
+        feed.publish([node_parked(execution, row)], namespace=execution.namespace)
 
 
 def begin_step(ports: Ports) -> None:
@@ -121,9 +143,9 @@ async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[RecordedEve
 
 
 def _set_a_timer(recorded_event: RecordedEvent) -> bool:
-    """True if an event made a timer: for another attempt, or for a deadline."""
+    """True if an event made a timer: for another attempt, for a parked one, or for a deadline."""
     event, execution = recorded_event.event, recorded_event.execution
-    return isinstance(event, AttemptFailed) or (
+    return isinstance(event, AttemptFailed | AttemptParked) or (
         isinstance(event, ExecutionStarted) and execution is not None and execution.deadline_at is not None
     )
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
 from weft.core.decide import FreeNode, InputNotLoadedError, decide
-from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
+from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
 from weft.core.event import (
     AttemptIssued,
+    AttemptParked,
     Event,
     ExecutionStarted,
     NodeCached,
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from weft.orchestrator.context import Context, Payloads
     from weft.ports import Ports
 
+
+# How an attempt starts: in a worker, or without one.
+Start = TypeVar("Start", DispatchNode, ParkNode)
 
 # By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _YES = Answer.YES
@@ -88,6 +92,7 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
     while rest:
         decided, rest = await _decide(rest, events, context)
         wanted: list[tuple[FreeNode, DispatchNode]] = []
+        parked: list[tuple[FreeNode, ParkNode]] = []
         # Whether nothing but a task follows for any of the nodes; a tag may have no limit after all.
         are_plain = True
         for node, decision in decided:
@@ -98,12 +103,18 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
                 wanted.append((node, decision))
                 if node.node.is_issued or node.node.resource_tag is not None:
                     are_plain = False
+            elif isinstance(decision, ParkNode):
+                parked.append((node, decision))
             else:
                 events.append(await with_running(_settling_event(node, decision), node.plan, ports))
         if not are_plain:
             wanted = await _answer_from_cache(wanted, events, context)
             wanted = await _throttle(wanted, changed, context)
             wanted = await _issue(wanted, changed, context)
+        if parked:
+            parked = await _answer_from_cache(parked, events, context)
+            parked = await _throttle(parked, changed, context)
+            await _park(parked, events, context)
         unstored = await _send(wanted, changed, context) if wanted else None
         failure = unstored or failure
         if rest:
@@ -171,7 +182,7 @@ async def _decide(
                 decision = await _decide_large(loaded, decide_node, context)
                 del loaded
             decided.append((node, decision))
-            if isinstance(decision, DispatchNode) and len(decision.config) > most:
+            if isinstance(decision, DispatchNode | ParkNode) and len(decision.config) > most:
                 return decided, free[index + 1 :]
         # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be
         # lost, or have come while it was paused.
@@ -281,8 +292,8 @@ def _is_plain(node: Node, ports: Ports) -> bool:
 
 
 async def _answer_from_cache(
-    wanted: list[tuple[FreeNode, DispatchNode]], events: list[Event], context: Context
-) -> list[tuple[FreeNode, DispatchNode]]:
+    wanted: list[tuple[FreeNode, Start]], events: list[Event], context: Context
+) -> list[tuple[FreeNode, Start]]:
     """Complete the nodes whose outputs are in the cache."""
     keys = [decision.cache_key for _, decision in wanted if decision.cache_key is not None]
     if not keys:
@@ -301,8 +312,8 @@ async def _answer_from_cache(
 
 
 async def _throttle(
-    wanted: list[tuple[FreeNode, DispatchNode]], changed: dict[str, None], context: Context
-) -> list[tuple[FreeNode, DispatchNode]]:
+    wanted: list[tuple[FreeNode, Start]], changed: dict[str, None], context: Context
+) -> list[tuple[FreeNode, Start]]:
     """Append nodes of a limited resource tag to the wait queue of their bucket: the sweep releases them."""
     ports = context.ports
     left = []
@@ -359,6 +370,32 @@ async def _issue(
             refused.add((node.execution.id, node.node_id))
             changed[node.execution.id] = None
     return [pair for pair in wanted if (pair[0].execution.id, pair[0].node_id) not in refused]
+
+
+async def _park(wanted: Sequence[tuple[FreeNode, ParkNode]], events: list[Event], context: Context) -> None:
+    """Add the starts of nodes that no worker runs: what records the event starts the attempt."""
+    ports = context.ports
+    for node, decision in wanted:
+        attempt, tag = _attempt_of(node), node.node.resource_tag
+        # Token first, as at any start. Without one the node stays free, and the sweep finds it.
+        if tag is not None and ports.limits.limited(tag):
+            if not await ports.limits.spend(tag, AttemptRef(*attempt)):
+                continue
+            ports.timers_changed()
+        output, blob = decision.config, None
+        if len(output) > ports.inline_bytes:
+            blob = await ports.journal.put_blob(output)
+        events.append(
+            AttemptParked(
+                *attempt,
+                epoch=node.execution.epoch,
+                seconds=decision.seconds,
+                output=output if blob is None else None,
+                blob=blob,
+                output_bytes=len(output),
+                cache_key=decision.cache_key,
+            )
+        )
 
 
 async def _send(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.event import DeadlinePassed, Event
+from weft.core.event import DeadlinePassed, Event, ParkedDue
 from weft.core.judge import judge_loss
 from weft.orchestrator.advance import advance, advance_free
 from weft.orchestrator.collect import take
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from weft.store.contract import Expired
 
 _CLAIM_LIMIT = 256
+# Ten thousand nodes may be due at once; a commit is to stay short.
+_PARKED_AT_ONCE = 256
 
 
 async def sweep(context: Context) -> int | None:
@@ -31,6 +33,11 @@ async def sweep(context: Context) -> int | None:
         running = await ports.store.running(execution_id)
         events.append(DeadlinePassed(execution_id=execution_id, generation=generation, running=running))
     await advance(events, context)
+    for start in range(0, len(due.parked), _PARKED_AT_ONCE):
+        some = due.parked[start : start + _PARKED_AT_ONCE]
+        await advance(
+            [ParkedDue(one.execution_id, one.generation, one.node_id, one.attempt) for one in some], context
+        )
     await advance_free([execution_id for execution_id, _ in due.woken], context)
     return _earlier(due.next_at, await release(context))
 

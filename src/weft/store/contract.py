@@ -17,7 +17,9 @@ rebuilt from the journal. What every store promises:
 A node in the store is one of::
 
     waiting ──▶ free ──▶ queued ──▶ running ──▶ (settled: an outcome)
-                 ▲  └──▶ throttled ┐                orphaned: handed out by an earlier incarnation,
+                 ▲  ├──▶ parked ──────────────────▶ parked: started by a commit, held by no worker, due
+                 │  │                               at a time; it has no lease
+                 │  └──▶ throttled ┐                orphaned: handed out by an earlier incarnation,
                  └─── timer ◀──────┴─ (row unsettled)   perhaps; a lease without a holder
 """
 
@@ -53,6 +55,12 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
+# A parked attempt that is due for the store and not for the journal, whose clock is behind, is looked at
+# again after so long.
+PARKED_AGAIN_SECONDS = 0.1
+# One that was listed as due is listed again after so long: the commit that should follow has failed, or is
+# lost with its process.
+PARKED_LISTED_SECONDS = 2.0
 # The tombstone of an execution that was installed once and closed stays for longer than this.
 FIRST_INSTALL_SECONDS = 30.0
 # How often a worker renews a lease while it lasts, with the default settings.
@@ -139,6 +147,8 @@ class Due(msgspec.Struct, frozen=True, gc=False):
     deadlines: Sequence[tuple[str, int]]
     # When to look again at the latest, on the store's clock; None: nothing is timed.
     next_at: int | None
+    # Parked attempts whose time has come.
+    parked: Sequence[AttemptRef] = ()
 
 
 class MemoryWait(msgspec.Struct, frozen=True, gc=False):
@@ -155,7 +165,7 @@ class MemoryWait(msgspec.Struct, frozen=True, gc=False):
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     """Where an unsettled node stands in the store, for those who look from outside."""
 
-    # waiting, free, throttled, queued, running, orphaned, timer
+    # waiting, free, throttled, queued, running, parked, orphaned, timer
     phase: str
     attempt: int
     awaited: tuple[str, ...] = ()
@@ -172,7 +182,8 @@ class ExecutionStatus(msgspec.Struct, frozen=True, gc=False):
 
     paused: bool
     nodes: dict[str, NodeStatus]
-    # Concurrency slots: nodes that are queued, running or orphaned, and how many may be.
+    # Concurrency slots: nodes that are queued, running or orphaned, and how many may be. With a limit of its
+    # own (``max_concurrency``) an execution's parked nodes take slots, too.
     slots_taken: int
     slots: int
 
@@ -256,6 +267,9 @@ class StateStore(Protocol):
         All of them and not only those just freed: that repairs what a crash cut short, and wakes what
         waits for a concurrency slot. An execution whose row is terminal is let go instead, as ``close`` does.
 
+        A row with ``parked`` parks its node until the row's time. One whose node is parked already sets the
+        timer anew, though not to a time before ``PARKED_AGAIN_SECONDS`` have passed.
+
         ``ahead``: tasks that follow on the rows. Those whose nodes are free then are
         queued in the same go, as ``queue`` does; a store may leave any of them free.
         """
@@ -335,10 +349,16 @@ class StateStore(Protocol):
         If the last call was longer ago than a third of a lease and ``idle_seconds``, the pause between two
         sweeps, no lease expires for the length of a lease, and no task is sent again: workers may have been
         unable to renew their leases.
+
+        A parked attempt that is listed stays parked, and is listed again after ``PARKED_LISTED_SECONDS``: the
+        commit that should follow may be lost.
         """
 
     async def running(self, execution_id: str) -> dict[str, Running]:
-        """List the attempts in hand, by node: for the history of an execution that is being stopped."""
+        """List the attempts in hand, by node: for the history of an execution that is being stopped.
+
+        Parked attempts are not among them: their rows have what the history needs.
+        """
 
     async def inspect(
         self, execution_id: str, *, names: Collection[str] | None = None
@@ -347,6 +367,8 @@ class StateStore(Protocol):
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         """Count the nodes of each execution that a look shows as queued and as running; None: not here.
+
+        A parked node counts as running.
 
         Each costs the same, however many nodes it has.
         """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.attempt import AttemptRef
 from weft.core.decide import FreeNode
 from weft.core.event import Running
 from weft.core.readiness import EARLY_RULES
@@ -25,6 +26,8 @@ from weft.core.time import micros
 from weft.store.contract import (
     DEFAULT_STORE_OPTIONS,
     FIRST_INSTALL_SECONDS,
+    PARKED_AGAIN_SECONDS,
+    PARKED_LISTED_SECONDS,
     RENEWALS_PER_LEASE,
     Answer,
     Applied,
@@ -44,14 +47,13 @@ from weft.store.contract import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from weft.core.attempt import AttemptRef
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
 
 WAITING, FREE, THROTTLED, QUEUED = "waiting", "free", "throttled", "queued"
-RUNNING, ORPHANED, TIMER = "running", "orphaned", "timer"
+RUNNING, PARKED, ORPHANED, TIMER = "running", "parked", "orphaned", "timer"
 
 # Beyond so many bytes of outputs, only small ones are held.
 _MANY_OUTPUT_BYTES = 32 * 1024 * 1024
@@ -61,6 +63,7 @@ _MOST_UNKNOWN = 16
 _MAX_CLOSED = 100_000
 _KEEP_CLOSED = micros(900)
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
+_PARKED_AGAIN, _PARKED_LISTED = micros(PARKED_AGAIN_SECONDS), micros(PARKED_LISTED_SECONDS)
 # A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
 _KEEP_LOST = micros(3600)
 # By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
@@ -84,6 +87,7 @@ class _Node(msgspec.Struct, gc=False):
     released: bool = False
     nonce: str | None = None
     worker: str | None = None
+    # Of a parked one: when its timer fires.
     lease_until: int = 0
     # Not before this, by the journal's row; due_at is set while a timer runs for it.
     retry_at: int | None = None
@@ -105,6 +109,7 @@ class _Execution:
         "nodes",
         "outcomes",
         "output_bytes",
+        "parked",
         "plan",
         "refused",
         "row",
@@ -126,8 +131,10 @@ class _Execution:
         # Dicts as ordered sets: first freed, first served.
         self.free: dict[str, None] = {}
         self.slots: set[str] = set()
+        self.parked: dict[str, None] = {}
         # Of those with a concurrency slot, how many a worker has in hand; and how many wait without one,
-        # for a timer or in the wait queue of their tag.
+        # for a timer or in the wait queue of their tag. A parked node counts as in hand: with a slot where
+        # the execution has a limit of its own, else as one that waits without.
         self.running = 0
         self.delayed = 0
         # Of nodes with large configs: what those in flight hold, and what the free ones need that found no
@@ -405,6 +412,9 @@ class MemoryStore:
             node = execution.nodes[node_id] = self._new_waiting(execution, node_id)
         if row.attempt < node.attempt:
             return
+        if row.parked is not None:
+            self._park(execution, row, node, now)
+            return
         if row.attempt == node.attempt:
             node.issued = max(node.issued, row.issued)
             return
@@ -417,6 +427,32 @@ class MemoryStore:
         node.released = False
         node.nonce = node.queued_at = node.started_at = node.worker = None
         self._free_in_time(execution, node_id, node, now)
+
+    def _park(self, execution: _Execution, row: NodeRow, node: _Node, now: int) -> None:
+        """Park a node until the time of its row, or set its timer anew where it is parked."""
+        assert row.parked is not None
+        node_id, due_at = row.node_id, row.parked.due_at
+        if node.phase is PARKED and node.attempt == row.attempt:
+            due_at = max(due_at, now + _PARKED_AGAIN)
+        else:
+            self._leave_phase(execution, node_id, node)
+            node.phase, node.attempt, node.issued = PARKED, row.attempt, row.issued
+            node.queued_at, node.started_at = row.queued_at, row.started_at
+            node.awaited = node.nonce = node.worker = None
+            node.due_at, node.released = due_at, False
+            execution.parked[node_id] = None
+            execution.running += 1
+            if execution.plan.definition.max_concurrency is None:
+                execution.delayed += 1
+            else:
+                execution.slots.add(node_id)
+        self._fire_parked(execution, node_id, node, due_at)
+
+    def _fire_parked(self, execution: _Execution, node_id: str, node: _Node, at: int) -> None:
+        """Set the timer of a parked node; the one that it had is passed over."""
+        node.lease_until = at
+        entry = (at, execution.row.id, node_id, execution.row.generation, node.attempt)
+        heapq.heappush(self._timers, entry)
 
     def _free_behind(self, execution: _Execution, row: NodeRow, now: int) -> None:
         """Let the dependents of a settled node wait for one parent less; free those that wait for none."""
@@ -485,6 +521,13 @@ class MemoryStore:
             execution.delayed -= 1
         elif node.phase is TIMER:
             execution.delayed -= 1
+        elif node.phase is PARKED:
+            del execution.parked[node_id]
+            execution.running -= 1
+            if node_id in execution.slots:
+                execution.slots.discard(node_id)
+            else:
+                execution.delayed -= 1
         elif node.phase is FREE:
             self._leave_free(execution, node_id)
 
@@ -836,9 +879,10 @@ class MemoryStore:
         self._note_sweep(now, idle)
         woken: dict[tuple[str, int], None] = {}
         deadlines: dict[tuple[str, int], None] = {}
+        parked: list[AttemptRef] = []
         timers = self._timers
         while timers and timers[0][0] <= now:
-            _, execution_id, node_id, generation, attempt = heapq.heappop(timers)
+            at, execution_id, node_id, generation, attempt = heapq.heappop(timers)
             execution = self._executions.get(execution_id)
             if execution is None or execution.row.generation != generation:
                 continue
@@ -852,8 +896,12 @@ class MemoryStore:
                 self._leave_phase(execution, node_id, node)
                 self._set_free(execution, node_id, node, now)
                 woken[execution_id, generation] = None
+            elif node is not None and node.phase is PARKED and node.lease_until == at:
+                parked.append(AttemptRef(execution_id, generation, node_id, node.attempt))
+                # Not taken out for good: if the commit that should follow is lost, it fires again.
+                self._fire_parked(execution, node_id, node, now + _PARKED_LISTED)
         for execution_id, generation in deadlines:
-            # Not taken out for good: if the commit that should follow is lost, it fires again.
+            # Neither are these.
             heapq.heappush(timers, (now + self._lease, execution_id, "", generation, 0))
         for execution_id, since in list(self._with_free.items()):
             if since <= idle_since:
@@ -872,7 +920,7 @@ class MemoryStore:
                 woken[execution_id, execution.row.generation] = None
             else:
                 expired.append(self._expired(execution_id, node_id, node))
-        return Due(list(woken), expired, list(deadlines), self._next_at(now))
+        return Due(list(woken), expired, list(deadlines), self._next_at(now), parked)
 
     def _note_sweep(self, now: int, idle: int) -> None:
         """Begin the grace of a lease if nobody has swept for longer than ``due`` allows."""
@@ -970,7 +1018,8 @@ class MemoryStore:
         if execution is None:
             return [], 0
         running = [name for name in execution.slots if execution.nodes[name].phase is RUNNING]
-        return running, len(execution.slots)
+        without_slot = len(execution.parked.keys() - execution.slots)
+        return [*running, *execution.parked], len(execution.slots) + without_slot
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
         return [

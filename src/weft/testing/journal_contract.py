@@ -35,6 +35,7 @@ from weft.journal.contract import LetterQuery
 from weft.testing.journal_history_contract import HistoryContract
 from weft.testing.journal_lists_contract import BatchesContract, ClaimsContract, ListsContract
 from weft.testing.journal_logs_contract import LogsContract
+from weft.testing.journal_parked_contract import ParkedRowsContract
 from weft.testing.journal_purge_contract import PurgeContract
 from weft.testing.journal_workflows_contract import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
@@ -102,6 +103,7 @@ class JournalContract(
     PurgeContract,
     HistoryContract,
     LogsContract,
+    ParkedRowsContract,
 ):
     pytestmark = pytest.mark.asyncio
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from weft.core.payload import Json, decode
 from weft.definition.suggestion import Suggester
@@ -57,6 +60,11 @@ class Mocks:
 
     def __contains__(self, node_id: str) -> bool:
         return node_id in self._mocks
+
+    def handed_out(self, plan: Plan) -> Plan:
+        """Return the plan with every mocked node as one that a worker runs: a mock is a call."""
+        nodes = {name: replace(node, is_parked=False) for name, node in self._nodes.items()}
+        return dataclasses.replace(plan, nodes={**plan.nodes, **nodes})
 
     def bind(self, node_id: str, config: bytes, context: HandlerContext) -> Invocation:
         """Return the invocation of a node's mock in place of its handler, and record the call."""

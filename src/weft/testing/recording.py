@@ -11,6 +11,7 @@ from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
     AttemptLost,
+    AttemptParked,
     CancelRequested,
     DeadlinePassed,
     Event,
@@ -20,6 +21,7 @@ from weft.core.event import (
     NodeCompleted,
     NodeFailed,
     NodeSkipped,
+    ParkedDue,
     PauseRequested,
     ResumeRequested,
     RetryRequested,
@@ -166,6 +168,24 @@ class Recording:
     async def issued(self, node_id: str, attempt: int = 1, *, epoch: int = 1) -> RecordedEvent:
         return await self.record(AttemptIssued(**self._of(node_id, attempt), epoch=epoch))
 
+    async def parked(
+        self,
+        node_id: str,
+        attempt: int = 1,
+        *,
+        seconds: float,
+        epoch: int = 1,
+        output: bytes | None = b"1",
+        **fields: Any,
+    ) -> RecordedEvent:
+        fields.setdefault("output_bytes", 0 if output is None else len(output))
+        of = self._of(node_id, attempt)
+        return await self.record(AttemptParked(**of, epoch=epoch, seconds=seconds, output=output, **fields))
+
+    async def due(self, node_id: str, attempt: int = 1) -> RecordedEvent:
+        """Record that the time of a parked attempt has come."""
+        return await self.record(ParkedDue(**self._of(node_id, attempt)))
+
     async def deadline_passed(self, running: Mapping[str, Running] | None = None) -> RecordedEvent:
         return await self.record(
             DeadlinePassed(execution_id=self.id, generation=self.generation, running=dict(running or {}))
@@ -269,6 +289,9 @@ async def assert_consistent(journal: JournalAdapter, execution_id: str) -> None:
         assert row.node_id in plan.nodes
         assert row.seq <= execution.seq
         assert max(row.ended, row.answered, row.issued) <= row.attempt
-        times = [row.queued_at, row.started_at, row.finished_at, execution.updated_at]
+        times = [row.queued_at, row.started_at, row.finished_at]
+        if row.parked is None:
+            # To park an attempt changes a node's row alone.
+            times.append(execution.updated_at)
         known = [time for time in times if time is not None]
         assert known == sorted(known), f"the times of {row.node_id} are out of order"

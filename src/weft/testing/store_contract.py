@@ -1383,7 +1383,7 @@ async def in_flight(walk: Walk) -> tuple[int, int] | None:
     (counted,) = await walk.store.in_flight([walk.execution_id])
     seen = list((await phases(walk)).values())
     queued = sum(phase in ("queued", "throttled", "timer", "orphaned") for phase in seen)
-    assert counted == (queued, seen.count("running"))
+    assert counted == (queued, seen.count("running") + seen.count("parked"))
     return counted
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.clock import VirtualClock
 from weft.core.decide import decide
-from weft.core.decision import Decision, DispatchNode, FailNode, SkipNode
+from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
 from weft.core.event import (
+    AttemptParked,
     CancelRequested,
     Event,
     ExecutionStarted,
@@ -161,8 +162,20 @@ class Walk:
 
     # -- what is said of nodes ---------------------------------------------------------------------
 
-    def event_of(self, free: FreeNode, decision: SkipNode | FailNode) -> Event:
+    def event_of(self, free: FreeNode, decision: ParkNode | SkipNode | FailNode) -> Event:
         """Make of a decision the event that is recorded."""
+        if isinstance(decision, ParkNode):
+            return AttemptParked(
+                execution_id=self.execution_id,
+                generation=free.execution.generation,
+                node_id=free.node_id,
+                attempt=free.attempt,
+                epoch=free.execution.epoch,
+                seconds=decision.seconds,
+                output=decision.config,
+                output_bytes=len(decision.config),
+                cache_key=decision.cache_key,
+            )
         if isinstance(decision, SkipNode):
             return NodeSkipped(
                 execution_id=self.execution_id,

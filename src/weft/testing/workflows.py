@@ -88,6 +88,7 @@ async def _run(
     registry = registry_of(settings)
     document, plan = make_plan(workflow, registry, settings)
     mocked = Mocks(mocks, plan)
+    plan = mocked.handed_out(plan)
     clock = LoopClock(loop)
     caller = MockingCaller(
         registry,

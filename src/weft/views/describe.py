@@ -18,7 +18,7 @@ from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, shown_err
 from weft.core.state import NodeState
 from weft.errors import EvaluationError, NotFoundError, PayloadError, StoreError
 from weft.expressions.scope import Scope
-from weft.store.contract import WorkerState
+from weft.store.contract import NodeStatus, WorkerState
 from weft.views.explain import Position, explain
 from weft.views.summary import Show, execution_fields, progress_of, time_of
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft.definition.model import Node
     from weft.definition.plan import Plan
     from weft.ports import ApiPorts, Ports
-    from weft.store.contract import ExecutionStatus, NodeStatus, WorkerStatus
+    from weft.store.contract import ExecutionStatus, WorkerStatus
 
 # So many nodes are shown before others have a turn on the loop.
 _SHOWN_AT_ONCE = 1000
@@ -47,6 +47,7 @@ _PHASES = {
     "timer": NodeState.QUEUED,
     "orphaned": NodeState.QUEUED,
     "running": NodeState.RUNNING,
+    "parked": NodeState.RUNNING,
 }
 _ENDS = {
     "node.completed": "completed",
@@ -121,7 +122,7 @@ async def describe_node(
     row = rows.get(node_id)
     told = await ports.catalog.progress(execution_id, names=[node_id])
     node = _node(node_id, row, plan, status, show, told)
-    if row is not None and row.blob is not None:
+    if row is not None and row.is_settled and row.blob is not None:
         node["output"] = show((await ports.catalog.blobs([row.blob]))[row.blob])
     elif row is not None and row.output is not None:
         node["output"] = show(row.output)
@@ -417,6 +418,8 @@ async def _find(
 def _state(row: NodeRow | None, seen: NodeStatus | None) -> NodeState:
     if row is not None and row.state is not None:
         return row.state
+    if row is not None and row.parked is not None:
+        return NodeState.RUNNING
     return NodeState.PENDING if seen is None else _PHASES.get(seen.phase, NodeState.PENDING)
 
 
@@ -430,6 +433,9 @@ def _node(
 ) -> dict[str, Any]:
     row = row or NodeRow(node_id=node_id)
     seen = status.nodes.get(node_id) if status is not None and row.state is None else None
+    if row.parked is not None and row.state is None:
+        # Its start is recorded: the store need not be asked, and may be away.
+        seen = NodeStatus("parked", row.attempt, (), row.parked.due_at, row.queued_at, row.started_at)
     # In flight: the attempt under way. Otherwise the latest that ended.
     now = seen if seen is not None and seen.queued_at is not None else None
     has_output = row.output is not None and len(row.output) <= SHOWN_OUTPUT_BYTES
@@ -454,7 +460,7 @@ def _node(
         "reused": row.reused,
         "error": shown_error(row.error),
         "output": show(row.output) if has_output and row.output is not None else None,
-        "output_bytes": row.output_bytes,
+        "output_bytes": None if row.state is None else row.output_bytes,
     }
 
 

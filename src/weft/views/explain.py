@@ -93,6 +93,8 @@ def explain(
             reasons.append(Why("no_worker", text))
         case "queued":
             reasons.append(Why("waiting_for_worker", f"is in the queue {node.queue!r}"))
+        case "parked":
+            reasons.append(Why("running", f"attempt {row.attempt} sleeps", until=position.due_at))
         case "running":
             reasons.append(Why("running", f"attempt {row.attempt} is running"))
         case _:

@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 _READY, _WAIT = "ready", "wait"
 _EARLY = {TriggerRule.ONE_SUCCESS: NodeState.COMPLETED, TriggerRule.ONE_FAILED: NodeState.FAILED}
 _DECIDED_ANEW = (TriggerRule.ONE_FAILED, TriggerRule.ALL_DONE)
-# Failures that need no attempt: the node's own expressions, and an attempt that gave no result.
-_EXPRESSIONS = ("condition_error", "template_error")
+# Failures that need no attempt: the node's own expressions or the time it is to sleep, and an attempt that
+# gave no result.
+_UNRUN = ("bad_config", "condition_error", "template_error")
 _LOSSES = ("lost", "deliveries_exhausted")
 _STOPS = {
     Reason.CANCELLED: ExecutionState.CANCELLED,
@@ -338,7 +339,7 @@ class _Replay:
             node.attempt = node.at_most = node.ended
         else:
             node.failures += 1
-            if code in _EXPRESSIONS and event.started_at is None:
+            if code in _UNRUN and event.started_at is None:
                 self._require_ready(node_id)
                 if (event.attempt or 0) != node.ended:
                     self._say("I5", f"attempt {event.attempt} of a failure without one", node_id)

@@ -89,8 +89,9 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
 # an execution that ended while it was to be rebuilt, one that was accepted while the store was away.
 _RARE_STEPS: dict[str, tuple[str, ...]] = {
-    "orchestrator": ("store.inspect",),
-    "sweeper": ("journal.blobs", "limits.leave", "store.close", "transport.publish"),
+    # A token for a node that sleeps is spent by whoever starts it.
+    "orchestrator": ("store.inspect", "limits.spend"),
+    "sweeper": ("journal.blobs", "limits.leave", "limits.spend", "store.close", "transport.publish"),
     "worker": ("limits.join", "store.throttle", "transport.publish"),
     "api": ("journal.rebuild",),
 }
@@ -172,6 +173,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
             "AttemptFailed",
             "AttemptIssued",
             "AttemptLost",
+            "AttemptParked",
             "CancelRequested",
             "DeadlinePassed",
             "ExecutionStarted",
@@ -179,6 +181,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
             "NodeCompleted",
             "NodeFailed",
             "NodeSkipped",
+            "ParkedDue",
             "PauseRequested",
             "ResumeRequested",
             "RetryRequested",
@@ -234,6 +237,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "cancelled: cancelled",
         "cancelled: deadline",
         "cancelled: fail_fast",
+        "failed: bad_config",
         "failed: condition_error",
         "failed: deliveries_exhausted",
         "failed: handler_error",
@@ -260,6 +264,8 @@ _PATHS: dict[str, tuple[str, ...]] = {
 _RARE_PATHS = (
     "a large output could not be stored",
     "known AttemptIssued",
+    "known AttemptParked",
+    "known ParkedDue",
     "known DeadlinePassed",
     "known NodeCached",
     "stale issue: of an older epoch",

@@ -22,6 +22,8 @@ _CONDITIONS = ["true", "false", "input.draw > 0.5", "input.missing > 1"]
 # Small graphs reach most of what there is, at a fraction of the steps; some are larger.
 _SIZES = [2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 9, 14]
 _LARGE_SIZES = [9, 14, 20]
+# The longest is longer than some of the timeouts that are drawn.
+SLEEP_SECONDS = (0, 0.5, 3, 12)
 # A queue is named after its handler, unless a node says otherwise.
 QUEUES = ("work", "other")
 # One of these rates is set, the other tag is unlimited.
@@ -77,6 +79,10 @@ def draw_definition(
             node["timeout_seconds"] = rng.choice([1, 4])
         if is_more("queues", 0.1, 0.5):
             node["queue"] = "other"
+        # Drawn where it is asked for alone: what is drawn in other profiles stays as it was.
+        if "sleeps" in more and rng.random() < 0.4:
+            node["handler"] = "sleep"
+            node["config"]["seconds"] = rng.choice(SLEEP_SECONDS)
         nodes.append(node)
     definition: dict[str, Any] = {
         "name": f"drawn-{number}",
@@ -112,7 +118,12 @@ def plan_of(document: dict[str, Any]) -> Plan:
         document,
         definition,
         templates={
-            node.id: _template(node.id, tuple(node.config["parents"]), "fails" in node.config)
+            node.id: _template(
+                node.id,
+                tuple(node.config["parents"]),
+                "fails" in node.config,
+                node.config.get("seconds"),
+            )
             for node in definition.nodes
         },
         conditions={
@@ -125,13 +136,15 @@ def plan_of(document: dict[str, Any]) -> Plan:
 
 
 @lru_cache(maxsize=20_000)
-def _template(node_id: str, named: tuple[str, ...], fails: bool) -> Template:
+def _template(node_id: str, named: tuple[str, ...], fails: bool, seconds: float | None) -> Template:
     config: dict[str, Any] = {
         "node": node_id,
         "parents": {name: f'{{{{ nodes["{name}"].output | default(none) }}}}' for name in named},
     }
     if fails:
         config["fails"] = "{{ input.missing }}"
+    if seconds is not None:
+        config["seconds"] = seconds
     template = compile_template(
         config, max_template_bytes=DEFAULT_BOUNDS.max_template_bytes, secrets_allowed=True
     )

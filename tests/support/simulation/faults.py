@@ -259,7 +259,7 @@ class WatchedStore(MemoryStore):
         if due.deadlines:
             hits["sweep: deadline"] += 1
         if "lease" not in nets:
-            return Due(due.woken, (), due.deadlines, due.next_at)
+            return Due(due.woken, (), due.deadlines, due.next_at, due.parked)
         for expired in due.expired:
             node = self._executions[expired.execution_id].nodes[expired.node_id]
             hits[f"sweep: lease of a {node.phase} node ran out"] += 1

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.simulation.pace import SLOTS
 
-from weft.core.event import AttemptFailed, AttemptIssued, NodeCompleted, NodeFailed
+from weft.core.event import (
+    AttemptFailed,
+    AttemptIssued,
+    AttemptParked,
+    NodeCompleted,
+    NodeFailed,
+    ParkedDue,
+)
 from weft.core.ledger.changes import Verdict
 from weft.core.payload import decode
 from weft.core.readiness import EARLY_RULES, READY, readiness
@@ -46,7 +53,7 @@ _SETTLING = {
 }
 _ENDING = {f"execution.{state.lower()}": state for state in TERMINAL}
 # Failures that are decided before an attempt, and those of attempts that are lost.
-_UNRUN = frozenset({"condition_error", "template_error"})
+_UNRUN = frozenset({"bad_config", "condition_error", "template_error"})
 _LOST = frozenset({"lost", "deliveries_exhausted"})
 _TAG_INTERVAL = micros(0.5)
 
@@ -105,6 +112,8 @@ class Invariants:
         # The nonce of each start, and the starts that rest on commits which the journal has lost.
         self._nonces: dict[tuple[str, str, int], str] = {}
         self._orphaned: set[tuple[str, str, int]] = set()
+        # (execution, node, attempt) of a parked one → when it started, and what it sleeps on
+        self._parked: dict[tuple[str, str, int], tuple[int, bytes]] = {}
         # (execution, node) → the attempt that was started last
         self._latest: dict[tuple[str, str], int] = {}
         # (execution, node, attempt) → how its handler ended, once; more often if it was orphaned
@@ -179,6 +188,10 @@ class Invariants:
             self._orphaned.add(key)
             return
         self._nonces[key] = request.nonce
+        self._begin(request)
+
+    def _begin(self, request: StartRequest | AttemptParked) -> None:
+        key = (request.execution_id, request.node_id, request.attempt)
         self._latest[key[:2]] = request.attempt
         if key in self._orphaned:
             self._orphaned.remove(key)
@@ -204,7 +217,9 @@ class Invariants:
         self._check_ready(request, execution, plan)
         self._check_slots(request, execution, plan)
 
-    def _check_ready(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
+    def _check_ready(
+        self, request: StartRequest | AttemptParked, execution: ExecutionRow, plan: Plan
+    ) -> None:
         node, rows = plan.nodes[request.node_id], self._rows(execution.id)
         now = self._world.scheduler.now
         names = plan.graph.parents[node.id]
@@ -224,7 +239,9 @@ class Invariants:
         if any(row.finished_at is not None and row.finished_at > now for row in parents):
             raise Violation(f"I20 {node.id} was started before a parent finished")
 
-    def _check_slots(self, request: StartRequest, execution: ExecutionRow, plan: Plan) -> None:
+    def _check_slots(
+        self, request: StartRequest | AttemptParked, execution: ExecutionRow, plan: Plan
+    ) -> None:
         if execution.state in TERMINAL:
             return  # it slipped in between the commit that ended the execution and the closing of the store
         in_hand = self._replay(execution.id).in_hand
@@ -257,13 +274,16 @@ class Invariants:
 
     def _check_given(self, task: Task) -> None:
         """Check that a task has the accepted outputs of the parents, all of them, none else."""
+        self._check_seen(task, task.config)
+
+    def _check_seen(self, task: Task | AttemptParked, config: bytes) -> None:
         execution = self._execution(task.execution_id)
         if execution.generation != task.generation:
             return
         plan, rows = self._plan(execution), self._rows(task.execution_id)
         parents = plan.graph.parents[task.node_id]
         is_early = plan.nodes[task.node_id].trigger_rule in EARLY_RULES
-        for name, given in decode(task.config)["parents"].items():
+        for name, given in decode(config)["parents"].items():
             # What it saw was fixed when it became free: of others than its parents perhaps nothing yet.
             if given is None and (is_early or name not in parents):
                 continue
@@ -347,8 +367,14 @@ class Invariants:
                 hits[
                     f"stale {'issue' if name == 'AttemptIssued' else 'result'}: {_why_stale(recorded_event)}"
                 ] += 1
-            if recorded_event.verdict is Verdict.ACCEPTED and isinstance(recorded_event.event, NodeCompleted):
-                self._accept(recorded_event.event)
+            if recorded_event.verdict is Verdict.ACCEPTED:
+                match recorded_event.event:
+                    case NodeCompleted():
+                        self._accept(recorded_event.event)
+                    case AttemptParked():
+                        self._park(recorded_event.event)
+                    case ParkedDue():
+                        self._wake(recorded_event.event, recorded_event.rows[0])
         for execution_id in dict.fromkeys(s.execution.id for s in recorded_events if s.execution is not None):
             self._read_on(execution_id)
 
@@ -364,6 +390,33 @@ class Invariants:
         self._check_given(self._tasks[output])
         if event.cache_key is not None:
             self._cacheable.add((event.cache_key, output))
+
+    def _park(self, event: AttemptParked) -> None:
+        """Check the start of an attempt that no worker runs: it is one like any other."""
+        key = (event.execution_id, event.node_id, event.attempt)
+        self._begin(event)
+        output = event.output if event.blob is None else self._journal._blobs[event.blob]
+        assert output is not None
+        self._check_seen(event, output)
+        self._parked[key] = self._world.scheduler.now, output
+
+    def _wake(self, event: ParkedDue, row: NodeRow) -> None:
+        """Check that an attempt that slept has slept for its time, since its start."""
+        once = (event.execution_id, event.node_id, event.generation)
+        if once in self._accepted:
+            raise Violation(f"I3 two results of {event.node_id} were accepted in one generation")
+        self._accepted.add(once)
+        started_at, output = self._parked[event.execution_id, event.node_id, event.attempt]
+        if row.started_at != started_at:
+            raise Violation(f"I27 {event.node_id} started at {started_at}, its row says {row.started_at}")
+        if self._output(row) != output:
+            raise Violation(f"I27 {event.node_id} slept on {output!r} and completed with {row.output!r}")
+        slept = self._world.scheduler.now - started_at
+        if slept < micros(decode(output)["seconds"]):
+            raise Violation(f"I27 {event.node_id} slept for {slept / MICROSECONDS} s of {output!r}")
+        node = self._plan(self._execution(event.execution_id)).nodes[event.node_id]
+        if node.cache_ttl_seconds is not None:
+            self._cacheable.add(("", output))
 
     def _read_on(self, execution_id: str) -> None:
         """Replay what was added to an execution's history, and hold its row against the outcome."""

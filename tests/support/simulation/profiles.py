@@ -74,7 +74,7 @@ class Profile:
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
     # What the workflows have more of: "at_most_once", "early", "timers", "slots", "tags", "skips",
-    # "nodes", "caches", "queues" (each with workers of its own); and "large" outputs.
+    # "nodes", "caches", "queues" (each with workers of its own), "sleeps"; and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -147,6 +147,44 @@ PROFILES: dict[str, Profile] = {
         rebuilds=True,
         small_memory=True,
         more=frozenset({"nodes", "at_most_once", "caches"}),
+    ),
+    "sleeps": Profile(
+        kinds=("reordered",),
+        nets=frozenset(),
+        is_calm=True,
+        collectors=2,
+        more=frozenset({"sleeps", "slots"}),
+    ),
+    "sleeps_faults": Profile(
+        kinds=(
+            *_CRASHES,
+            *_FREEZES,
+            "commit_fails",
+            "commit_unknown",
+            "port_error",
+            "flush",
+            "forgotten",
+            "mistaken_rebuild",
+        ),
+        controls=5,
+        is_swarm=True,
+        rebuilds=True,
+        collectors=2,
+        more=frozenset({"sleeps", "slots", "tags", "early", "caches", "at_most_once"}),
+    ),
+    "sleeps_paused": Profile(
+        kinds=("flush", "freeze.orchestrator"),
+        controls=5,
+        pauses=True,
+        rebuilds=True,
+        more=frozenset({"sleeps"}),
+    ),
+    "sleeps_set_back": Profile(
+        kinds=("set_back", "crash.orchestrator", *_FREEZES),
+        controls=3,
+        rebuilds=True,
+        dispatches_speculatively=True,
+        more=frozenset({"sleeps", "slots"}),
     ),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),

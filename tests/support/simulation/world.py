@@ -397,6 +397,8 @@ class World:
             timers_changed=lambda: self.scheduler.tell("timers"),
             large_config_bytes=_LARGE_CONFIG_BYTES if self.profile.small_memory else 2**30,
             inline_config_bytes=_INLINE_CONFIG_BYTES if self.profile.small_memory else 2**30,
+            # With half of the seeds, what a node sleeps on lies in a blob.
+            inline_bytes=_INLINE_CONFIG_BYTES if self.seed % 2 else 2**30,
         )
 
     # -- looking on --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.event import NodeCached, NodeCompleted
+from weft.core.event import NodeCached, NodeCompleted, ParkedDue
 from weft.core.rows import (
     LARGE_INPUT_BYTES,
     DeadLetter,
@@ -46,7 +46,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-_COMPLETIONS = (NodeCompleted, NodeCached)
+_COMPLETIONS = (NodeCompleted, NodeCached, ParkedDue)
 # By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _ACCEPTED = Verdict.ACCEPTED
 
@@ -96,6 +96,12 @@ def live_executions(
     return Lru(max_bytes, weigh or LiveExecution.weigh)
 
 
+def _held_bytes(row: NodeRow) -> int:
+    """Return the size of the output that a row holds, or will have when it is no longer parked."""
+    output = row.output if row.parked is None else row.parked.output
+    return 0 if output is None else len(output)
+
+
 class LiveExecution:
     """One execution as its last commit left it: its row, its plan, and rows of its nodes.
 
@@ -129,7 +135,7 @@ class LiveExecution:
     def weigh_payloads(self) -> int:
         """Return how many bytes its input and outputs take in memory."""
         if self.output_bytes is None:
-            self.output_bytes = sum([len(one.output) for one in self.rows.values() if one.output is not None])
+            self.output_bytes = sum(map(_held_bytes, self.rows.values()))
         return len(self.row.input) + self.output_bytes
 
 
@@ -158,8 +164,8 @@ class Change:
         live.row = self.row
         if live.output_bytes is not None:
             for node_id, row in self.rows.items():
-                if row.output is not None and node_id not in live.rows:
-                    live.output_bytes += len(row.output)
+                if node_id not in live.rows:
+                    live.output_bytes += _held_bytes(row)
         live.rows.update(self.rows)
 
 

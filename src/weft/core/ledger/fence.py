@@ -23,6 +23,7 @@ from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
     AttemptLost,
+    AttemptParked,
     CancelRequested,
     DeadlinePassed,
     Event,
@@ -32,6 +33,7 @@ from weft.core.event import (
     NodeCompleted,
     NodeFailed,
     NodeSkipped,
+    ParkedDue,
     PauseRequested,
     ResumeRequested,
     RetryRequested,
@@ -55,7 +57,15 @@ _ACCEPTED, _STALE, _KNOWN = Verdict.ACCEPTED, Verdict.STALE, Verdict.KNOWN
 _PENDING = ExecutionState.PENDING
 
 NodeEvent: TypeAlias = (
-    NodeCompleted | NodeCached | AttemptFailed | AttemptLost | NodeFailed | NodeSkipped | AttemptIssued
+    NodeCompleted
+    | NodeCached
+    | AttemptFailed
+    | AttemptLost
+    | NodeFailed
+    | NodeSkipped
+    | AttemptIssued
+    | AttemptParked
+    | ParkedDue
 )
 
 _NO_ROWS: Mapping[str, NodeRow] = {}
@@ -144,6 +154,8 @@ class Ledger:
                 | NodeFailed()
                 | NodeSkipped()
                 | AttemptIssued()
+                | AttemptParked()
+                | ParkedDue()
             ):
                 return self._node_event(event, change, start)
             case ExecutionStarted():
@@ -174,7 +186,7 @@ class Ledger:
         if event.node_id not in plan.nodes:
             return RecordedEvent(event, Verdict.UNKNOWN, execution, plan)
         row = change.row_of(event.node_id)
-        verdict = fence(event, execution, row)
+        verdict = fence(event, execution, row, changes.now)
         if verdict is not _ACCEPTED:
             if verdict is _STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
                 node_events.discard_result(changes, event, execution)
@@ -199,6 +211,10 @@ class Ledger:
                 rows = node_events.node_skipped(changes, event, change)
             case AttemptIssued():
                 rows = (node_events.attempt_issued(changes, change, row),)
+            case AttemptParked():
+                rows = (node_events.attempt_parked(changes, event, change, row),)
+            case ParkedDue():
+                rows = (node_events.parked_due(changes, change, row),)
             case _:
                 assert_never(event)
         if execution.unsettled == 0 and execution.state not in TERMINAL:
@@ -221,7 +237,7 @@ class Ledger:
         return change
 
 
-def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow) -> Verdict:
+def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow, now: int) -> Verdict:
     """Judge the event of a node by its generation, its attempt and the states of node and execution."""
     if event.generation != execution.generation:
         return _STALE
@@ -239,6 +255,18 @@ def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow) -> Verdict:
     if isinstance(event, NodeCached) and row.issued == row.attempt:
         # A task of this attempt may be under way.
         return _STALE
+    if isinstance(event, AttemptParked):
+        if row.parked is not None:
+            # Its time has begun, and does not begin again.
+            return _KNOWN
+        # This commit is the start: nothing starts while the execution is paused.
+        is_current = event.epoch == execution.epoch and execution.state is not ExecutionState.PAUSED
+        return _ACCEPTED if is_current else _STALE
+    if isinstance(event, ParkedDue):
+        if row.parked is None:
+            return _STALE
+        # The clock of the store may be ahead. The row is applied, and the store looks again soon.
+        return _ACCEPTED if row.parked.due_at <= now else _KNOWN
     return _ACCEPTED
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from weft.core.event import NodeFailed, NodeSkipped, Skip
 from weft.core.ledger.settle import has_handler_in, skip_nodes, stop_if_fatal
 from weft.core.readiness import has_failed
-from weft.core.rows import DeadLetter, NodeRow, completion_event, digest_of
+from weft.core.rows import DeadLetter, NodeRow, Parked, completion_event, digest_of
 from weft.core.skip_propagation import skips_behind_failure
 from weft.core.state import NodeState, Reason
 from weft.core.time import micros
@@ -21,7 +21,7 @@ from weft.definition.model import TriggerRule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.core.event import AttemptFailed, AttemptLost, NodeCached, NodeCompleted
+    from weft.core.event import AttemptFailed, AttemptLost, AttemptParked, NodeCached, NodeCompleted
     from weft.core.ledger.changes import Change, Changes
     from weft.core.rows import ExecutionRow
 
@@ -258,6 +258,48 @@ def attempt_issued(changes: Changes, change: Change, row: NodeRow) -> NodeRow:
     issued = replace(row, issued=row.attempt, generation=change.row.generation)
     changes.put(change, row, issued)
     return issued
+
+
+def attempt_parked(changes: Changes, event: AttemptParked, change: Change, row: NodeRow) -> NodeRow:
+    now = changes.now
+    # By this clock, as the due time of a retry: whoever decided it may have another.
+    due_at = now + micros(event.seconds)
+    parked = replace(
+        row,
+        issued=row.attempt,
+        generation=change.row.generation,
+        blob=event.blob,
+        output_bytes=event.output_bytes,
+        queued_at=now,
+        started_at=now,
+        parked=Parked(due_at, event.output, event.cache_key),
+    )
+    changes.put(change, row, parked)
+    return parked
+
+
+def parked_due(changes: Changes, change: Change, row: NodeRow) -> NodeRow:
+    """Complete a parked node whose time has come."""
+    execution, parked = change.row, row.parked
+    assert parked is not None
+    execution.seq = seq = execution.seq + 1
+    execution.updated_at = changes.now
+    done = replace(
+        row,
+        ended=row.attempt,
+        answered=row.attempt,
+        state=_COMPLETED,
+        output=parked.output,
+        finished_at=changes.now,
+        seq=seq,
+        recorded_at=changes.now,
+        parked=None,
+    )
+    if parked.cache_key is not None:
+        ttl_seconds = change.plan.nodes[row.node_id].cache_ttl_seconds
+        assert ttl_seconds is not None
+        changes.cache.append((parked.cache_key, done.output, done.blob, ttl_seconds))
+    return _complete(changes, change, row, done)
 
 
 def discard_result(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.core.event import Running
 from weft.core.ledger.changes import move_execution
 from weft.core.output import execution_output
 from weft.core.rows import NodeRow
@@ -18,7 +19,7 @@ from weft.errors import EvaluationError, PayloadError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from weft.core.event import Running, Skip
+    from weft.core.event import Skip
     from weft.core.ledger.changes import Change, Changes
     from weft.core.output import LoadBlob, LoadInput
     from weft.core.rows import ExecutionRow
@@ -46,6 +47,9 @@ def _settle_unrun(
 ) -> NodeRow:
     """Settle a node without a result; ``running`` is the attempt that was in hand, if one was."""
     execution = change.row
+    if row.parked is not None:
+        # The store need not be asked: its start is a commit.
+        running = Running(row.attempt, None, row.queued_at, row.started_at)
     in_hand = running is not None and running.attempt == row.attempt and running.started_at is not None
     times: dict[str, Any] = {}
     if in_hand:

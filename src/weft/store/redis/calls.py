@@ -19,6 +19,7 @@ from weft.store.redis.layout import (
     kept,
     node_field,
     pack_outcome,
+    parked_rest,
     piece_field,
     row_value,
 )
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 # A script is told of so many dependents at once.
 MOST_CHILDREN = 250
 
-_UNSETTLED, _WITH_OUTPUT, _OPEN, _TERMINAL, _NODE = (
-    str(CONSTANTS[name]) for name in ("UNIT_UNSETTLED", "WITH_OUTPUT", "OPEN", "TERMINAL", "NODE")
+_UNSETTLED, _PARKED, _WITH_OUTPUT, _OPEN, _TERMINAL, _NODE = (
+    str(CONSTANTS[name])
+    for name in ("UNIT_UNSETTLED", "UNIT_PARKED", "WITH_OUTPUT", "OPEN", "TERMINAL", "NODE")
 )
 _GIVES_NOTHING, _GIVES_FREE, _GIVES_ALL = (
     str(CONSTANTS[name]) for name in ("GIVES_NOTHING", "GIVES_FREE", "GIVES_ALL")
@@ -364,6 +366,9 @@ def _units(row: NodeRow, arguments: PlanArguments) -> list[tuple[int, int, tuple
     """Return the units of a row: of each the fields that are read for it, its bytes, its arguments."""
     field = _NODE + row.node_id
     if row.state is None:
+        if row.parked is not None:
+            about = f"{row.attempt}:{kept(row)}:{parked_rest(row, arguments.plan)}"
+            return [(1, 0, (field, _PARKED, about))]
         about = f"{row.attempt}:{kept(row)}:{row.issued}:{row.retry_at or 0}"
         return [(1, 0, (field, _UNSETTLED, about))]
     outcome, output = pack_outcome(row, keep_output=row.node_id in arguments.read_by_others)

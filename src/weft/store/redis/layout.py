@@ -12,7 +12,8 @@ An execution is one hash of plain fields:
 ``h``                 ``window digest``: how many tasks may be in flight, and the plan
 ``i``                 the input, where it is small
 ``c``                 one number: the nodes in flight, ``IN_HAND`` times those in a worker's hand, and
-                      ``DELAYED`` times those that wait for a timer or a token
+                      ``DELAYED`` times those that wait for a timer or a token. A parked node counts as in
+                      hand, and besides as in flight where it takes a slot, else as delayed
 ``F`` ``F<n>``        the free nodes, in the order in which they became free: first and last piece, the pieces
 ``.<node>``           a node, see below; a node without a field waits for all its parents
 ``o.<node>``          the output of a settled node, where it is large
@@ -33,6 +34,7 @@ A node's field is one of:
   ``t`` timer      when it is due
   ``q`` queued     when it was queued; where the store sent its task: the id of its entry, a space, its lane
   ``r`` running    queued at, started at, worker, nonce and its length
+  ``p`` parked     when it is due, when it started, and 1 where it takes a concurrency slot
   ``l`` orphaned   nothing
   ===============  ==================================================
 """
@@ -43,16 +45,20 @@ import re
 from functools import cache
 from importlib.resources import files
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from weft.core.rows import ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
+from weft.core.time import micros
 from weft.redis.keys import Keys
 from weft.redis.script import Script, make_script
-from weft.store.contract import Answer
+from weft.store.contract import PARKED_AGAIN_SECONDS, PARKED_LISTED_SECONDS, Answer
+
+if TYPE_CHECKING:
+    from weft.definition.plan import Plan
 
 _KEYS = Keys()
 CONSTANTS: dict[str, str | int] = {
@@ -110,6 +116,7 @@ CONSTANTS: dict[str, str | int] = {
     "TIMER": "t",
     "QUEUED": "q",
     "RUNNING": "r",
+    "PARKED": "p",
     "ORPHANED": "l",
     "WAITING": "w",
     "SETTLED": "S",
@@ -117,8 +124,10 @@ CONSTANTS: dict[str, str | int] = {
     "RELEASED": "r",
     "VIEWED": "v",
     "NOTHING_KEPT": "0,0,0",
-    # In an apply: an unsettled row, an output that has a field of its own, what is to be said of free nodes.
+    # In an apply: an unsettled row, one of a parked node, an output that has a field of its own, what is to
+    # be said of free nodes.
     "UNIT_UNSETTLED": "u",
+    "UNIT_PARKED": "p",
     "WITH_OUTPUT": "+",
     "GIVES_NOTHING": "0",
     "GIVES_FREE": "1",
@@ -131,6 +140,7 @@ CONSTANTS: dict[str, str | int] = {
     "WOKEN": 1,
     "DEADLINE": 2,
     "EXPIRED": 3,
+    "PARKED_DUE": 4,
     # Separators.
     "COLON": ":",
     "COMMA": ",",
@@ -141,6 +151,11 @@ CONSTANTS: dict[str, str | int] = {
     "FIRST_ATTEMPT": "1",
     "EARLY": "1",
     "MAY_BE_IN_HAND": "1",
+    # Of a ready node that is parked, in the place of the former.
+    "IS_PARKED": "2",
+    "TAKES_SLOT": "1",
+    "PARKED_AGAIN": micros(PARKED_AGAIN_SECONDS),
+    "PARKED_LISTED": micros(PARKED_LISTED_SECONDS),
     # The incarnation of the database, as ``hello.lua`` of the connection keeps it.
     "DATABASE_ID": "id",
     "DATABASE_LINE": "line",
@@ -154,7 +169,7 @@ CONSTANTS: dict[str, str | int] = {
     "MARK_PATTERN": "^(%d+):(.*):(%d+):(%a)$",
     "ROW_PATTERN": "^(%d+) (%d+) (%d+) ()",
     "PLAN_PATTERN": "^(%d+) ",
-    "NODE_PATTERN": "^([fntqrl])(%d+):([^:]*):(.*)$",
+    "NODE_PATTERN": "^([fntqrpl])(%d+):([^:]*):(.*)$",
     "ATTEMPT_PATTERN": "^%a(%d+):",
     "WAITING_PATTERN": "^(%d+) (%d+):([^:]*):(%d+)$",
     "KEPT_PATTERN": "^(%d+),(%d+),(%d+)(%a*)$",
@@ -162,7 +177,9 @@ CONSTANTS: dict[str, str | int] = {
     "NAMES_PATTERN": "[^,]+",
     "HEAD_PATTERN": "^(%d*):(%d*):(%a) (%d+) (%d+) (%d+) (%d)$",
     "INSTALL_PATTERN": "^(%d+):(%d+):(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$",
-    "READY_PATTERN": "^(%S+) (%d+) (%S*) (%d+) (%d)$",
+    "READY_PATTERN": "^(%S+) (%d+) (%S*) (%d+) (%d) ?(%S*)$",
+    "PARKED_PATTERN": "^(%d+):(%d+):(%d)$",
+    "PARKED_UNIT_PATTERN": "^(%d+):([^:]*):(%d+):(.*)$",
     "TASK_PATTERN": "^(%d+) (%d+) (.+)$",
     "CHILD_PATTERN": "([^ +]+) (%d+) (%d+) ([^/]*)/",
     "UNSETTLED_PATTERN": "^(%d+):([^:]*):(%d+):(%d+)$",
@@ -197,7 +214,7 @@ REFUSED, UNKNOWN, PAUSED, WAS_GONE = (
 # What the scripts call the phases, and what those who look on call them.
 PHASES = {
     str(CONSTANTS[name]): name.lower()
-    for name in ("FREE", "THROTTLED", "TIMER", "QUEUED", "RUNNING", "ORPHANED")
+    for name in ("FREE", "THROTTLED", "TIMER", "QUEUED", "RUNNING", "PARKED", "ORPHANED")
 }
 STATES = {
     ExecutionState.PENDING: CONSTANTS["OPEN"],
@@ -325,6 +342,14 @@ def kept(row: NodeRow, *, flags: str = "") -> str:
     return f"{row.failures},{row.losses},{row.issued}{flags}"
 
 
+def parked_rest(row: NodeRow, plan: Plan) -> str:
+    """Return the end of a parked node's field: when it is due, when it started, whether it takes a slot."""
+    assert row.parked is not None
+    # Only a limit that its workflow asks for counts a node that no worker has in hand.
+    takes_slot = plan.definition.max_concurrency is not None
+    return f"{row.parked.due_at}:{row.started_at or 0}:{int(takes_slot)}"
+
+
 class LiveNode(msgspec.Struct, frozen=True, gc=False):
     """An unsettled node that something has happened to."""
 
@@ -377,6 +402,10 @@ def read_node(value: bytes) -> LiveNode:
     try:
         if phase == "timer":
             due_at = int(rest)
+        elif phase == "parked":
+            due, started, _ = rest.split(b":")
+            due_at, started_at = int(due), int(started)
+            queued_at = started_at
         elif phase == "queued":
             queued, _, sent = rest.partition(b":")
             queued_at = int(queued)

@@ -20,6 +20,7 @@ from weft.store.redis.layout import (
     node_field,
     output_field,
     pack_outcome,
+    parked_rest,
     plan_value,
     row_value,
     view_field,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from weft.store.redis.calls import PlanArguments
     from weft.store.redis.partitions import Argument
 
-_VIEWED = str(CONSTANTS["VIEWED"])
+_VIEWED, _IS_PARKED = str(CONSTANTS["VIEWED"]), str(CONSTANTS["IS_PARKED"])
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -82,7 +83,10 @@ def _sort_unsettled(snapshot: Snapshot, outcomes: Mapping[str, NodeRow]) -> _Wai
         if row.state is not None or name in outcomes:
             continue
         unsettled[name] = row
-        if name not in ready:
+        if row.parked is not None:
+            waiting.pop(name, None)
+            ready[name] = None
+        elif name not in ready:
             waiting[name] = None
         elif row.attempt > 1:
             del ready[name]
@@ -127,18 +131,22 @@ def lay_out(snapshot: Snapshot, arguments: PlanArguments) -> tuple[list[tuple[st
             seen = ",".join([node_field(other) for other in others if other in outcomes])
             fields.append((view_field(name), f"{bits};{seen}"))
         row = _row_of(unsettled, name)
-        in_hand = int(snapshot.may_be_in_hand(name, row.attempt))
         about = kept(row, flags=flags)
+        if row.parked is not None:
+            rest = parked_rest(row, snapshot.plan)
+            nodes.append(f"{node_field(name)} {row.attempt} {about} 0 {_IS_PARKED} {rest}")
+            continue
+        in_hand = int(snapshot.may_be_in_hand(name, row.attempt))
         nodes.append(f"{node_field(name)} {row.attempt} {about} {row.retry_at or 0} {in_hand}")
     return fields, nodes
 
 
 def _row_of(unsettled: dict[str, NodeRow], name: str) -> NodeRow:
-    """Return a node's row as an install takes it: of a first attempt only the mark that it was issued."""
+    """Return a node's row as an install takes it: of a first attempt only that it was issued, or parked."""
     row = unsettled.get(name)
     if row is None:
         return NodeRow(node_id=name)
-    return row if row.attempt > 1 else NodeRow(node_id=name, issued=row.issued)
+    return row if row.attempt > 1 or row.parked is not None else NodeRow(node_id=name, issued=row.issued)
 
 
 def _parts(fields: Sequence[tuple[str, Argument]], ready: Sequence[str]) -> Iterator[_Part]:

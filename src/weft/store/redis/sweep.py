@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from weft.core.attempt import AttemptRef
 from weft.core.time import micros
 from weft.errors import StoreError
 from weft.redis.waiting import all_that_answer
@@ -51,7 +52,7 @@ class Sweep(Partitions):
             [self._swept(keys, micros(idle_seconds), found) for keys in self._redis.partitions]
         )
         next_at = min(found.next_at, default=None)
-        return Due(list(found.woken), found.expired, list(found.deadlines), next_at)
+        return Due(list(found.woken), found.expired, list(found.deadlines), next_at, found.parked)
 
     async def _swept(self, keys: Keys, idle: int, found: _Found) -> None:
         """Collect what is due in one partition, and remember whether that failed."""
@@ -163,6 +164,7 @@ class _Found:
         self.woken: dict[tuple[str, int], None] = {}
         self.deadlines: dict[tuple[str, int], None] = {}
         self.expired: list[Expired] = []
+        self.parked: list[AttemptRef] = []
         self.next_at: list[int] = []
 
     def look_again(self, now: int, grace_until: int, lease: bytes, timer: bytes) -> None:
@@ -183,6 +185,8 @@ class _Found:
             self.woken[execution_id, generation] = None
         elif kind == CONSTANTS["DEADLINE"]:
             self.deadlines[execution_id, generation] = None
+        elif kind == CONSTANTS["PARKED_DUE"]:
+            self.parked.append(AttemptRef(execution_id, generation, node_id, int(next(values))))
         else:
             plan, value = next(values), next(values)
             (_, digest), node = read_plan(plan), read_node(value)

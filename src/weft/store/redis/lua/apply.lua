@@ -5,8 +5,8 @@
 --     generation:epoch:state units tasks window gives     (generation and epoch empty: any; `gives` below)
 --     its row, as it is kept (empty: there is none to merge)
 --     the units, each with three: a name; an outcome; its children. Or, with no outcome: more children of a settled row. Or,
---       with the letter of an unsettled row: `attempt:kept:issued:not before`. Where the children begin with a plus sign, the
---       output has a field of its own and is a fourth.
+--       with the letter of an unsettled row: `attempt:kept:issued:not before`; with that of a parked one: `attempt:kept:rest`,
+--       the rest as in its field. Where the children begin with a plus sign, the output has a field of its own and is a fourth.
 --     the tasks
 --   Of one that has ended the units are `name:attempt:`, whose leases are over with it.
 --   A child is `name bit full more/`: the parent's bit, all bits, and where it is no plain child: 1 where its rule wakes it
@@ -232,6 +232,23 @@ local function renew(name, attempt, kept, issued, not_before)
   put(name, is_plain and bits or bits .. SPACE .. attempt .. COLON .. kept .. COLON .. not_before)
 end
 
+-- Merge the row of a parked node. One that is parked already fires again soon: the journal's clock may be behind.
+local function renew_parked(name, attempt, kept, due_at, times)
+  local record = value[name] or NO_TIME
+  local phase, current = parsed(record)
+  if phase == WAITING then
+    current = select(2, match(record, WAITING_PATTERN)) or FIRST_ATTEMPT
+  end
+  if phase == SETTLED or tonumber(attempt) < tonumber(current) then
+    return
+  elseif phase == PARKED and attempt == current then
+    add(timers, string.format(WHOLE, math.max(tonumber(due_at), now + PARKED_AGAIN)), member(name))
+    return
+  end
+  leave(name, record)
+  park(name, attempt, kept, due_at .. COLON .. times)
+end
+
 -- Take over the journal's row, if it is news; return it where it is not, and by how much fewer nodes are unsettled.
 local function merge(mark, known, given_state, given)
   local known_seq, known_deadline, known_unsettled = numbers_of(known)
@@ -257,7 +274,7 @@ local function note_units(at, units)
     note(ARGV[at])
     local outcome, about = ARGV[at + 1], ARGV[at + 2]
     at = at + 3
-    if outcome ~= UNIT_UNSETTLED then
+    if outcome ~= UNIT_UNSETTLED and outcome ~= UNIT_PARKED then
       if sub(about, 1, 1) == WITH_OUTPUT then
         at = at + 1
       end
@@ -276,6 +293,8 @@ local function merge_units(at, units)
     at = at + 3
     if outcome == UNIT_UNSETTLED then
       renew(name, match(about, UNSETTLED_PATTERN))
+    elseif outcome == UNIT_PARKED then
+      renew_parked(name, match(about, PARKED_UNIT_PATTERN))
     else
       if outcome ~= EMPTY then
         settle(name, outcome)

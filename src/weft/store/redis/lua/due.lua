@@ -3,8 +3,10 @@
 -- ARGV: length of a lease in microseconds, and of that of a queued task (0: it has none); for each execution: number of
 --   members; for each: timer, lease or free; name (empty: the execution itself); of a lease the attempt; of a queued task
 --   the number of its stream and the id of its entry, else 0 and nothing.
--- Reply, for each member: NOTHING; WOKEN, generation; DEADLINE, generation; or EXPIRED, generation, plan, field.
+-- Reply, for each member: NOTHING; WOKEN, generation; DEADLINE, generation; PARKED_DUE, generation, attempt; or EXPIRED,
+--   generation, plan, field.
 local again_at, queued_for = string.format(WHOLE, now + number()), number()
+local listed_again_at = string.format(WHOLE, now + PARKED_LISTED)
 local queued_until = string.format(WHOLE, now + queued_for)
 local free_gone = {}
 
@@ -25,7 +27,13 @@ end
 local function fire(name)
   local record = read(name) or NO_TIME
   local phase, attempt, kept, due_at = parsed(record)
-  if phase ~= TIMER then
+  if phase == PARKED then
+    due_at = match(due_at, PARKED_PATTERN)
+    local is_due = tonumber(due_at or poison()) <= now
+    -- Not taken out for good, as a deadline.
+    add(timers, is_due and listed_again_at or due_at, member(name))
+    return is_due and PARKED_DUE or NOTHING, attempt
+  elseif phase ~= TIMER then
     timers_gone[#timers_gone + 1] = member(name)
     return NOTHING
   elseif tonumber(due_at) > now then
@@ -99,11 +107,15 @@ local function step(key, from, to)
   end
   local generation = mark_of(got[1]).generation
   for at = from, to, 5 do
-    local kind, name, found = ARGV[at], ARGV[at + 1], NOTHING
+    local kind, name, found, attempt = ARGV[at], ARGV[at + 1], NOTHING, nil
     if kind == SEEN_LEASE then
       found = look_at_lease(name, ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4])
     elseif kind == SEEN_TIMER then
-      found = name == EMPTY and fire_deadline(got[4]) or name ~= EMPTY and fire(name)
+      if name == EMPTY then
+        found = fire_deadline(got[4])
+      else
+        found, attempt = fire(name)
+      end
     elseif bounds() then
       found = WOKEN
     else
@@ -113,7 +125,9 @@ local function step(key, from, to)
     if found ~= NOTHING then
       reply[#reply + 1] = tonumber(generation)
     end
-    if found == EXPIRED then
+    if found == PARKED_DUE then
+      reply[#reply + 1] = attempt
+    elseif found == EXPIRED then
       reply[#reply + 1] = read(PLAN) or poison()
       reply[#reply + 1] = value[name]
     end

@@ -6,7 +6,8 @@
 --     generation:epoch:state unsettled values ready tasks window deadline     (deadline 0: none)
 --     when it was updated
 --     its values: each a field and a text
---     its ready nodes: each `name attempt kept not-before in-hand`; it is orphaned only where a worker may have it in hand
+--     its ready nodes: each `name attempt kept not-before in-hand`; it is orphaned only where a worker may have it in hand;
+--       or `name attempt kept 0 parked rest`, as a parked node's field has it
 --     its tasks
 -- Reply: an answer for each.
 local is_first, is_last = number() == 1, number() == 1
@@ -29,7 +30,11 @@ local function judged(mark, generation, epoch, updated)
   end
 end
 
-local function put_ready(name, attempt, kept, not_before, in_hand)
+local function put_ready(name, attempt, kept, not_before, in_hand, rest)
+  if in_hand == IS_PARKED then
+    park(name, attempt, kept, rest)
+    return
+  end
   -- Compared with the server's time now, not with that of the snapshot.
   if orphaned_for == 0 or in_hand ~= MAY_BE_IN_HAND or tonumber(not_before) > now then
     free_in_time(name, attempt, kept, not_before)

@@ -167,6 +167,9 @@ local function leave(name, record)
   elseif phase == TIMER then
     counts = counts - DELAYED
     timers_gone[#timers_gone + 1] = member(name)
+  elseif phase == PARKED then
+    counts = counts - IN_HAND - (sub(record, -1) == TAKES_SLOT and 1 or DELAYED)
+    timers_gone[#timers_gone + 1] = member(name)
   elseif not match(record, FIRST_NUMBER) then
     poison()
   end
@@ -188,6 +191,15 @@ local function free_in_time(name, attempt, kept, not_before)
   put(name, TIMER .. attempt .. COLON .. kept .. COLON .. not_before)
   counts = counts + DELAYED
   add(timers, not_before, member(name))
+end
+
+-- Park a node that has started and that no worker has in hand. `rest`: when it is due, when it started, whether it takes a
+-- concurrency slot.
+local function park(name, attempt, kept, rest)
+  local due_at, _, takes_slot = match(rest, PARKED_PATTERN)
+  put(name, PARKED .. attempt .. COLON .. kept .. COLON .. rest)
+  counts = counts + IN_HAND + (takes_slot == TAKES_SLOT and 1 or DELAYED)
+  add(timers, due_at, member(name))
 end
 
 local function with_flag(kept, flag)

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.api.play import QUICK, Play, check_problem
 from tests.api.sse import Stream, Told, watch
+from tests.support.hold.handler import HANDLER
 from tests.walks.stage import PATIENCE_SECONDS, Stage, echo, fails, node
 
 from weft.api import stream as streams
@@ -564,9 +565,10 @@ def test_what_is_heard_out_of_order_is_told_in_order() -> None:
     assert streams.interleave([recorded(6), recorded(4)], found, 3) == found
 
 
-async def test_no_more_nodes_seem_to_run_than_there_are_slots(serve: Serve) -> None:
+async def test_no_more_nodes_seem_to_run_than_there_are_slots(serve: Serve, registry: Registry) -> None:
+    registry.add(HANDLER)
     async with serve(data=None, worker_concurrency=8) as server:
-        naps = [{"id": f"n{i}", "handler": "sleep", "config": {"seconds": 0.03}} for i in range(200)]
+        naps = [{"id": f"n{i}", "handler": "hold", "config": {"seconds": 0.03}} for i in range(200)]
         started = await server.post("/v1/executions", json={"definition": {"nodes": naps}})
         running: set[str] = set()
         most = 0

@@ -78,8 +78,9 @@ def encode_plain(
 
     ``in_pieces``: for a large value in a thread, so that other threads have their turn meanwhile.
     """
-    # Every value takes a byte at least.
-    if is_json(value, max_values=min(max_values, max_bytes), max_depth=max_depth):
+    # Every value takes a byte at least. Compared in line: every config and output comes here.
+    most = max_values if max_values < max_bytes else max_bytes
+    if is_json(value, max_values=most, max_depth=max_depth):
         try:
             payload = b"".join(json_pieces(value)) if in_pieces else _ENCODER.encode(value)
         except (

@@ -640,3 +640,10 @@ async def test_clients_that_come_and_go_under_concurrent_writers_hear_everything
         assert row is not None
         assert row.seq > len(nodes)
         assert numbers_heard == list(range(1, row.seq + 1)), f"seed {seed}"
+
+
+def test_many_streams_together_write_no_more_often_than_few() -> None:
+    """F97: a thousand subscribers took all of the loop, each with twenty writes a second."""
+    assert streams.pace_seconds(1) == streams.PACE_SECONDS
+    for count in (100, 1_000, 2_000):
+        assert count / streams.pace_seconds(count) <= 500

@@ -55,6 +55,8 @@ LOOK_SECONDS = 5.0
 # Between two writes. A busy execution tells thousands of events a second; nobody watches that closely, and
 # many events in one write cost a fraction of as many writes.
 PACE_SECONDS = 0.05
+# All streams together write so often: with a thousand of them, each writes every two seconds.
+PACE_SECONDS_OF_ONE = 0.002
 # A client that takes nothing for so long is told no more. It finds its place again with Last-Event-ID.
 SLOWEST_SECONDS = 30.0
 # Events read from the journal at once: so much of the history lies in memory for one client.
@@ -152,6 +154,11 @@ def opened(request: Request, stream: EventStream) -> EventStream:
         raise ProblemError(503, "unavailable", "this server is stopping", headers={"Retry-After": "1"})
     load_of(request).wait()
     return stream
+
+
+def pace_seconds(streams: int) -> float:
+    """Return the time between two writes of a stream where so many are open."""
+    return max(PACE_SECONDS, streams * PACE_SECONDS_OF_ONE)
 
 
 def wants_stream(request: Request) -> bool:
@@ -260,7 +267,7 @@ class EventStream(Response, ABC):
 
     async def receive(self, subscription: Subscription, *, at_once: bool = False) -> Sequence[History]:
         """Wait for something to be told, or for the time to look by oneself; comment when it is time to."""
-        await self._clock.sleep(PACE_SECONDS)
+        await self._clock.sleep(pace_seconds(self._service.load.streams.in_use))
         comment_seconds = (self._comment_at - self._clock.now()) / MICROSECONDS
         look_seconds = self._service.look_seconds(LOOK_SECONDS)
         wait_seconds = 0.0 if at_once else max(0.0, min(look_seconds, comment_seconds))

@@ -15,6 +15,7 @@ from bench.celery import celery
 from bench.costs import costs
 from bench.fleet import fleet
 from bench.hops import hops
+from bench.logs import logs
 from bench.makespan import makespan
 from bench.queueing import queueing
 from bench.scale import scale
@@ -25,7 +26,7 @@ from bench.workloads import WORKLOADS
 DEFAULT = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet, "celery": celery}
 # These take minutes each: they run where they are asked for.
 PARTS = {**DEFAULT, **documents.PARTS, "soak": soak, "beside": beside, "costs": costs, "queueing": queueing}
-PARTS |= {"hops": hops, "makespan": makespan}
+PARTS |= {"hops": hops, "makespan": makespan, "logs": logs}
 
 
 def main() -> int:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 BUDGET_BYTES = 64 * 1024
 MEMORY_BYTES = 1024**3
-# A machine with other work to do makes a probe as slow as this by itself.
+# A machine with other work to do makes a probe as slow as this by itself: two cores run the target, the
+# attacker and this process, and a probe that finds a process without a core waits for one. On a quiet machine
+# 250 streams took the p99 from 5 to 8 ms (one server) and from 6 to 13 ms (a fleet), without the floor.
 FLOOR_SECONDS = 0.25
 FACTOR = 5.0
 

@@ -6,21 +6,19 @@ import asyncio
 import os
 import re
 import resource
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.abuse.bystander import measure, one_server
-from tests.faults.raw import Connection, request
+from tests.abuse.bystander import measure
+from tests.abuse.many_connections import keep_open
+from tests.faults.raw import request
 
 from weft.testing.http_server import Answer
 from weft.testing.recording_service import RecordingService
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.abuse.bystander import Abused, Attacker, Target
 
 OURS, THEIRS = "the-key-of-the-bystander-1234", "the-key-of-the-attacker-12345"
@@ -28,8 +26,6 @@ OURS, THEIRS = "the-key-of-the-bystander-1234", "the-key-of-the-attacker-12345"
 CONNECTIONS = 200
 SETTINGS = {"WEFT_API_KEYS": f"{OURS},{THEIRS}", "WEFT_MAX_CONNECTIONS": str(CONNECTIONS)}
 BEARER = f"Authorization: Bearer {THEIRS}"
-ATTACK_SECONDS = 4.0
-_APART_SECONDS = 0.006
 
 
 def bystander_of(target: Target) -> Target:
@@ -46,36 +42,6 @@ async def count(target: Target, metric: str) -> dict[str, float]:
     return {
         label: float(value) for label, value in re.findall(rf'^{metric}{{\w+="(\w+)"}} (\S+)$', text, re.M)
     }
-
-
-async def keep_open(url: str, number: int, first: bytes = b"", drip: bytes = b"") -> None:
-    """Keep so many connections open for a while: each sends something first and then, perhaps, drips.
-
-    They come from another address than the bystander's. One that the server closes is opened again.
-    """
-
-    async def one(number: int) -> None:
-        # Not all at once: how many calls a second a server answers is another question.
-        await asyncio.sleep(number * _APART_SECONDS)
-        while True:
-            with suppress(OSError):
-                async with Connection.open(url, address="127.0.0.2") as connection:
-                    await connection.send(first)
-                    closed = asyncio.create_task(connection.closed())
-                    try:
-                        while not closed.done():
-                            await asyncio.wait((closed,), timeout=0.5)
-                            if drip and not closed.done():
-                                await connection.send(drip)
-                    finally:
-                        closed.cancel()
-            await asyncio.sleep(1.0)
-
-    tasks = [asyncio.create_task(one(index)) for index in range(number)]
-    await asyncio.sleep(ATTACK_SECONDS)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 HEAD = b"POST /v1/executions HTTP/1.1\r\nHost: localhost\r\n"
@@ -147,8 +113,8 @@ async def test_calls_that_wait_keep_nobody_out(abused: Abused) -> None:
         assert refused["waiting"] > 0, refused
 
 
-async def test_a_server_without_a_free_file_fails_no_node(tmp_path: Path) -> None:
-    """The limit on files is below what the server was started with: the engine's reserve is gone."""
+async def test_a_server_without_a_free_file_fails_no_node(abused: Abused) -> None:
+    """The limit on files is below what a process was started with: the engine's reserve is gone."""
     calls = [
         {
             "id": f"n{number}",
@@ -162,20 +128,31 @@ async def test_a_server_without_a_free_file_fails_no_node(tmp_path: Path) -> Non
     # Each call needs a connection of its own.
     close = Answer(200, b"", {"Connection": "close"})
     with RecordingService(lambda _: close) as service:
-        async with one_server(tmp_path, SETTINGS) as target:
+        async with abused(**SETTINGS) as target:
             await starve(target, calls, service.url)
 
 
+def limit_files(pid: int, free: int) -> None:
+    """Let a process open so many more files than it has."""
+    used = len(os.listdir(f"/proc/{pid}/fd"))
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + free, hard))
+
+
 async def starve(target: Target, calls: list[dict[str, Any]], url: str) -> None:
-    (server,) = target.processes
     headers = {"Authorization": f"Bearer {OURS}"}
     async with aiohttp.ClientSession(target.url, headers=headers) as session:
-        used = len(os.listdir(f"/proc/{server.process.pid}/fd"))
-        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 40, used + 40))
+        for server in target.processes:
+            limit_files(server.process.pid, 40)
         body = {"definition": {"nodes": calls}, "input": {"url": url}}
         async with session.post("/v1/executions", json=body) as response:
             started = await response.json()
+        # The connections of callers are those of the API alone: a worker of a fleet gets no file at all.
+        for server in target.processes[1:]:
+            limit_files(server.process.pid, 0)
         await keep_open(target.url, CONNECTIONS)
+        for server in target.processes[1:]:
+            limit_files(server.process.pid, 40)
     # The session's connection may have been closed for want of a file.
     async with (
         aiohttp.ClientSession(target.url, headers=headers) as session,
@@ -185,4 +162,6 @@ async def starve(target: Target, calls: list[dict[str, Any]], url: str) -> None:
     assert shown["state"] == "COMPLETED", shown
     assert {node["attempt"] for node in shown["nodes"]} == {1}
     assert (await count(target, "weft_out_of_files_total"))["server"] >= 1
-    assert server.events("files.exhausted")
+    # The API says so, and so does the process that runs the nodes.
+    assert target.processes[0].events("files.exhausted")
+    assert target.processes[-1].events("files.exhausted")

@@ -89,6 +89,8 @@ class FrugalJournal(MemoryJournal):
 
 
 class TestFrugalJournal(JournalContract):
+    HOLDS_INPUTS = True
+
     @pytest.fixture
     def journal(self, clock: VirtualClock, new_id: Callable[[], str]) -> Journal:
         return FrugalJournal(now=clock.now, new_id=new_id)

@@ -99,7 +99,8 @@ def test_every_constant_is_used() -> None:
 
 
 def test_letters_of_phases_and_of_states_are_each_their_own() -> None:
-    phases = [CONSTANTS[name] for name in ("FREE", "THROTTLED", "TIMER", "QUEUED", "RUNNING", "ORPHANED")]
+    names = ("FREE", "THROTTLED", "TIMER", "QUEUED", "RUNNING", "PARKED", "ORPHANED")
+    phases = [CONSTANTS[name] for name in names]
     assert len({*phases, CONSTANTS["SETTLED"], CONSTANTS["WAITING"]}) == len(phases) + 2
     assert f"[{''.join(map(str, phases))}]" in str(CONSTANTS["NODE_PATTERN"])
     states = [CONSTANTS[name] for name in ("OPEN", "HALTED", "TERMINAL", "INSTALLING", "CLOSED")]

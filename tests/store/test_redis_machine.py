@@ -83,6 +83,7 @@ STEPS = 40
 
 MOST_EXECUTIONS = 2
 LEASE_SECONDS = 15.0
+INLINE_INPUT_BYTES = 4
 # A memory store forgets tombstones after 900 s, Redis by its own clock: in no story does so much time pass.
 MOST_SECONDS = 850.0
 # Where an attempt stands of which a result may come.
@@ -177,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
             plans=plan,
             new_id=lambda: f"incarnation-{next(self._ids)}",
             now=self.clock.now,
-            options=StoreOptions(inline_input_bytes=4, **self.settings),
+            options=StoreOptions(**self.settings),
         )
 
     async def both(self, name: str, *arguments: Any, by: RedisStore | None = None, **named: Any) -> Any:
@@ -380,6 +381,7 @@ class StoreMachine(RuleBasedStateMachine):
             "lease_seconds": LEASE_SECONDS,
             "reported_seconds": 40.0,
             "queued_seconds": queued_seconds,
+            "inline_input_bytes": INLINE_INPUT_BYTES,
         }
         self.model = Model(self.bench.partitions, now=self.clock.now, **self.settings)
         self.store = self.new_store()
@@ -991,14 +993,21 @@ def nonce_of(attempt: dict[str, Any], wrong: bool) -> str:
 
 
 def free_node(free: FreeNode) -> dict[str, Any]:
-    """Say what is to be the same of a free node; of parents, an output that nobody reads is not kept."""
+    """Say what is to be the same of a free node.
+
+    Of parents, an output that nobody reads is not kept, nor what one was parked with. A large input is read
+    from the journal, unless the row that was applied had it.
+    """
+    execution = free.execution
+    if len(execution.input) > INLINE_INPUT_BYTES:
+        execution = replace(execution, input=b"")
     return {
         "node_id": free.node_id,
         "attempt": (free.attempt, free.failures, free.losses, free.issued, free.released),
-        "parents": [replace(parent, output=None) for parent in free.parents],
+        "parents": [replace(parent, output=None, parked=None) for parent in free.parents],
         "seen": free.seen,
         "waiting": free.waiting,
-        "execution": free.execution,
+        "execution": execution,
         "plan": free.plan.digest,
     }
 

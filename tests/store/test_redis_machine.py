@@ -995,8 +995,8 @@ def nonce_of(attempt: dict[str, Any], wrong: bool) -> str:
 def free_node(free: FreeNode) -> dict[str, Any]:
     """Say what is to be the same of a free node.
 
-    Of parents, an output that nobody reads is not kept, nor what one was parked with. A large input is read
-    from the journal, unless the row that was applied had it.
+    Of parents, an output that nobody reads is not kept. A large input is read from the journal, unless the
+    row that was applied had it.
     """
     execution = free.execution
     if len(execution.input) > INLINE_INPUT_BYTES:
@@ -1004,7 +1004,7 @@ def free_node(free: FreeNode) -> dict[str, Any]:
     return {
         "node_id": free.node_id,
         "attempt": (free.attempt, free.failures, free.losses, free.issued, free.released),
-        "parents": [replace(parent, output=None, parked=None) for parent in free.parents],
+        "parents": [replace(parent, output=None) for parent in free.parents],
         "seen": free.seen,
         "waiting": free.waiting,
         "execution": execution,

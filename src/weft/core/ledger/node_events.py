@@ -34,8 +34,8 @@ def node_completed(changes: Changes, event: NodeCompleted, change: Change, row: 
     queued_at, started_at, finished_at = changes.times(event)
     execution.seq = seq = execution.seq + 1
     execution.updated_at = now
-    if row.error is not None or row.retry_at is not None:
-        row = replace(row, error=None, retry_at=None)
+    if row.error is not None or row.retry_at is not None or row.parked is not None:
+        row = replace(row, error=None, retry_at=None, parked=None)
     # This is most of all events. Not NodeRow(…), and no more keywords: Python packs more than 14 beside
     # an argument into a dict, which takes longer than the rest.
     done = replace(

@@ -139,7 +139,7 @@ async def _parse(request: Request, body: bytes, reader: Callable[..., Json]) -> 
     max_bytes, max_depth = service.settings.max_body_bytes, service.settings.max_depth
     if len(body) <= _AT_ONCE[reader]:
         return reader(body, max_bytes=max_bytes, max_depth=max_depth)
-    # What is made of a body takes many times the bytes of its text. A value of YAML has two characters.
+    # A decoded body takes many times the memory of its text. In YAML, a value has at least two characters.
     count = len(body) // 2
     if reader is read_json:
         count = await service.run_in_thread(count_values, body, most=MAX_DOCUMENT_VALUES)

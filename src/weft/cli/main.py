@@ -91,7 +91,7 @@ GROUPS = {
 }
 # What the commands of two words have in common.
 SUBJECTS = {"dlq": "Nodes that failed for good, their dead letters.", "keys": "The keys of the API."}
-# What is given to a command in the example of its help.
+# The arguments in the example that the help of each command shows.
 EXAMPLES = {
     "run": "order.yaml --input number=7",
     "validate": "order.yaml flows.py:flow",

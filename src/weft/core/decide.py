@@ -154,7 +154,7 @@ def decide(
         return _fail(free, "template_error", f"config: {problem}", settled)
     key = None if node.cache_ttl_seconds is None else _cache_key(free, filled.value, filled.secrets)
     if node.is_parked:
-        # What is to stay secret is hidden in the value: its time is all that is read of it.
+        # The filled value hides its secrets; ``_park`` reads only the seconds from it.
         return _park(free, filled.value, config, key, settled)
     return DispatchNode(node.id, config, filled.secrets, key)
 

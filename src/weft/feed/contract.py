@@ -92,20 +92,20 @@ def node_parked(execution: ExecutionRow, row: NodeRow) -> History:
 
 
 class Subscription(Protocol):
-    """A place to hear from. It holds a bounded number of events; over that the oldest are missed."""
+    """A subscription to live events. It holds a bounded number of events; over that the oldest are missed."""
 
     async def __aenter__(self) -> Self:
-        """Hear from now on: what is told after this returns is heard or counted as missed."""
+        """Subscribe: an event that is published after this returns is received or counted as missed."""
 
     async def __aexit__(self, *_: object) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
 
     async def receive(self, *, wait_seconds: float) -> Sequence[History]:
         """Return the events published since the last call, waiting a while for the first; may be empty."""
 
     @property
     def missed(self) -> int:
-        """How many events did not fit between the last two calls of ``hear``."""
+        """How many events did not fit between the last two calls of ``receive``."""
 
 
 class Feed(Protocol):

@@ -195,9 +195,9 @@ class Child:
                 self._loop.call_soon_threadsafe(self._send, wire.Alive())
 
     def _tell_stack(self, number: int) -> None:
-        """Tell where the only call stands, in case it is killed: then nothing else is left of it.
+        """Send the parent process the stack of the only call, for the error if the parent kills this process.
 
-        Of several calls nobody can say which one holds up the loop.
+        With several calls the stack of the main thread does not tell which call it belongs to.
         """
         ident = threading.main_thread().ident
         if len(self._stops) == 1 and ident is not None and (text := where_it_stands(ident)):

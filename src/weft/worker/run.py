@@ -263,7 +263,7 @@ class Runner:
                         completed, output.value, target=task.handler, max_bytes=max_bytes, in_pieces=True
                     )
                 if is_large:
-                    # What is made of a large config is often as large.
+                    # A handler with a large config often returns a large output.
                     return await asyncio.to_thread(
                         completed, output, target=task.handler, max_bytes=max_bytes
                     )

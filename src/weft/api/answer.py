@@ -15,6 +15,8 @@ from weft.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from starlette.requests import HTTPConnection
+
 _ENCODER = msgspec.json.Encoder()
 _MAX_CURSOR = 512
 _INT64 = 2**63
@@ -25,6 +27,15 @@ def answer(value: object, *, status: int = 200, headers: Mapping[str, str] | Non
     return Response(
         _ENCODER.encode(value), status_code=status, headers=headers, media_type="application/json"
     )
+
+
+def accepts_gzip(request: HTTPConnection) -> bool:
+    """True if the client says that it reads gzip; one that says nothing gets plain text."""
+    for one in ",".join(request.headers.getlist("accept-encoding")).lower().split(","):
+        name, _, weight = one.partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 def no_content() -> Response:

@@ -19,6 +19,7 @@ from weft.api import (
     page,
     problem,
     stream,
+    topology,
     workflows,
 )
 from weft.api.gateway import Gateway
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from weft.api.service import Service
 
 # In the order in which a request is compared with them.
-_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, logs, health, page)
+_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, logs, topology, health, page)
 
 
 def create_app(service: Service) -> FastAPI:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
 from weft.api.connection_table import ConnectionTable, connection_limit
 from weft.api.load import Load, current_caller
+from weft.api.shared_result import SharedResults
 from weft.api.threads import FairThreads
 from weft.logs import RateLimitedLog
 from weft.telemetry import REQUESTS_REFUSED, Metrics
@@ -30,6 +31,9 @@ log = logging.getLogger("weft.api")
 # often, and all who wait together not more often than so many times a second.
 _LOOK_SECONDS = 1.0
 _LOOKS_A_SECOND = 200
+
+# Encoded and compressed graphs of definitions: about forty of 50,000 nodes.
+_TOPOLOGY_BYTES = 16 * 2**20
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -98,6 +102,10 @@ class Service:
     announced: frozenset[str] = frozenset()
     # The check of readiness that is under way.
     checking: asyncio.Task[CheckedParts] | None = None
+    # By the digest of the definition.
+    topologies: SharedResults[bytes] = field(
+        default_factory=lambda: SharedResults(_TOPOLOGY_BYTES, len), repr=False
+    )
     _threads: FairThreads = field(default_factory=FairThreads, repr=False)
 
     def __post_init__(self) -> None:

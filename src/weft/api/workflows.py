@@ -134,11 +134,11 @@ async def list_workflows(request: Request, query: Annotated[PageQuery, Query()])
 async def get_workflow(name: str, request: Request, query: Annotated[VersionQuery, Query()]) -> Response:
     """Show a workflow in one of its versions, with the definition."""
     catalog, namespace = service_of(request).ports.catalog, caller_of(request).namespace
-    workflow = await _find(name, request)
-    version = await catalog.version(name, _version(name, query.version), namespace=namespace)
+    workflow = await find_workflow(name, request)
+    version = await catalog.version(name, read_version(name, query.version), namespace=namespace)
     document = None if version is None else await catalog.document(version.digest)
     if version is None or document is None:
-        raise _no_version(name, query.version)
+        raise no_version(name, query.version)
     return answer({**_workflow(workflow, version), "definition": msgspec.Raw(document)})
 
 
@@ -150,7 +150,7 @@ async def get_workflow(name: str, request: Request, query: Annotated[VersionQuer
 async def list_versions(name: str, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
     """List the versions of a workflow, newest first."""
     cursor = read_cursor(query.cursor, int)
-    await _find(name, request)
+    await find_workflow(name, request)
     found = await service_of(request).ports.catalog.versions(
         name,
         namespace=caller_of(request).namespace,
@@ -173,7 +173,7 @@ async def list_versions(name: str, request: Request, query: Annotated[PageQuery,
 async def put_alias(name: str, alias: str, request: Request) -> Response:
     """Let a name mean one version of a workflow from now on."""
     wanted = await read_model(request, NewAlias)
-    await _find(name, request)
+    await find_workflow(name, request)
     if not _is_alias(alias):
         message = f"must be a name like a workflow's, not a number and not {LATEST}"
         raise invalid_request([Problem("/alias", message)])
@@ -182,7 +182,7 @@ async def put_alias(name: str, alias: str, request: Request) -> Response:
         name, alias, wanted.version, namespace=caller.namespace, actor=caller.actor
     )
     if not done:
-        raise _no_version(name, str(wanted.version))
+        raise no_version(name, str(wanted.version))
     return answer({"name": name, "alias": alias, "version": wanted.version})
 
 
@@ -194,7 +194,7 @@ async def put_alias(name: str, alias: str, request: Request) -> Response:
 )
 async def delete_alias(name: str, alias: str, request: Request) -> Response:
     """Take a name away from a version."""
-    await _find(name, request)
+    await find_workflow(name, request)
     caller = caller_of(request)
     catalog = service_of(request).ports.catalog
     if not _is_alias(alias) or not await catalog.delete_alias(
@@ -212,7 +212,7 @@ async def delete_alias(name: str, alias: str, request: Request) -> Response:
 )
 async def delete_workflow(name: str, request: Request) -> Response:
     """Let no new execution start by this name. Running ones go on, and the history stays."""
-    await _find(name, request)
+    await find_workflow(name, request)
     caller = caller_of(request)
     if not await service_of(request).ports.catalog.delete_workflow(
         name, namespace=caller.namespace, actor=caller.actor
@@ -245,7 +245,8 @@ async def list_changes(request: Request, query: Annotated[PageQuery, Query()]) -
 # --- What they share.
 
 
-async def _find(name: str, request: Request) -> WorkflowRow:
+async def find_workflow(name: str, request: Request) -> WorkflowRow:
+    """Return a workflow of the caller, or raise NotFoundError."""
     # What cannot be a name is not asked for: it may hold what a database does not take.
     if NAME_PATTERN.fullmatch(name):
         catalog = service_of(request).ports.catalog
@@ -259,17 +260,18 @@ def _no_workflow(name: str) -> NotFoundError:
     return NotFoundError(f"there is no workflow {name[:200]!r}")
 
 
-def _no_version(name: str, version: str) -> NotFoundError:
+def no_version(name: str, version: str) -> NotFoundError:
+    """Return the error for a version that a workflow does not have."""
     return NotFoundError(f"workflow {name} has no version {version[:200]!r}")
 
 
-def _version(name: str, text: str) -> int | str:
+def read_version(name: str, text: str) -> int | str:
     """Read what names a version: a number, or a name."""
     if _is_number(text) and len(text) <= _MAX_DIGITS:
         return int(text)
     if text == LATEST or _is_alias(text):
         return text
-    raise _no_version(name, text)
+    raise no_version(name, text)
 
 
 def _is_alias(text: str) -> bool:

@@ -10,7 +10,8 @@ from yarl import URL
 
 from weft.api import gateway
 from weft.api.app import create_app
-from weft.api.auth import ApiKeys, check_bind, is_open, is_this_machine, peer_of
+from weft.api.auth import ApiKeys, check_bind, is_open, is_this_machine, paths_of_open_routes, peer_of
+from weft.api.console import ConsoleRoute
 from weft.errors import SettingsError
 from weft.settings import RateLimit, Settings
 
@@ -45,7 +46,9 @@ BAD_CREDENTIALS: dict[str, list[tuple[str, str]]] = {
 
 def routes_of(app: FastAPI) -> list[APIRoute]:
     found = [route for route in app.router.routes if isinstance(route, APIRoute)]
-    assert len(found) == len(app.router.routes), "a route that no test enumerates"
+    (files,) = (route for route in app.router.routes if isinstance(route, ConsoleRoute))
+    assert len(found) + 1 == len(app.router.routes), "a route that no test enumerates"
+    assert is_open(files)
     return found
 
 
@@ -76,8 +79,6 @@ OPEN_PATHS = {
     "/docs",
     "/docs/docs.js",
     "/docs/key.js",
-    "/docs/page.css",
-    "/docs/start.js",
     "/docs/swagger-ui-5.34.1/LICENSE",
     "/docs/swagger-ui-5.34.1/NOTICE",
     "/docs/swagger-ui-5.34.1/swagger-ui-bundle.js",
@@ -91,10 +92,13 @@ OPEN_PATHS = {
 
 async def test_only_health_and_pages_are_open_and_only_by_their_exact_paths(serve: Serve) -> None:
     async with serve(api_keys=KEYS) as server:
-        opened = {route.path for route in routes_of(create_app(server.service)) if is_open(route)}
-        assert opened == OPEN_PATHS
+        app = create_app(server.service)
+        opened = paths_of_open_routes(app.router.routes)
+        files = app.state.console.paths
+        assert opened == OPEN_PATHS | files
+        assert all(path.startswith("/console/checkout/") for path in files)
         assert not any("{" in path for path in opened)
-        for path in OPEN_PATHS:
+        for path in opened:
             assert (await server.get(path)).status == 200, path
             assert (await server.call("HEAD", path)).status == 200, path
             for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
@@ -115,6 +119,12 @@ async def test_only_health_and_pages_are_open_and_only_by_their_exact_paths(serv
             "/docs/swagger-ui-5.34.1/x",
             "/openapi.json/",
             "/openapi.jsonx",
+            "/console",
+            "/console/",
+            "/console/checkout/",
+            "/console/checkout/index.html",
+            "/console/checkout/../../v1/workflows",
+            "/console/checkout/styles",
         ):
             assert (await server.session.get(URL(server.url + path, encoded=True))).status == 401, path
 

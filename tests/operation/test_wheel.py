@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -157,6 +158,7 @@ async def test_it_serves_a_file_and_its_pages(installed: Installed, folder: Path
             for path in ("/", "/docs", "/docs/key.js", "/openapi.json"):
                 async with session.get(url + path) as answer:
                     assert answer.status == 200, path
+            await _assert_console_is_kept(session, url)
     finally:
         await server.kill()
 
@@ -176,6 +178,20 @@ async def test_it_serves_on_redis_and_postgresql(
         assert json.loads(printed) == {"hello": "hello ada"}
     finally:
         await server.kill()
+
+
+async def _assert_console_is_kept(session: aiohttp.ClientSession, url: str) -> None:
+    """A browser may keep each file of the console: its path changes with its content."""
+    async with session.get(url) as page:
+        linked = re.findall(r'(?:src|href)="(/console/[^"]+)"', await page.text())
+    assert linked
+    for path in linked:
+        assert re.match(r"/console/\d+\.\d+\.\d+\w*-[0-9a-f]{12}/", path), path
+        async with session.get(url + path) as answer:
+            assert (answer.status, answer.headers["Cache-Control"]) == (
+                200,
+                "public, max-age=31536000, immutable",
+            )
 
 
 async def _call(installed: Installed, folder: Path, url: str, *arguments: str) -> str:

@@ -38,6 +38,12 @@ def accepts_gzip(request: HTTPConnection) -> bool:
     return False
 
 
+def has_tag(request: HTTPConnection, tag: str) -> bool:
+    """True if the client has what it asks for already: it sent this tag as ``If-None-Match``."""
+    given = ",".join(request.headers.getlist("if-none-match")).split(",")
+    return any(one.strip().removeprefix("W/") in (f'"{tag}"', "*") for one in given)
+
+
 def no_content() -> Response:
     return Response(status_code=204)
 

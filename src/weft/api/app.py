@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 
 from weft.api import (
     batches,
+    console,
     dead_letters,
     executions,
     fleet,
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     from weft.api.service import Service
 
 # In the order in which a request is compared with them.
-_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, logs, topology, health, page)
+_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, logs, topology, health, page, console)
 
 
 def create_app(service: Service) -> FastAPI:
     """Make the application that serves one engine."""
-    return _create(service, _NOUNS)
+    app = _create(service, _NOUNS)
+    console.install(app)
+    return app
 
 
 def create_health_app(service: Service) -> FastAPI:

@@ -69,8 +69,12 @@ def is_open(route: BaseRoute) -> bool:
 
 
 def paths_of_open_routes(routes: Sequence[BaseRoute]) -> frozenset[str]:
-    """Return the paths of the open routes. None of them has a parameter, so each is one exact path."""
-    return frozenset(route.path for route in routes if isinstance(route, Route) and is_open(route))
+    """Return the paths of the open routes. None of them has a parameter, so each is one exact path.
+
+    A route that serves many files has them as its ``open_paths``.
+    """
+    opened = [route for route in routes if isinstance(route, Route) and is_open(route)]
+    return frozenset().union(*(getattr(route, "open_paths", (route.path,)) for route in opened))
 
 
 def leads_to_open_route(routes: Sequence[BaseRoute], scope: Scope) -> bool:

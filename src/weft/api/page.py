@@ -1,7 +1,7 @@
-"""Pages for people: where one is, and the API's documentation. Nothing is fetched from anywhere else.
+"""The API's documentation as a page. Nothing is fetched from anywhere else.
 
-They are the same for everybody and hold no data, so a browser opens them without a key. Where the server has
-keys, the pages have a form for one, and what they call is called with it.
+The page is the same for everybody and holds no data, so a browser opens it without a key. Where the server
+has keys, the page has a form for one, and what it calls is called with it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ _FOLDER = Path(__file__).parent / "pages"
 _OWN_FILES = {
     "docs.js": "text/javascript",
     "key.js": "text/javascript",
-    "page.css": "text/css",
-    "start.js": "text/javascript",
 }
 # The npm package swagger-ui-dist, unchanged, without its source maps and its other builds. The version is in
 # the path, so that a browser may keep the files for a year and still gets those of the next version.
@@ -51,14 +49,6 @@ _DOCS_HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY + "; img-src
 @cache
 def _file(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-@router.get("/", operation_id="getStartPage", response_class=HTMLResponse)
-@open_to_all
-async def start(request: Request) -> HTMLResponse:
-    """Show what runs here, and where to look next."""
-    page = _file("start.html").replace("VERSION", escape(request.app.version))
-    return HTMLResponse(_with_key_form(page, request))
 
 
 @router.get("/docs", operation_id="getDocumentation", response_class=HTMLResponse)

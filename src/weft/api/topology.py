@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from weft.api.answer import accepts_gzip
+from weft.api.answer import accepts_gzip, has_tag
 from weft.api.auth import caller_of
 from weft.api.executions import require_execution
 from weft.api.schema import answers, problems
@@ -82,7 +82,7 @@ async def _answer(request: Request, digest: str) -> Response:
     service, tag = service_of(request), f'W/"{digest}"'
     # A browser keeps the graph and asks each time whether it is still the one: a version never changes.
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
-    if _has_tag(request, digest):
+    if has_tag(request, digest):
         return Response(status_code=304, headers=headers)
     body = await service.topologies.get(digest, partial(_encoded, service, digest))
     if accepts_gzip(request):
@@ -90,11 +90,6 @@ async def _answer(request: Request, digest: str) -> Response:
     else:
         body = await service.run_in_thread(gzip.decompress, body)
     return Response(body, headers=headers, media_type="application/json")
-
-
-def _has_tag(request: Request, digest: str) -> bool:
-    given = ",".join(request.headers.getlist("if-none-match")).split(",")
-    return any(tag.strip().removeprefix("W/") in (f'"{digest}"', "*") for tag in given)
 
 
 async def _encoded(service: Service, digest: str) -> bytes:

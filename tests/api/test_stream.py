@@ -6,7 +6,8 @@ import asyncio
 import random
 import re
 import socket
-from contextlib import AsyncExitStack
+import sqlite3
+from contextlib import AsyncExitStack, closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,11 +19,15 @@ from tests.support.hold.handler import HANDLER
 from tests.walks.stage import PATIENCE_SECONDS, Stage, echo, fails, node
 
 from weft.api import stream as streams
+from weft.clock import new_id
+from weft.core.event import CancelRequested
 from weft.core.rows import History
 from weft.feed.memory import MemoryFeed
+from weft.journal.sqlite.journal import FILE_NAME, SqliteJournal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
     from tests.api.conftest import Serve
 
@@ -213,8 +218,81 @@ async def test_a_reconnect_with_nothing_left_to_tell_gets_204(play: Play) -> Non
     async with watch(play.server, events_of(execution_id), last_event_id="4") as stream:
         assert stream.status == 204
         assert await stream.next() is None
-    async with watch(play.server, f"{events_of(execution_id)}?after=99") as stream:
-        assert stream.status == 204
+
+
+async def test_a_stream_that_resumes_behind_the_end_starts_again_at_the_first_event(play: Play) -> None:
+    """A database that lost its last commits never recorded such a number."""
+    await play.store(echo("a"), node("b", "a"))
+    execution_id = await play.start()
+    held = await play.stage.call("b")
+    path = events_of(execution_id)
+    async with watch(play.server, path, last_event_id="99") as stream:
+        assert (await stream.until("execution.created")).id == "1"
+        held.complete(1)
+        assert numbers(await stream.rest()) == [2, 3, 4, 5]
+    for last in ("6", "99"):
+        async with watch(play.server, path, last_event_id=last) as stream:
+            assert stream.status == 200
+            assert numbers(await stream.rest()) == [1, 2, 3, 4, 5]
+
+
+async def test_an_open_stream_starts_again_when_the_journal_has_lost_its_last_events(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 0.02)
+    await play.store(node("a"), node("b", "a"))
+    execution_id = await play.start()
+    first = await play.stage.call("a")
+    service = play.server.service
+    older = await copied(play, tmp_path)
+    async with watch(play.server, events_of(execution_id)) as stream:
+        first.complete(1)
+        await stream.until("node.completed")
+        whole, service.ports.catalog = service.ports.catalog, older
+        assert (await stream.until("execution.created")).id == "1"
+        service.ports.catalog = whole
+        (await play.stage.call("b")).complete(2)
+        assert numbers(await stream.rest()) == [2, 3, 4, 5]
+    await older.close()
+
+
+async def test_an_open_stream_starts_again_when_its_last_number_is_of_another_event(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number was used again before the stream has looked."""
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 0.02)
+    await play.store(node("a"))
+    execution_id = await play.start()
+    held = await play.stage.call("a")
+    other = await copied(play, tmp_path)
+    async with watch(play.server, events_of(execution_id)) as stream:
+        await stream.until("execution.started")
+        assert (await play.control(execution_id, "pause")).status == 202
+        await stream.until("execution.paused")
+        await other.record([CancelRequested(execution_id=execution_id, generation=0)])
+        play.server.service.ports.catalog = other
+        told = await stream.rest()
+        assert [(one.id, one.type) for one in told if one.id] == [
+            ("1", "execution.created"),
+            ("2", "execution.started"),
+            ("3", "node.cancelled"),
+            ("4", "execution.cancelled"),
+        ]
+    held.complete(1)
+    await other.close()
+
+
+async def copied(play: Play, folder: Path) -> SqliteJournal:
+    """Open a copy of the server's journal as it is now; its data folder is ``folder / "data"``."""
+    (folder / "copy").mkdir()
+    with (
+        closing(sqlite3.connect(folder / "data" / FILE_NAME)) as journal,
+        closing(sqlite3.connect(folder / "copy" / FILE_NAME)) as copy,
+    ):
+        journal.backup(copy)
+    opened = SqliteJournal(folder / "copy", now=play.server.engine.ports.clock.now, new_id=new_id)
+    await opened.open()
+    return opened
 
 
 async def test_an_end_that_a_retry_took_back_does_not_end_the_stream(play: Play) -> None:

@@ -4,6 +4,10 @@ A stream of one execution loses nothing. It listens first and then reads the jou
 it has told, at every telling and every few seconds besides, so it never relies on what the feed tells; only
 live events, which the journal does not have, come from the feed alone.
 
+A database may lose its last commits (``DURABILITY=relaxed``, a restored copy). A stream that is ahead of the
+history then starts again at the first event: each read includes the last event that was sent, and that event
+is missing or another one.
+
 A stream keeps nobody waiting. The feed holds a bounded number of events for it, a client that reads slowly
 slows its own stream alone, and one that does not read at all loses its place.
 """
@@ -126,7 +130,7 @@ async def list_events(
         shown = [describe_event(event) for event in events[: query.limit]]
         more = len(events) > query.limit
         return page(shown, next_cursor=str(shown[-1]["seq"]) if more else None)
-    if row.is_terminal and after >= row.seq:
+    if row.is_terminal and after == row.seq:
         return no_content()
     return opened(request, ExecutionStream(service, row, after=after))
 
@@ -283,6 +287,9 @@ class ExecutionStream(EventStream):
         super().__init__(service)
         self._id = row.id
         self._after = after
+        # When the last event that was sent was recorded: another time is another event. None: the client
+        # named its number alone.
+        self._after_at: int | None = None
         # Whether the last thing that is known of it is its end: a retry takes that back.
         self._ended = row.is_terminal
         # Live events that are told with the next write, see ``_in_order``.
@@ -306,21 +313,31 @@ class ExecutionStream(EventStream):
 
     async def _told_all(self, heard: Sequence[History]) -> bool:
         """Write the events that the journal has by now, and return True if the execution has ended."""
-        catalog = self._service.ports.catalog
         while True:
-            recorded = await catalog.events(self._id, after=self._after, limit=PAGE_EVENTS)
+            recorded = await self._read_on()
             behind = len(recorded) == PAGE_EVENTS
             # For one who is so far behind, what was told live is old news.
             events = recorded if behind else self._in_order(heard, recorded)
             await self.write(events, numbered=True)
             for event in recorded:
-                self._after = event.seq
+                self._after, self._after_at = event.seq, event.at
                 if event.type in ENDS:
                     self._ended = True
                 elif event.type == "execution.retried":
                     self._ended = False
             if not behind:
                 return self._ended
+
+    async def _read_on(self) -> Sequence[History]:
+        """Return the next recorded events; the first ones if the journal has lost the last event sent."""
+        catalog = self._service.ports.catalog
+        if self._after == 0:
+            return await catalog.events(self._id, limit=PAGE_EVENTS)
+        recorded = await catalog.events(self._id, after=self._after - 1, limit=PAGE_EVENTS + 1)
+        if recorded and self._after_at in (None, recorded[0].at):
+            return recorded[1:]
+        self._after, self._after_at, self._ended = 0, None, False
+        return await catalog.events(self._id, limit=PAGE_EVENTS)
 
     def _in_order(self, heard: Sequence[History], recorded: Sequence[History]) -> list[History]:
         """Merge live events into the recorded ones; those of the last moment wait for the next write.

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import ast
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -364,3 +366,46 @@ def test_a_file_without_secrets_may_be_read_by_all(tmp_path: Path) -> None:
     (tmp_path / "weft.toml").chmod(0o644)
     settings, _ = read_settings(environ={}, folder=tmp_path)
     assert weak_secrets(settings, environ={}, folder=tmp_path) == []
+
+
+SETTING_NAMES = [item.name.removesuffix("_seconds").upper() for item in fields(Settings)]
+WITHOUT_PREFIX = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(SETTING_NAMES)})(?![A-Za-z0-9_])")
+
+
+def texts_of(source: str) -> list[str]:
+    """Return the string literals of a module, docstrings aside: what a message can be made of."""
+    tree = ast.parse(source)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, documented)]
+    docstrings = {id(first.value) for first, *_ in filter(None, bodies) if isinstance(first, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    ]
+
+
+def test_every_message_names_a_setting_as_users_set_it() -> None:
+    """The table in settings.py is left out: `docs/settings.md` shows it below a line on the prefix."""
+    assert WITHOUT_PREFIX.search("raise MAX_NODES")
+    assert not WITHOUT_PREFIX.search("raise WEFT_MAX_NODES")
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in sorted((ROOT / "src" / "weft").rglob("*.py"))
+        if path.name != "settings.py"
+        for text in texts_of(path.read_text(encoding="utf-8"))
+        if WITHOUT_PREFIX.search(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "docs"])
+def test_every_page_names_a_setting_as_users_set_it(page: str) -> None:
+    without_prefix = re.compile(rf"`({'|'.join(SETTING_NAMES)})(?![A-Za-z0-9_])")
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / page).rglob("*.md")) or [ROOT / page]
+        if path.name != "settings.md"
+        for name in without_prefix.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

@@ -104,7 +104,7 @@ def service() -> Iterator[RecordingService]:
 )
 def test_an_address_of_a_special_kind_is_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
-    with pytest.raises(BlockedAddress, match="HTTP_ALLOW"):
+    with pytest.raises(BlockedAddress, match="WEFT_HTTP_ALLOW"):
         Guard().check_address(ip_address(address), 80)
 
 

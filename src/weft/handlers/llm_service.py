@@ -130,7 +130,7 @@ def _url(config: Json, outbound: Outbound) -> str:
 def _body(config: Json, outbound: Outbound) -> dict[str, Json]:
     model = config.get("model", outbound.settings.llm_model)
     if model is None:
-        raise BadConfig("no model: name one in the config, or let the operator set LLM_MODEL")
+        raise BadConfig("no model: name one in the config, or let the operator set WEFT_LLM_MODEL")
     messages = config.get("messages") or [{"role": "user", "content": config["prompt"]}]
     if "system" in config:
         messages = [{"role": "system", "content": config["system"]}, *messages]

@@ -156,7 +156,7 @@ class Guard:
         )
 
 
-_WAY_OUT = "the operator may allow it by HTTP_ALLOW"
+_WAY_OUT = "the operator may allow it by WEFT_HTTP_ALLOW"
 
 
 def _read_entry(text: str) -> _Entry:

@@ -104,7 +104,7 @@ async def read_body(response: aiohttp.ClientResponse, outbound: Outbound) -> byt
         if body.is_over:
             # Not read to its end, so the connection is of no more use.
             response.close()
-            raise ResponseTooLarge(f"the response is over {max_bytes:,} bytes (MAX_RESPONSE_BYTES)")
+            raise ResponseTooLarge(f"the response is over {max_bytes:,} bytes (WEFT_MAX_RESPONSE_BYTES)")
     return body.whole()
 
 

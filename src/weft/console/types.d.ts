@@ -1,0 +1,49 @@
+// The shapes of docs/rest.md, as far as the console reads them. For the type checker alone; no browser loads this.
+
+export type Json = any;
+export interface Page<T> { items: T[]; next_cursor: string | null }
+export interface WeftError { code: string; message: string; retryable: boolean; node?: string; details: Record<string, any> }
+export interface Execution {
+  id: string; workflow: string | null; version: number | null; digest: string; generation: number; state: string;
+  live: boolean; error: WeftError | null; labels: Record<string, string>; priority: string; batch: string | null;
+  forked_from: string | null; created_at: string; started_at: string | null; finished_at: string | null;
+  counts: Record<string, number>; input?: Json; output?: Json; nodes?: Node[];
+}
+export interface Progress { done: number; total: number | null; message: string | null; at: string }
+export interface Node {
+  id: string; handler: string; state: string; attempt: number; queued_at: string | null; started_at: string | null;
+  finished_at: string | null; due_at: string | null; worker: string | null; progress: Progress | null;
+  reason: string | null; cause: string | null; cached: boolean; reused: boolean; error?: WeftError | null;
+  output?: Json; output_bytes: number | null;
+}
+export interface Attempt {
+  number: number; generation: number; worker: string | null; queued_at: string | null; started_at: string | null;
+  finished_at: string | null; outcome: string | null; error: WeftError | null;
+}
+export interface NodeDetail extends Node { config: Json; generation: number; max_retries: number; attempts: Attempt[] }
+export interface Topology { version: string; nodes: string[]; handlers: string[]; handler: number[]; from: number[]; to: number[] }
+export interface Reason { code: string; message: string; until?: string; nodes?: string[] }
+export interface Explanation { state: string; reasons: Reason[] }
+export interface LogLine {
+  seq: number; at: string; node: string; attempt: number; stream: string; level: string | null;
+  logger: string | null; message: string;
+}
+export interface Event {
+  seq?: number; at: string; type: string; execution: string; generation: number; node?: string; attempt?: number;
+  state?: string; reason?: string; cause?: string; error?: WeftError; worker?: string; actor?: string; due_at?: string;
+  queued_at?: string; started_at?: string; finished_at?: string;
+}
+export interface Expected {
+  finish_at: string; low_at: string; high_at: string; remaining_seconds: number; samples: number; deciding: string[];
+}
+export interface Timeline {
+  execution: string; workflow: string | null; version: number | null; state: string; created_at: string;
+  started_at: string | null; finished_at: string | null; now: string;
+  attempts: { node: number[]; number: number[]; queued: (number | null)[]; started: (number | null)[];
+    finished: (number | null)[]; outcome: (string | null)[]; worker: (number | null)[] };
+  workers: string[];
+  critical_path: { node: string; attempt: number; queued_ms: number; started_ms: number; finished_ms: number; waiting_ms: number }[];
+  expected: Expected | null;
+}
+export interface Workflow { name: string; version: number; digest: string; created_at: string; aliases: Record<string, number>; definition?: Json }
+export interface Session { keys: boolean; signed_in: boolean; csrf: string | null; name: string | null }

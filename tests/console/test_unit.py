@@ -1,0 +1,42 @@
+"""The console's own tests, which Node runs: there is no build, so they load the modules as a browser does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNIT = Path(__file__).parent / "unit"
+CONSOLE = Path(__file__).parents[2] / "src/weft/console"
+MOST_LINES = 500
+
+
+def test_the_consoles_unit_tests_pass() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("not run: the console's unit tests need node on the PATH (apt-get install nodejs)")
+    files = sorted(str(path) for path in UNIT.glob("*.test.mjs"))
+    assert files
+    run = subprocess.run([node, "--test", *files], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_no_file_of_the_console_is_long() -> None:
+    own = [
+        path for path in CONSOLE.rglob("*") if path.suffix in {".js", ".css"} and "vendor" not in path.parts
+    ]
+    long = {path.name: lines for path in own if (lines := len(path.read_text().splitlines())) > MOST_LINES}
+    assert long == {}
+
+
+def test_nothing_in_the_console_needs_what_its_content_security_policy_refuses() -> None:
+    page = (CONSOLE / "index.html").read_text()
+    assert "style=" not in page
+    assert "<script>" not in page
+    own = [path for path in CONSOLE.rglob("*.js") if "vendor" not in path.parts]
+    for path in own:
+        text = path.read_text()
+        for refused in ("innerHTML", "dangerouslySetInnerHTML", "eval(", "new Function", "://cdn", 'style="'):
+            assert refused not in text.replace('style="…"', ""), f"{path.name}: {refused}"

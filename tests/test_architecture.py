@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 FLOORS = {
     # core, and what is as plain
     "errors": 0,
+    "incarnation": 0,
     "lru": 0,
     "masking": 0,
     "core": 1,
@@ -26,6 +27,7 @@ FLOORS = {
     "clock": 2,
     "validator": 2,
     "drawing": 2,
+    "envelope": 2,
     "logs": 2,
     "open_files": 2,
     "redis": 2,

@@ -21,8 +21,8 @@ from weft import run
 from weft.api.problem import CODES
 from weft.api.reference import rest_page
 from weft.cli.reference import commands_page
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.state import Reason
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.document import read_yaml
 from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS
 from weft.definition.model import Delivery, FailurePolicy, TriggerRule

@@ -11,8 +11,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Self
 
 from weft.clock import ServerClock, new_id
-from weft.core.envelope import make_signer
 from weft.core.time import MICROSECONDS
+from weft.envelope import make_signer
 from weft.errors import JournalError, SchemaError, StoreError
 from weft.feed.redis import RedisFeed
 from weft.handlers.http.outbound import Outbound

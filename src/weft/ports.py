@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.retry import DEFAULT_MAX_RETRY_AFTER_SECONDS
+from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.clock import Clock
     from weft.core.attempt import AttemptRef
-    from weft.core.envelope import Signer
     from weft.core.ledger.changes import RecordedEvent
     from weft.core.snapshot import RowUpdate
+    from weft.envelope import Signer
     from weft.feed.contract import Feed
     from weft.handlers.http.outbound import Outbound
     from weft.journal.contract import Catalog, Journal
@@ -86,7 +86,7 @@ class Ports:
     # Tasks that are sure to follow on a row go to the store with it; where that is a call in this process, it
     # would save nothing.
     dispatches_speculatively: bool = False
-    # The incarnation of the database (``core.incarnation``), and when it began on the store's clock: whatever
+    # The incarnation of the database (``weft.incarnation``), and when it began on the store's clock: whatever
     # was started before that may rest on results that the journal has lost.
     # None: the database belongs to this process, which would know.
     incarnation: Callable[[], str | None] | None = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.core.bounds import Bounds
+from weft.definition.bounds import Bounds
 from weft.errors import SettingsError
 
 if TYPE_CHECKING:

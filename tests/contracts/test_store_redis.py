@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from weft.core.envelope import unpack_all, unpack_message, unpack_task
 from weft.core.task import Result
+from weft.envelope import unpack_all, unpack_message, unpack_task
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
 from weft.testing.store_ahead_contract import AheadContract

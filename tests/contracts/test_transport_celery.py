@@ -15,8 +15,8 @@ from kombu import Connection
 from tests.celery.harness import empty
 from tests.contracts.test_transport_redis import RedisTransportContract
 
-from weft.core.envelope import pack_json, unpack_json
 from weft.core.task import PRIORITIES
+from weft.envelope import pack_json, unpack_json
 from weft.testing.transport_contract import GrowOld, a_result, a_task, fetch, numbers
 from weft.transport.celery import CeleryTransport, celery_queue, limits
 from weft.transport.contract import DeliveryId, QueueSight, TaskDelivery, Transport

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from weft.core.bounds import Bounds
+from weft.definition.bounds import Bounds
 from weft.definition.model import digest
 from weft.definition.plan import Plan, compile_plan
 from weft.definition.validation import check_input

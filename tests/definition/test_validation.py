@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from weft.core.bounds import Bounds
 from weft.core.payload import canonical
+from weft.definition.bounds import Bounds
 from weft.definition.plan import Plan, compile_plan
 from weft.definition.validation import MAX_PROBLEMS, Checked, CompileBudgetError, check, check_input
 from weft.errors import Problem

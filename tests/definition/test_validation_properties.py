@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.core.bounds import Bounds
+from weft.definition.bounds import Bounds
 from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS
 from weft.definition.plan import compile_plan
 from weft.definition.validation import Checked, check

@@ -19,7 +19,7 @@ from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
-from weft.core.envelope import unpack_all
+from weft.envelope import unpack_all
 from weft.journal.postgres.schema import migrate
 from weft.testing.http_server import Answer
 

@@ -23,9 +23,9 @@ from tests.support.fault_proxy import Direction
 from tests.support.servers.redis import RedisServer
 from tests.tracecheck import DrawnNode
 
-from weft.core.envelope import make_signer, pack, unpack_all, unpack_task
 from weft.core.task import Result, Task, Wake
 from weft.core.time import MICROSECONDS
+from weft.envelope import make_signer, pack, unpack_all, unpack_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

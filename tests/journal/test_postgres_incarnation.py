@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from tests.support.servers.postgres import PostgresServer
 
-from weft.core.incarnation import Incarnation
 from weft.core.ledger.changes import Verdict
 from weft.errors import JournalError, StoreError
+from weft.incarnation import Incarnation
 from weft.journal.postgres.incarnation import Watch
 from weft.journal.postgres.journal import PostgresJournal
 from weft.journal.postgres.schema import migrate

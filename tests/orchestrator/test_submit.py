@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.clock import new_id
-from weft.core.bounds import Bounds
 from weft.core.payload import encode
 from weft.core.state import ExecutionState
+from weft.definition.bounds import Bounds
 from weft.definition.plan import compile_plan
 from weft.engine import Engine
 from weft.errors import ClaimedError, InputError, NotFoundError, StoreError

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tests.redis.test_handshake import ALL, fill, present
 
-from weft.core.incarnation import Incarnation
 from weft.errors import StoreError
+from weft.incarnation import Incarnation
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.core.bounds import Bounds
+from weft.definition.bounds import Bounds
 from weft.errors import DocumentError
 from weft.handlers.registry import Registry
 from weft.sdk.loading import load, read_value

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from weft.core.envelope import unpack_message, unpack_task
 from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.task import Result
+from weft.envelope import unpack_message, unpack_task
 from weft.errors import StoreError
 from weft.redis.connection import Redis
 from weft.store.contract import Answer

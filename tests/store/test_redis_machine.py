@@ -36,7 +36,6 @@ from tests.store.drawn import ANY, INDEXES, MOSTLY, OFFSETS, PAYLOADS, RARELY, S
 from tests.store.model import Model
 
 from weft.clock import VirtualClock
-from weft.core.envelope import unpack_all, unpack_message, unpack_task
 from weft.core.event import (
     AttemptIssued,
     AttemptParked,
@@ -58,6 +57,7 @@ from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Result, Task
 from weft.definition.plan import compile_plan
+from weft.envelope import unpack_all, unpack_message, unpack_task
 from weft.errors import StoreError
 from weft.journal.contract import Submission
 from weft.journal.memory import MemoryJournal

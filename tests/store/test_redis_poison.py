@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from weft.core.envelope import unpack_all, unpack_message
 from weft.core.snapshot import RowUpdate
+from weft.envelope import unpack_all, unpack_message
 from weft.errors import StoreKeyError
 from weft.store.contract import Answer, StartRequest
 from weft.testing.walk import WORKER, node, nonce

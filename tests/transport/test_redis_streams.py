@@ -13,8 +13,8 @@ from tests.store.refusing import REFUSALS
 from tests.support.fault_proxy import FaultProxy
 from tests.support.servers.redis_cluster import RedisCluster
 
-from weft.core.envelope import VERSION, pack, pack_all
 from weft.core.task import PRIORITIES, Wake
+from weft.envelope import VERSION, pack, pack_all
 from weft.errors import StoreError
 from weft.redis.connection import Redis, ReplyError
 from weft.redis.keys import partition_of

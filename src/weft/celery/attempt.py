@@ -14,7 +14,7 @@ from celery import shared_task
 from celery.exceptions import Reject, SoftTimeLimitExceeded
 
 from weft.celery.process import worker_process
-from weft.core.envelope import unpack_json
+from weft.envelope import unpack_json
 from weft.errors import StoreError
 from weft.transport.celery import RUN
 

@@ -21,8 +21,8 @@ from weft.cli.remote import Key, Priority, Version  # noqa: TC001 - the parser r
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, elapsed_seconds, table, why
 from weft.cli.workflows import Name, ask_workflow, version_of
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.state import ExecutionState, NodeState
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.document import read_json
 from weft.errors import ApiError, DocumentError, WeftError
 from weft.sdk import calls

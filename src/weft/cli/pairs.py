@@ -11,7 +11,7 @@ from weft.errors import DocumentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.bounds import Bounds
+    from weft.definition.bounds import Bounds
 
 Input = Annotated[
     tuple[str, ...],

@@ -13,8 +13,8 @@ from weft.cli.printing import print_json, print_text, say
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, facts, moment, payload, table, took, why
 from weft.cli.workflows import Name, ask_workflow, version_of
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.state import SETTLED, NodeState
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.errors import ApiError, WeftError
 from weft.sdk import calls
 from weft.sdk.progress import progress_text

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.cli.offline import open_folder
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import encode
 from weft.core.rows import History
 from weft.core.state import SETTLED, NodeState
 from weft.core.time import parse_rfc3339
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.plan import compile_plan
 from weft.errors import ApiError, DocumentError, NotFoundError
 from weft.views.history_check import check

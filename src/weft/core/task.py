@@ -1,7 +1,7 @@
 """What travels between orchestrator and worker: a task for one attempt, a result back.
 
 These are ``msgspec`` structs, not dataclasses: a frozen dataclass costs ten times as much to make,
-and each attempt makes several. On a wire they are arrays (``core.envelope``): a field may be added at the
+and each attempt makes several. On a wire they are arrays (``weft.envelope``): a field may be added at the
 end, with a default, and none be taken away.
 """
 
@@ -39,7 +39,7 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     namespace: str = "default"
     # A large config lies in the journal under this name; then ``config`` is empty.
     config_blob: str | None = None
-    # What a result must bring back to be believed: nobody else can make it (``core.envelope``).
+    # What a result must bring back to be believed: nobody else can make it (``weft.envelope``).
     signature: bytes = b""
     # Of the execution's hot state that the task was made on: the store queues it under no other.
     epoch: int = 0

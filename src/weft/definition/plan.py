@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.readiness import EARLY_RULES
+from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import Graph
 from weft.definition.model import Definition, Node, TriggerRule, digest, read_definition

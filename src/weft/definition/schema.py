@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import jsonschema_rs
 
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import Json, canonical, decode, is_json, pointer
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.schema_cost import Cost, cost_of, patterns_of
 from weft.errors import Problem
 

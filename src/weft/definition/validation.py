@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.payload import MAX_DOCUMENT_VALUES, Json, decode, encode, find_fault, pointer
 from weft.core.readiness import EARLY_RULES
+from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS, Rule, kind, shown, unknown_field
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import find_cycles, not_ancestors

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import MAX_VALUES, Json, canonical, count_values, is_json
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.errors import HandlerError
 from weft.handlers.contract import BadConfig, Handler, HandlerKind, NativeContext
 from weft.handlers.http.failure import BadResponse

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, Verdict, moved_letter
 from weft.core.ledger.fence import Ledger
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import micros
+from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.errors import ClaimedError, JournalError
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,

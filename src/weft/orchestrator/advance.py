@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _ENDS = (NodeCompleted, AttemptFailed, NodeFailed, AttemptLost)
 _ACCEPTED = Verdict.ACCEPTED
 # The incarnation of the database that the current step of an orchestrator began on; None: outside of a step.
-# Where the database loses commits, the hot state is dropped and rebuilt (``core.incarnation``), and what was
+# Where the database loses commits, the hot state is dropped and rebuilt (``weft.incarnation``), and what was
 # decided on the lost commits must not be recorded: a step writes to the incarnation that it began on, or not
 # at all.
 _step: ContextVar[str | None] = ContextVar("incarnation", default=None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from weft.core.envelope import verify
 from weft.core.event import Event, NodeCompleted
 from weft.core.judge import judge
 from weft.core.task import Result, Wake
+from weft.envelope import verify
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
 from weft.orchestrator.dispatch import with_running
@@ -17,8 +17,8 @@ from weft.orchestrator.recover import rebuild
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.envelope import Signer
     from weft.definition.plan import Plan
+    from weft.envelope import Signer
     from weft.orchestrator.context import Context
     from weft.ports import Ports
     from weft.store.contract import NodeStatus

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import TypeAlias
 
-    from weft.core.bounds import Bounds
     from weft.core.payload import Json
     from weft.core.rows import ExecutionRow
     from weft.core.task import Task
+    from weft.definition.bounds import Bounds
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch
     from weft.ports import Ports

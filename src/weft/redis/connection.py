@@ -14,8 +14,8 @@ from collections import defaultdict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from weft.core.incarnation import Incarnation
 from weft.errors import StoreError
+from weft.incarnation import Incarnation
 from weft.redis.address import Address, read_url
 from weft.redis.batch import ANSWER_SECONDS, BatchConnection, Command, Reply, ReplyError
 from weft.redis.keys import PREFIX, Keys

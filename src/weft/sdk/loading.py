@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.core.bounds import DEFAULT_BOUNDS
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.document import read_json, read_yaml
 from weft.errors import DocumentError
 from weft.handlers import usercode
@@ -17,8 +17,8 @@ from weft.handlers.usercode import UserCode
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from weft.core.bounds import Bounds
     from weft.core.payload import Json
+    from weft.definition.bounds import Bounds
     from weft.errors import Problem
     from weft.handlers.registry import Registry
 

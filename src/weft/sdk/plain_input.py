@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import MAX_VALUES, is_json
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.errors import PayloadError
 from weft.handlers.types.encoding import to_json
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, overload
 
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import MAX_DOCUMENT_VALUES, Json, decode, encode, find_fault, pointer
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.model import ID_PATTERN, NAME_FORM, NAME_PATTERN
 from weft.definition.suggestion import Suggester
 from weft.errors import DefinitionError, PayloadError, Problem

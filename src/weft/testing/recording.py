@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from weft.core.bounds import MIB
 from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
@@ -31,6 +30,7 @@ from weft.core.event import (
 from weft.core.payload import encode
 from weft.core.rows import ExecutionRow, History, NodeRow
 from weft.core.state import SETTLED, NodeState
+from weft.definition.bounds import MIB
 from weft.definition.plan import Plan, compile_plan
 from weft.journal.contract import DEFAULT_NAMESPACE, LetterQuery, Submission
 

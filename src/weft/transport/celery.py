@@ -24,8 +24,8 @@ from kombu import Exchange, Queue
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
-from weft.core.envelope import pack_json
 from weft.core.task import PRIORITIES
+from weft.envelope import pack_json
 from weft.errors import StoreError
 from weft.transport.contract import QueueSight, TaskDelivery
 from weft.transport.redis.streams import RedisStreams

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.cost_fuzz.drawing import Drawing
 
-from weft.core.bounds import DEFAULT_BOUNDS
 from weft.core.payload import canonical, encode
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.document import read_json, read_yaml
 from weft.definition.schema import Schema, compile_schema, quick_problems
 from weft.definition.validation import check

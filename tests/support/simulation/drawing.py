@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from weft.core.bounds import DEFAULT_BOUNDS
+from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.model import TriggerRule, read_definition
 from weft.definition.plan import Plan, assemble
 from weft.expressions.expression import Expression, compile_expression

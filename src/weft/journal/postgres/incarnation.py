@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import asyncpg
 from msgspec.structs import replace
 
-from weft.core.incarnation import Incarnation, Server, surviving_id
 from weft.errors import JournalError, StoreError
+from weft.incarnation import Incarnation, Server, surviving_id
 from weft.journal.postgres.connection import SCHEMA, Connection
 
 if TYPE_CHECKING:

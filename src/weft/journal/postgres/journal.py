@@ -15,7 +15,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.core.bounds import DEFAULT_BOUNDS, Bounds
+from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.journal.postgres import queries
 from weft.journal.postgres.connection import DatabaseClock
 from weft.journal.postgres.group_commit import GroupCommit, Transaction

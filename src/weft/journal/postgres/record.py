@@ -34,10 +34,10 @@ from weft.journal.queries import inputs as find_inputs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
-    from weft.core.bounds import Bounds
     from weft.core.event import Event
     from weft.core.ledger.changes import Changes
     from weft.core.rows import ExecutionRow, NodeRow
+    from weft.definition.bounds import Bounds
     from weft.journal.postgres.connection import Connection, DatabaseClock
     from weft.journal.postgres.group_commit import Transaction
     from weft.journal.sql import PlanCache

@@ -15,7 +15,6 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.core.bounds import DEFAULT_BOUNDS, Bounds
 from weft.core.event import RetryRequested
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, live_executions
 from weft.core.ledger.fence import Ledger, NodeEvent
@@ -23,6 +22,7 @@ from weft.core.payload import decode
 from weft.core.rows import without_output
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL
+from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError
 from weft.journal.data_folder import DataFolder

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from weft.core.envelope import pack
 from weft.core.readiness import EARLY_RULES
+from weft.envelope import pack
 from weft.redis.keys import CROWDED
 from weft.store.redis.layout import (
     CONSTANTS,

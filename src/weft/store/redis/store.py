@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.core.envelope import pack, pack_all
 from weft.core.time import micros
+from weft.envelope import pack, pack_all
 from weft.errors import StoreError, StoreKeyError
 from weft.redis.health import wrong_keys
 from weft.redis.waiting import all_of, all_that_answer

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
-from weft.core.envelope import pack, unpack_all, unpack_message, unpack_task
+from weft.envelope import pack, unpack_all, unpack_message, unpack_task
 from weft.errors import StoreError
 from weft.redis.connection import ReplyError
 from weft.redis.keys import partition_of

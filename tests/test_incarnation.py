@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from weft.core.incarnation import Incarnation, Server, surviving_id
+from weft.incarnation import Incarnation, Server, surviving_id
 
 SEEN = Incarnation(id="a", line="7/1", started="10", position=100)
 SAME = Server(line="7/1", started="10", position=120, relaxed=False, row=("a", "7/1", "10"))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.envelope import (
+from weft.core.task import Result, Task, Wake
+from weft.envelope import (
     make_signer,
     pack,
     pack_all,
@@ -18,7 +19,6 @@ from weft.core.envelope import (
     unpack_task,
     verify,
 )
-from weft.core.task import Result, Task, Wake
 from weft.expressions.template import compile_template
 from weft.testing.transport_contract import a_task
 

@@ -12,7 +12,7 @@ MIB = 1024 * KIB
 class Bounds:
     """The limits that keep one user's document from costing everybody else: settings of the same names.
 
-    What the evaluation of an expression may cost is in ``budget.py``.
+    What the evaluation of an expression may cost is in ``expressions/budget.py``.
     """
 
     max_body_bytes: int = 32 * MIB

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weft.core.retry import DEFAULT_MAX_RETRY_AFTER_SECONDS
+from weft.core.judge import DEFAULT_MAX_RETRY_AFTER_SECONDS
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.retry import delay_seconds
+from weft.core.judge import delay_seconds
 from weft.definition.model import RetryPolicy
 
 PLAIN = RetryPolicy(base_delay_seconds=1.0, multiplier=2.0, max_delay_seconds=300, jitter=0)

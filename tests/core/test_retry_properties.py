@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.retry import delay_seconds
+from weft.core.judge import delay_seconds
 from weft.definition.model import MAX_RETRIES, MAX_TIMEOUT_SECONDS, RetryPolicy
 
 DELAYS = st.floats(0, MAX_TIMEOUT_SECONDS)

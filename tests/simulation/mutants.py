@@ -294,7 +294,7 @@ MUTANTS = (
     ),
     Mutant(
         "retry_after_is_ignored",
-        "weft.core.retry:delay_seconds",
+        "weft.core.judge:delay_seconds",
         "max(backoff, retry_after_seconds or 0.0)",
         "backoff",
         "ahead",

@@ -1,18 +1,25 @@
-"""What a result, or the lack of one, means for its node: done, again, or failed for good."""
+"""Judge a result, or the lack of one: the node is done, gets another attempt, or has failed for good."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed
-from weft.core.retry import DEFAULT_MAX_RETRY_AFTER_SECONDS, allowed_retry_after, delay_seconds
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure
 from weft.definition.model import Delivery
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from weft.core.attempt import EndedAttempt
     from weft.core.task import Result
+    from weft.definition.model import RetryPolicy
     from weft.definition.plan import Plan
+
+# The code of an error that a service's status made: only a service's answer has a ``Retry-After``.
+SERVICE_STATUS = "http_status"
+# What a service may ask for at most, unless the settings or the node's policy say more (MAX_RETRY_AFTER).
+DEFAULT_MAX_RETRY_AFTER_SECONDS = 3600.0
 
 
 def judge(
@@ -119,3 +126,33 @@ def _failed(
     known = settled(attempt.execution_id, attempt.generation)
     skips = skips_behind_failure(plan, node_id, cause=node_id, settled=known)
     return NodeFailed.of(attempt, error=error, skips=skips, lost=lost)
+
+
+def allowed_retry_after(
+    error: Mapping[str, Any], policy: RetryPolicy, asked: float | None, *, most_seconds: float
+) -> float | None:
+    """Return the wait that was asked for, cut to the ceiling where a service asked for it.
+
+    A service outside could hold a node for a year. What a user's own function asks for by ``weft.RetryAfter``
+    is the word of whoever wrote the workflow, and stays.
+    """
+    if asked is None or error.get("code") != SERVICE_STATUS:
+        return asked
+    return min(asked, max(most_seconds, policy.max_delay_seconds))
+
+
+def delay_seconds(
+    policy: RetryPolicy, *, failures: int, draw: float, retry_after_seconds: float | None = None
+) -> float:
+    """Return the wait after the ``failures``-th failure of a generation; ``draw`` is from [0, 1).
+
+    The jitter is added to the capped delay: under the cap, all that wait at it would come back together.
+    """
+    backoff = policy.base_delay_seconds
+    if backoff > 0:
+        try:
+            backoff *= policy.multiplier ** (failures - 1)
+        except OverflowError:
+            backoff = policy.max_delay_seconds
+    backoff = min(policy.max_delay_seconds, backoff) * (1 + draw * policy.jitter)
+    return max(backoff, retry_after_seconds or 0.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.core.retry import SERVICE_STATUS
+from weft.core.judge import SERVICE_STATUS
 from weft.core.state import ExecutionState
 from weft.core.time import MICROSECONDS, micros
 

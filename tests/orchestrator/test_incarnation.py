@@ -56,14 +56,18 @@ async def lose_the_store(ports: Ports, clock: VirtualClock) -> None:
     """Start an execution, then let another incarnation begin, with nothing in the store."""
     await submit([Submission(id="x", plan=PLAN, document=b"{}", input=b"{}")], ports)
     await collect(Context(ports, "orchestrator"), limit=10, wait_seconds=0)
+    ports.store = another_store(ports, clock)
+    ports.incarnation_began = lambda: BEGAN_AT
+
+
+def another_store(ports: Ports, clock: VirtualClock) -> MemoryStore:
     numbers = map(str, itertools.count(1000))
-    ports.store = MemoryStore(
+    return MemoryStore(
         now=clock.now,
         new_id=lambda: next(numbers),
         publish=ports.transport.append,  # type: ignore[attr-defined]
         send=ports.transport.put,  # type: ignore[attr-defined]
     )
-    ports.incarnation_began = lambda: BEGAN_AT
 
 
 async def test_a_result_counts_only_if_the_journal_has_what_its_attempt_was_started_on(
@@ -72,6 +76,19 @@ async def test_a_result_counts_only_if_the_journal_has_what_its_attempt_was_star
     await lose_the_store(ports, clock)
     # The node b was started on a result of a that the database has lost.
     assert await kept(ports, result("a"), result("b")) == [result("a")]
+
+
+async def test_a_result_does_not_count_if_a_parent_has_finished_again_since(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    await lose_the_store(ports, clock)
+    again = replace(result("a"), started_at=BEGAN_AT, finished_at=BEGAN_AT)
+    ports.transport.append([again])  # type: ignore[attr-defined]
+    await collect(Context(ports, "orchestrator"), limit=10, wait_seconds=0)
+    # The store is lost once more: now the rebuild orphans b, under the number that saw the first end of a.
+    ports.store = another_store(ports, clock)
+    assert await kept(ports, result("b")) == []
+    assert await kept(ports, replace(result("b"), started_at=BEGAN_AT - 1)) == []
 
 
 async def test_a_result_of_another_attempt_or_without_its_blob_does_not_count(

@@ -15,7 +15,7 @@ from weft.orchestrator.dispatch import with_running
 from weft.orchestrator.recover import rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from weft.definition.plan import Plan
     from weft.envelope import Signer
@@ -96,7 +96,10 @@ async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -
     """Leave out the results of attempts that rest on commits which the database has lost.
 
     A result of an attempt that was started on an earlier incarnation of the database counts only if the
-    attempt was orphaned and then adopted: then the journal has all that the attempt was started on.
+    attempt was orphaned and then adopted, and no parent of its node has finished since the attempt started:
+    then the journal has all that the attempt was started on. A parent that has finished since did so for the
+    second time, because the database has lost its first end. A rebuild after the second end orphans the node
+    under the number of the attempt that saw the first.
     """
     began_at = ports.incarnation_began()
     old: dict[str, list[Result]] = {}
@@ -115,13 +118,34 @@ async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -
             status = await ports.store.inspect(execution_id, names=names)
         nodes = {} if status is None else status.nodes
         blobs = await ports.journal.blobs([result.blob for result in results if result.blob is not None])
+        freed_at = await _freed_at(results, ports)
         orphans |= {
             id(result)
             for result in results
             if not _is_adopted(result, nodes.get(result.node_id))
+            or freed_at.get(result.node_id, 0) > result.started_at
             or (result.blob is not None and result.blob not in blobs)
         }
     return [delivery for delivery in deliveries if id(delivery.message) not in orphans]
+
+
+async def _freed_at(results: Sequence[Result], ports: Ports) -> Mapping[str, int]:
+    """Return for each node of these results, of one execution, when the last of its parents finished."""
+    plan = await ports.journal.plan(results[0].digest)
+    if plan is None:
+        return {}
+    parents = {
+        result.node_id: plan.graph.parents[result.node_id]
+        for result in results
+        if result.node_id in plan.graph.parents
+    }
+    names = {parent for of_node in parents.values() for parent in of_node}
+    rows = await ports.journal.nodes(results[0].execution_id, names=names)
+    ends = {name: row.finished_at or 0 for name, row in rows.items()}
+    return {
+        node_id: max((ends.get(parent, 0) for parent in of_node), default=0)
+        for node_id, of_node in parents.items()
+    }
 
 
 def _is_adopted(result: Result, node: NodeStatus | None) -> bool:

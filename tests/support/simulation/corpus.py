@@ -49,4 +49,9 @@ CORPUS: tuple[Past, ...] = (
         45,
         "a node that was woken for memory went to the wait queue of its tag, and woke nobody else",
     ),
+    Past(
+        "sleeps_set_back",
+        30002091,
+        "a result counted that had seen the first end of a sleep, which the database lost and recorded again",
+    ),
 )

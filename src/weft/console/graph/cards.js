@@ -12,7 +12,7 @@ const MOST_TEXTS = 4000;
 
 /**
  * Return a text cut in its middle until it fits, or at its end. Measuring is slow: what was cut once is kept.
- * @param {Frame} frame
+ * @param {Pick<Frame, "ctx" | "texts">} frame
  * @param {string} text
  * @param {number} width
  * @param {string} font

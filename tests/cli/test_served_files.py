@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +16,8 @@ import pytest
 
 from weft.errors import DocumentError
 from weft.sdk.client import Client
-from weft.sdk.flow_files import find_files, read_files
+from weft.sdk.flow_files import read_files
+from weft.sdk.source_tree import SourceTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,6 +131,40 @@ def test_a_broken_file_is_told_with_its_line_and_the_old_code_goes_on(tmp_path: 
         assert third.output == {"shout": "HI BOB"}
 
 
+def test_a_child_process_that_starts_after_a_file_was_broken_runs_what_was_served_before(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "words.py").write_text("def word():\n    return 'hello'\n")
+    good = (
+        "import os\n\nfrom weft import Workflow\n\nflow = Workflow('late')\n\n\n"
+        "@flow.node(max_retries=0)\ndef greet(input):\n    import words\n\n"
+        "    if input.get('fails'):\n        raise ValueError(words.word())\n"
+        "    return [words.word(), os.getpid()]\n"
+    )
+    flows = tmp_path / "flows.py"
+    flows.write_text(good)
+    with serving("dev", "flows.py", folder=tmp_path) as served:
+        client = served.client
+        served.until("workflow.deployed")
+        # No function was called yet: no child process has imported the file.
+        flows.write_text("import nothere\n" + good)
+        (tmp_path / "words.py").write_text("1 / 0\n")
+        assert "nothere" in served.until("code.broken")["problem"]
+        first = client.wait(client.start("late").id)
+        assert first.state == "COMPLETED", first.error
+        word, pid = first.output["greet"]
+        os.kill(pid, signal.SIGKILL)
+        second = client.wait(client.start("late").id)
+        assert second.state == "COMPLETED", second.error
+        assert (word, second.output["greet"][0]) == ("hello", "hello")
+        assert second.output["greet"][1] != pid
+        # The lines that ran, not those of the file.
+        failed = client.wait(client.start("late", {"fails": True}).id)
+        error = client.node(failed.id, "greet").error
+        assert error is not None
+        assert "line 13, in greet\n    raise ValueError(words.word())\n" in error.details["traceback"]
+
+
 def test_a_module_beside_the_file_is_taken_up_too(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text('WORD = "hello"\n')
     (tmp_path / "flows.py").write_text(
@@ -170,18 +206,18 @@ def test_files_below_a_folder_are_those_that_declare_a_workflow(tmp_path: Path) 
     for folder in (".hidden", "venv"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "flows.py").write_text(FLOW)
-    assert find_files([tmp_path]) == [(tmp_path / "flows.py").resolve()]
+    assert SourceTree([tmp_path]).read().files == ((tmp_path / "flows.py").resolve(),)
     with pytest.raises(DocumentError, match="no such file"):
-        find_files([tmp_path / "other.py"])
+        SourceTree([tmp_path / "other.py"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(DocumentError, match=r"declares a weft\.Workflow"):
-        find_files([tmp_path / "empty"])
+        SourceTree([tmp_path / "empty"]).read()
 
 
 def test_two_workflows_of_one_name_are_a_problem(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(FLOW)
     (tmp_path / "two.py").write_text(FLOW.replace('"loud"', '"louder"'))
-    problem = read_files([tmp_path / "one.py", tmp_path / "two.py"]).problem
+    problem = read_files(SourceTree([tmp_path / "one.py", tmp_path / "two.py"]).read()).problem
     assert problem is not None
     assert "two workflows of the name 'greet'" in problem
 

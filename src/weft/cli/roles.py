@@ -74,9 +74,8 @@ def up(
     with logs_of_server(settings, warnings):
         if files:
             from weft.cli.served_files import ServedFiles
-            from weft.sdk.flow_files import find_files
 
-            served = ServedFiles(find_files(files), open_engine)
+            served = ServedFiles(files, open_engine)
             with bind(host, port) as bound:
                 return run_until_stopped(served.serve(settings, bound, watches=False))
         registry = load_registry(settings)
@@ -104,14 +103,13 @@ def dev(
     from weft.api.server import bind
     from weft.cli.served_files import ServedFiles
     from weft.cli.serving import logs_of_server, run_until_stopped
-    from weft.sdk.flow_files import find_files
     from weft.settings import read_settings
 
     settings, warnings = read_settings(flags={"data": data})
     # Always one process on a data folder, whatever server the settings name for production.
     settings = replace(settings, redis_url=None, database_url=None, transport="auto")
     # The children see all that this process sees: a developer's own code on a developer's machine.
-    served = ServedFiles(find_files(files), partial(open_engine, environment=dict(os.environ)))
+    served = ServedFiles(files, partial(open_engine, environment=dict(os.environ)))
     check_bind(host, settings)
     with logs_of_server(settings, warnings), bind(host, port) as bound:
         return run_until_stopped(served.serve(settings, bound, watches=True))

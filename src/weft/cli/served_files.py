@@ -2,7 +2,9 @@
 
 The server imports none of the files. A process of its own reads them (``sdk.flow_files``), and the child
 processes that run their functions import them. When a file is saved, the files are read again: definitions
-that changed become new versions, and the child processes are replaced after what they run.
+that changed become new versions, and the child processes are replaced after what they run. Both import the
+sources that the server has read and sends them, never the files: a child process that starts after a file
+was broken runs what was served before.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from weft.handlers.contract import Handler, HandlerKind
 from weft.handlers.python import uncallable
 from weft.journal.contract import LOCAL_ACTOR
 from weft.sdk.flow_files import FlowFiles, code_of, read_files
+from weft.sdk.source_tree import Sources, SourceTree
 
 if TYPE_CHECKING:
     import socket
@@ -37,8 +40,6 @@ log = logging.getLogger("weft.server")
 
 # A saved file is taken up within a second: this, and the time that the import of the files takes.
 _LOOK_SECONDS = 0.25
-# Beyond so many files a look would take longer than the pause between two.
-_MAX_WATCHED = 2_000
 
 
 class OpenEngine(Protocol):
@@ -50,17 +51,17 @@ class OpenEngine(Protocol):
 class ServedFiles:
     """The Python files that a server serves, as they were read last."""
 
-    def __init__(self, files: Sequence[Path], open_engine: OpenEngine) -> None:
-        self._files = files
+    def __init__(self, given: Sequence[Path], open_engine: OpenEngine) -> None:
+        self._tree = SourceTree(given)
+        self._sources = self._tree.read()
         self._open_engine = open_engine
-        self._seen = _stamps(files)
 
     async def serve(self, settings: Settings, bound: socket.socket, *, watches: bool) -> int:
         """Serve until a signal comes. ``watches``: take up saved files, and outlive a broken one."""
         from weft.cli.local import load_registry
         from weft.cli.serving import Front, serve
 
-        read = read_files(self._files)
+        read = read_files(self._sources)
         if read.problem is not None and not watches:
             raise DocumentError(read.problem)
         registry = load_registry(settings)
@@ -85,14 +86,13 @@ class ServedFiles:
         await _deploy(plans, engine, registry)
         while watches:
             await asyncio.sleep(_LOOK_SECONDS)
-            stamps = await asyncio.to_thread(_stamps, self._files)
-            if stamps != self._seen:
-                self._seen = stamps
-                await self._take_up(engine, registry)
+            sources = await asyncio.to_thread(self._tree.look)
+            if sources is not None:
+                await self._take_up(sources, engine, registry)
 
-    async def _take_up(self, engine: Engine, registry: Registry) -> None:
-        """Read the files again; a broken one is told, and what was served before goes on."""
-        read = await asyncio.to_thread(read_files, self._files)
+    async def _take_up(self, sources: Sources, engine: Engine, registry: Registry) -> None:
+        """Serve the files as they are now; a broken one is told, and what was served before goes on."""
+        read = await asyncio.to_thread(read_files, sources)
         try:
             if read.problem is not None:
                 raise DocumentError(read.problem)
@@ -101,29 +101,13 @@ class ServedFiles:
         except (DocumentError, DefinitionError) as error:
             _tell_problem(str(error))
             return
+        self._sources = sources
         engine.replace_code(self._code(engine.settings))
         await _deploy(plans, engine, registry)
         _tell("the files changed: functions run as they are now", "code.replaced")
 
     def _code(self, settings: Settings) -> UserCode:
-        return code_of(self._files).joined(modules=settings.imports, allow=settings.python_allow)
-
-
-def _stamps(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """Return what tells one state of the files, and of the modules beside them, from another."""
-    found: dict[str, tuple[int, int]] = {}
-    for folder in dict.fromkeys(file.parent for file in files):
-        for path in folder.rglob("*.py"):
-            if len(found) >= _MAX_WATCHED:
-                return found
-            if any(part.startswith(".") for part in path.relative_to(folder).parts):
-                continue
-            try:
-                stat = path.stat()
-            except OSError:  # an editor replaces it in this moment
-                continue
-            found[str(path)] = (stat.st_mtime_ns, stat.st_size)
-    return found
+        return code_of(self._sources).joined(modules=settings.imports, allow=settings.python_allow)
 
 
 def _register(read: FlowFiles, registry: Registry) -> None:

@@ -6,13 +6,15 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.handlers import kept_sources
 from weft.handlers.outcome import described
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
 
     from weft.handlers.registry import Registry
@@ -28,6 +30,8 @@ class UserCode:
     files: tuple[str, ...] = ()
     # ``module:name`` or ``module:*``: what ``python`` may call.
     allow: tuple[str, ...] = ()
+    # Path → source: what is imported in place of these files. A file that is not named is read from the disk.
+    sources: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def joined(self, *, modules: tuple[str, ...], allow: tuple[str, ...]) -> UserCode:
         """Return this code together with the modules and allowed functions of an operator's settings."""
@@ -49,6 +53,7 @@ def beside(file: Path) -> UserCode:
 
 def load(code: UserCode, registry: Registry) -> list[str]:
     """Import and allow all of it; what could not be imported is returned, one sentence each."""
+    kept_sources.install(code.sources)
     sys.path[:0] = [folder for folder in code.folders if folder not in sys.path]
     registry.allow(code.allow)
     problems = []
@@ -59,18 +64,21 @@ def load(code: UserCode, registry: Registry) -> list[str]:
             problems.append(f"the module {module!r} cannot be imported: {described(error)}")
     for file in code.files:
         try:
-            _register_declared(_load_file(Path(file)), registry)
+            _register_declared(_load_file(Path(file), code.sources), registry)
         except (Exception, SystemExit) as error:
             problems.append(f"{file} cannot be loaded: {described(error)}")
     return problems
 
 
-def import_file(file: Path, registry: Registry) -> ModuleType:
-    """Import a file with the modules beside it, as ``load`` does, and let its errors out."""
+def import_file(file: Path, registry: Registry, sources: Mapping[str, bytes]) -> ModuleType:
+    """Import a file with the modules beside it, as ``load`` does, and let its errors out.
+
+    ``sources``: those that ``kept_sources`` was given; without them the files are read.
+    """
     code = beside(file)
     sys.path[:0] = [folder for folder in code.folders if folder not in sys.path]
     registry.allow(code.allow)
-    module = _load_file(file)
+    module = _load_file(file, sources)
     _register_declared(module, registry)
     return module
 
@@ -87,7 +95,7 @@ def _register_declared(module: ModuleType, registry: Registry) -> None:
                 registry.add_function(reference, function)
 
 
-def _load_file(path: Path) -> ModuleType:
+def _load_file(path: Path, sources: Mapping[str, bytes]) -> ModuleType:
     name = path.stem
     if name in sys.stdlib_module_names:
         raise ImportError(f"the standard library has a module {name!r}; rename the file")
@@ -96,7 +104,7 @@ def _load_file(path: Path) -> ModuleType:
         if Path(getattr(present, "__file__", None) or "").resolve() == path.resolve():
             return present
         raise ImportError(f"another module is loaded as {name!r}; rename the file")
-    specification = importlib.util.spec_from_file_location(name, path)
+    specification = kept_sources.spec_of_file(name, str(path), sources)
     if specification is None or specification.loader is None:
         raise ImportError("it is not a Python file")
     module = importlib.util.module_from_spec(specification)

@@ -232,7 +232,7 @@ class Child:
         self._max_payload_bytes = message.max_payload_bytes
         # What the parent can import, its children can.
         sys.path[:] = message.path
-        code = UserCode(message.modules, message.folders, message.files, message.allow)
+        code = UserCode(message.modules, message.folders, message.files, message.allow, message.sources)
         self._load_problems = load(code, self._registry)
         for problem in self._load_problems:
             _log.error("%s", problem)

@@ -28,11 +28,20 @@ class LoadCode(msgspec.Struct, frozen=True, tag=True):
     folders: tuple[str, ...]
     files: tuple[str, ...]
     allow: tuple[str, ...]
+    sources: dict[str, bytes]
     max_payload_bytes: int
 
     @classmethod
     def of(cls, code: UserCode, max_payload_bytes: int) -> LoadCode:
-        return cls(sys.path, code.modules, code.folders, code.files, code.allow, max_payload_bytes)
+        return cls(
+            sys.path,
+            code.modules,
+            code.folders,
+            code.files,
+            code.allow,
+            dict(code.sources),
+            max_payload_bytes,
+        )
 
 
 class Run(msgspec.Struct, frozen=True, tag=True):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from bench.fleet import RunningFleet
 
-# What is left of an execution that has ended: a mark, for a while.
-MARK = re.compile(rb"weft:\{p\d+\}:x:.*")
+# What is left of an execution that has ended: a tombstone, for a while.
+TOMBSTONE = re.compile(rb"weft:\{p\d+\}:x:.*")
 _PAGE = 5_000
 
 _TABLES = """
@@ -48,7 +48,7 @@ class Sample:
     postgres_connections: int
     # By the roles of the processes.
     memory: Mapping[str, int]
-    # Of keys that are no marks of ended executions; only where they were counted.
+    # Of keys that are no tombstones; only where they were counted.
     other_keys: int = 0
 
     @property
@@ -125,4 +125,4 @@ class Gauge:
         return int(await self.postgres.fetchval(f'SELECT count(*) FROM weft."{table}"'))
 
     async def _other_keys(self) -> int:
-        return len([key async for key in self.redis.scan_iter(count=_PAGE) if not MARK.fullmatch(key)])
+        return len([key async for key in self.redis.scan_iter(count=_PAGE) if not TOMBSTONE.fullmatch(key)])

@@ -3,8 +3,8 @@
 They come in waves of batches. Behind each wave, when nothing is left to do, it is noted what Redis,
 PostgreSQL and the processes hold. History is kept for some seconds only, so that what is removed has to keep
 pace with what comes. The waves of the first minute and a half fill what there is to be filled: caches, the
-marks that ended executions leave for a minute, the free space of tables, which are vacuumed once a minute. Of
-the others, the first quarter is compared with the last.
+tombstones that ended executions leave for a minute, the free space of tables, which are vacuumed once a
+minute. Of the others, the first quarter is compared with the last.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _figures(done: _Soak) -> Iterator[Figure]:
     yield figure("Redis memory, at the end", waves[-1].rest.redis_bytes / 1e6, "MB")
     yield grown("Redis keys", lambda sample: sample.keys)
     yield figure(
-        "Redis keys but for marks, last - first",
+        "Redis keys but for tombstones, last - first",
         waves[-1].rest.other_keys - waves[0].rest.other_keys,
         "keys",
         at_most(0),

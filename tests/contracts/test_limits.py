@@ -41,7 +41,7 @@ class TestMemoryLimits(LimitsContract):
         assert await limits.hit("busy", limit=1, window_seconds=3600) == 3599.0
 
 
-# What callers do: wait, or try to start out of line, stand in line, let go, start, give up.
+# What callers do: wait, or try to start without waiting, join the wait queue, let go, start, give up.
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["wait", "jump", "join", "release", "start", "give up"]),

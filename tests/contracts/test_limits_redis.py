@@ -123,7 +123,7 @@ async def _reads(redis: Redis) -> int:
     return int(info.partition(b"total_reads_processed:")[2].splitlines()[0])
 
 
-# What callers do: wait, or try to start out of line, stand in line, let go, start, give up.
+# What callers do: wait, or try to start without waiting, join the wait queue, let go, start, give up.
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["wait", "jump", "join", "release", "start", "give up", "ask"]),
@@ -261,7 +261,7 @@ async def test_two_processes_and_a_flush_together_have_one_burst_more_at_most(
     racing = asyncio.create_task(_race(private_redis.url, rate, 1.5))
     redis = Redis(private_redis.url)
     limits = RedisLimits(redis, {"api": rate})
-    # Once the burst is spent: whoever stands in line now would have to wait.
+    # Once the burst is spent: a ticket that joins now would have to wait.
     await limits.join("api", ticket(0))
     while (await limits.due("api"))[ticket(0)] <= micros(await _server_seconds(redis)):
         pass

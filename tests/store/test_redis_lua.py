@@ -18,7 +18,7 @@ from weft.store.redis.layout import (
     LiveNode,
     PoisonError,
     fixed_value,
-    read_mark,
+    read_fence,
     read_node,
     read_row,
     row_value,
@@ -105,7 +105,7 @@ def test_letters_of_phases_and_of_states_are_each_their_own() -> None:
     assert f"[{''.join(map(str, phases))}]" in str(CONSTANTS["NODE_PATTERN"])
     states = [CONSTANTS[name] for name in ("OPEN", "HALTED", "TERMINAL", "INSTALLING", "CLOSED")]
     assert len(set(states)) == len(states)
-    fields = ("MARK", "ROW", "FIXED", "PLAN", "INPUT", "COUNTS", "FREE_LIST")
+    fields = ("FENCE", "ROW", "FIXED", "PLAN", "INPUT", "COUNTS", "FREE_LIST")
     assert len({CONSTANTS[name] for name in fields}) == len(fields)
 
 
@@ -134,8 +134,8 @@ def test_what_is_written_is_read_again() -> None:
     value, output = layouts.pack_outcome(node, keep_output=True)
     assert output is None
     assert layouts.read_outcome("a", value, None) == node
-    mark = read_mark(b"2:to:ken:3:r")
-    assert (mark.generation, mark.incarnation_id, mark.epoch, mark.is_live) == (2, b"to:ken", 3, True)
+    fence = read_fence(b"2:to:ken:3:r")
+    assert (fence.generation, fence.incarnation_id, fence.epoch, fence.is_live) == (2, b"to:ken", 3, True)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ class _Tag:
 
     def __init__(self, tag: str, rate: Rate, prefix: str) -> None:
         bucket = bucket_key(tag, prefix=prefix)
+        # Live keys: under new names, processes of two releases would have two wait queues beside one bucket.
         self.keys = [bucket, f"{bucket}:line", f"{bucket}:released", f"{bucket}:places"]
         # Rounded up, in whole nanoseconds: a sum of fractions would drift.
         self.interval = math.ceil(_NANOSECONDS / rate.rate_per_second)

@@ -16,9 +16,9 @@ from weft.limits.contract import Rate
 class TokenBucketRateLimiter:
     """Lets ``rate_per_second`` attempts start a second on average, and at most ``burst`` at once.
 
-    The bucket is the limiter's: it stays empty from one execution to the next. The line beside it belongs
-    to an engine, which releases its own nodes alone; where two engines saw the same token, the second to
-    spend it stands in line again.
+    The bucket is the limiter's: it stays empty from one execution to the next. The wait queue beside it
+    belongs to an engine, which releases its own nodes alone; where two engines saw the same token, the node
+    of the second to spend it joins the wait queue again.
     """
 
     def __init__(self, rate_per_second: float = 10.0, burst: int = 1) -> None:

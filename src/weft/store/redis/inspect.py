@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from weft.definition.plan import Plan
     from weft.redis.keys import Keys
-    from weft.store.redis.layout import LiveNode, Mark
+    from weft.store.redis.layout import Fence, LiveNode
 
 # A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
 _KEEP_LOST = micros(3600)
@@ -104,11 +104,11 @@ class Inspector(Partitions):
         for first in range(0, len(names), _MOST_LISTED):
             part = names[first : first + _MOST_LISTED]
             renewed: list[tuple[Any, ...]] = []
-            for name, (mark, row) in zip(
+            for name, (fence, row) in zip(
                 part, await self._read(keys, [(name, [_ROW]) for name in part]), strict=True
             ):
                 changed_at = int(scores[name])
-                if mark is not None and mark.is_live and row is not None:
+                if fence is not None and fence.is_live and row is not None:
                     try:
                         own, changed_at = read_progress(row)
                     except PoisonError:
@@ -136,9 +136,9 @@ class Inspector(Partitions):
         found = await self._nodes(execution_id, names)
         if found is None:
             return None
-        mark, plan, window, in_flight, nodes = found
+        fence, plan, window, in_flight, nodes = found
         shown = {name: _status(plan, name, node, bits) for name, (node, bits) in nodes.items()}
-        return ExecutionStatus(mark.state == _HALTED, shown, in_flight, window)
+        return ExecutionStatus(fence.state == _HALTED, shown, in_flight, window)
 
     async def running(self, execution_id: str) -> dict[str, Running]:
         found = await self._nodes(execution_id, None)
@@ -151,10 +151,10 @@ class Inspector(Partitions):
 
     async def _nodes(
         self, execution_id: str, names: Collection[str] | None
-    ) -> tuple[Mark, Plan, int, int, dict[str, tuple[LiveNode, Sequence[int]]]] | None:
+    ) -> tuple[Fence, Plan, int, int, dict[str, tuple[LiveNode, Sequence[int]]]] | None:
         """Read unsettled nodes of an execution: all, or those named; None where it is not there.
 
-        Return its mark, plan, window and number of nodes in flight, too; and with each node the bits of its
+        Return its fence, plan, window and number of nodes in flight, too; and with each node the bits of its
         parents that have settled, piece by piece.
         """
         (values,) = await self._find([execution_id], _PLAN, _COUNTS)
@@ -190,14 +190,14 @@ class Inspector(Partitions):
         return values[0], plan, window, in_flight, nodes
 
     async def _values(
-        self, keys: Keys, execution_id: str, mark: Mark, fields: Sequence[str]
+        self, keys: Keys, execution_id: str, fence: Fence, fields: Sequence[str]
     ) -> dict[str, bytes | None]:
         """Read fields of an execution; raises LookupError where it has another epoch by now."""
         values: dict[str, bytes | None] = {}
         for start in range(0, len(fields), MOST_FIELDS):
             part = fields[start : start + MOST_FIELDS]
             ((again, *some),) = await self._read(keys, [(execution_id, part)])
-            if again is None or not again.is_same_epoch(mark):
+            if again is None or not again.is_same_epoch(fence):
                 raise LookupError(execution_id)
             values.update(zip(part, some, strict=True))
         return values
@@ -218,8 +218,8 @@ class Inspector(Partitions):
                 listed = len(members)
                 start += listed
                 for member in members:
-                    field, mark, lease = member.decode().partition(":")
-                    if mark:
+                    field, colon, lease = member.decode().partition(":")
+                    if colon:
                         execution_id = lease.partition(":")[2]
                         leased.setdefault(execution_id, set()).add(field)
             await self._count_running(keys, {name: list(fields) for name, fields in leased.items()}, running)
@@ -236,8 +236,8 @@ class Inspector(Partitions):
         for start in range(0, len(wanted), _MOST_READ):
             part = wanted[start : start + _MOST_READ]
             read = await self._read(keys, part)
-            for (_, fields), (mark, about, *values) in zip(part, read, strict=True):
-                if mark is None or not mark.is_live:
+            for (_, fields), (fence, about, *values) in zip(part, read, strict=True):
+                if fence is None or not fence.is_live:
                     continue
                 with suppress(PoisonError):  # the next move drops it
                     plan = await self._plans(read_plan(about)[1])

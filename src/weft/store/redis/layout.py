@@ -6,7 +6,7 @@ a constant wherever a script names it, and the functions below read and make the
 An execution is one hash of plain fields:
 
 ====================  ========================================================================================
-``!``                 the mark: ``generation:incarnation:epoch:state``; of a closed execution, a tombstone
+``!``                 the fence: ``generation:incarnation:epoch:state``; of a closed execution, a tombstone
 ``x``                 what changes of the journal's row: ``seq deadline unsettled rest``, the rest opaque
 ``w``                 what does not change of it, opaque
 ``h``                 ``window digest``: how many tasks may be in flight, and the plan
@@ -84,7 +84,7 @@ CONSTANTS: dict[str, str | int] = {
     "ID_FROM": len(_KEYS.executions) - len(_KEYS.incarnation_id) + 1,
     "LANE_FROM": len(_KEYS.tasks) - len(_KEYS.lanes) + 1,
     # Fields of an execution's hash.
-    "MARK": "!",
+    "FENCE": "!",
     "ROW": "x",
     "FIXED": "w",
     "PLAN": "h",
@@ -166,7 +166,7 @@ CONSTANTS: dict[str, str | int] = {
     "MESSAGE": "m",
     "QUEUED_AT": "q",
     # Patterns of Lua.
-    "MARK_PATTERN": "^(%d+):(.*):(%d+):(%a)$",
+    "FENCE_PATTERN": "^(%d+):(.*):(%d+):(%a)$",
     "ROW_PATTERN": "^(%d+) (%d+) (%d+) ()",
     "PLAN_PATTERN": "^(%d+) ",
     "NODE_PATTERN": "^([fntqrpl])(%d+):([^:]*):(.*)$",
@@ -255,8 +255,8 @@ def _expression(constant: str) -> re.Pattern[bytes]:
     return re.compile(text.encode(), re.DOTALL)
 
 
-_MARK_FIELD, _NODE_FIELD, _WAITING_FIELD, _KEPT = (
-    _expression(name) for name in ("MARK_PATTERN", "NODE_PATTERN", "WAITING_PATTERN", "KEPT_PATTERN")
+_FENCE_FIELD, _NODE_FIELD, _WAITING_FIELD, _KEPT = (
+    _expression(name) for name in ("FENCE_PATTERN", "NODE_PATTERN", "WAITING_PATTERN", "KEPT_PATTERN")
 )
 
 
@@ -285,8 +285,8 @@ def _lua(value: str | int) -> str:
     return str(value) if isinstance(value, int) else f"'{value}'"
 
 
-class Mark(msgspec.Struct, frozen=True, gc=False):
-    """Which generation and epoch of an execution a hash holds, and its state."""
+class Fence(msgspec.Struct, frozen=True, gc=False):
+    """The fencing token of an execution: the generation and the epoch that its hash holds, and the state."""
 
     generation: int
     incarnation_id: bytes
@@ -297,16 +297,16 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     def is_live(self) -> bool:
         return self.state not in (CONSTANTS["CLOSED"], CONSTANTS["INSTALLING"])
 
-    def is_same_epoch(self, other: Mark | ExecutionRow) -> bool:
+    def is_same_epoch(self, other: Fence | ExecutionRow) -> bool:
         return self.generation == other.generation and self.epoch == other.epoch
 
 
-def read_mark(value: bytes) -> Mark:
-    found = _MARK_FIELD.fullmatch(value)
+def read_fence(value: bytes) -> Fence:
+    found = _FENCE_FIELD.fullmatch(value)
     if found is None:
-        raise PoisonError("the mark of an execution is unreadable")
+        raise PoisonError("the fence of an execution is unreadable")
     generation, incarnation_id, epoch, state = found.groups()
-    return Mark(int(generation), incarnation_id, int(epoch), state.decode())
+    return Fence(int(generation), incarnation_id, int(epoch), state.decode())
 
 
 def node_field(node_id: str) -> str:

@@ -16,7 +16,7 @@ from weft.core.time import micros
 from weft.errors import StoreKeyError
 from weft.redis.connection import ReplyError
 from weft.redis.health import wrong_keys
-from weft.store.redis.layout import CONSTANTS, PoisonError, read_mark
+from weft.store.redis.layout import CONSTANTS, PoisonError, read_fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.redis.connection import Redis, Reply
     from weft.redis.keys import Keys
     from weft.redis.script import Script
-    from weft.store.redis.layout import Mark
+    from weft.store.redis.layout import Fence
 
 Argument: TypeAlias = "bytes | str | int"
 
@@ -39,7 +39,7 @@ MOST_FIELDS_IN_ALL = 2000
 MOST_TASKS = 100
 
 _MOST_REMEMBERED = 100_000
-_MARK = str(CONSTANTS["MARK"])
+_FENCE = str(CONSTANTS["FENCE"])
 
 
 class ScriptCall:
@@ -165,11 +165,11 @@ class Partitions:
         names = list(dict.fromkeys(execution_ids))
         best: dict[str, tuple[bool, int, int]] = {}
         for keys in self._redis.partitions:
-            for name, (mark,) in zip(
+            for name, (fence,) in zip(
                 names, await self._read(keys, [(name, ()) for name in names]), strict=True
             ):
-                if mark is not None:
-                    found = (mark.is_live, mark.epoch, keys.partition)
+                if fence is not None:
+                    found = (fence.is_live, fence.epoch, keys.partition)
                     best[name] = max(best.get(name, found), found)
         moved = [
             name for name, (_, _, partition) in best.items() if partition != self._keys_of(name).partition
@@ -181,7 +181,7 @@ class Partitions:
     # -- reading them --------------------------------------------------------------------------------
 
     async def _find(self, execution_ids: Sequence[str], *fields: str) -> list[list[Any] | None]:
-        """Read the mark and these fields of executions, wherever they are; None for one that is not there."""
+        """Read the fence and these fields of executions, wherever they are; None for one that is away."""
         found: dict[str, list[Any] | None] = {}
         names = list(dict.fromkeys(execution_ids))
         while names:
@@ -190,24 +190,24 @@ class Partitions:
                 by_partition.setdefault(self._keys_of(name), []).append(name)
             for keys, own in by_partition.items():
                 read = await self._read(keys, [(name, fields) for name in own])
-                for name, (mark, *values) in zip(own, read, strict=True):
-                    found[name] = [mark, *values] if mark is not None and mark.is_live else None
+                for name, (fence, *values) in zip(own, read, strict=True):
+                    found[name] = [fence, *values] if fence is not None and fence.is_live else None
             names = await self._seek([name for name in names if found[name] is None])
         return [found[execution_id] for execution_id in execution_ids]
 
     async def _read(self, keys: Keys, wanted: Sequence[tuple[str, Sequence[str]]]) -> list[list[Any]]:
-        """Read the mark and some fields of each execution of one partition.
+        """Read the fence and some fields of each execution of one partition.
 
-        The mark is None where there is none of this incarnation of the store. What is no hash of weft is
+        The fence is None where there is none of this incarnation of the store. What is no hash of weft is
         dropped.
         """
         commands: list[tuple[Any, ...]] = [("GET", keys.incarnation_id)]
-        commands += [("HMGET", keys.execution(name), _MARK, *fields) for name, fields in wanted]
+        commands += [("HMGET", keys.execution(name), _FENCE, *fields) for name, fields in wanted]
         incarnation_id, *replies = await self._redis.run(commands, partition=keys.partition)
         checked([incarnation_id])
         read: list[list[Any]] = []
         for (name, fields), reply in zip(wanted, replies, strict=True):
-            mark: Mark | None = None
+            fence: Fence | None = None
             if isinstance(reply, ReplyError) and str(reply).startswith("WRONGTYPE"):
                 await self._drop(keys, name)
                 read.append([None] * (1 + len(fields)))
@@ -215,11 +215,11 @@ class Partitions:
             (values,) = checked([reply])
             if values[0] is not None:
                 try:
-                    mark = read_mark(values[0])
+                    fence = read_fence(values[0])
                 except PoisonError:
                     await self._drop(keys, name)
-            is_ours = mark is not None and mark.incarnation_id == incarnation_id
-            read.append([mark if is_ours else None, *values[1:]])
+            is_ours = fence is not None and fence.incarnation_id == incarnation_id
+            read.append([fence if is_ours else None, *values[1:]])
         return read
 
     async def _drop(self, keys: Keys, execution_id: str) -> None:

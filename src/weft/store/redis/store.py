@@ -51,7 +51,7 @@ from weft.store.redis.layout import (
     PoisonError,
     holder,
     lease_member,
-    read_mark,
+    read_fence,
     read_plan,
     read_row,
     script,
@@ -88,7 +88,7 @@ _MOST_INPUT_BYTES = 64 * 1024 * 1024
 _ZERO = ord("0")
 _YES = CONSTANTS["YES"]
 _QUEUED = _ZERO + int(CONSTANTS["YES"])
-_MARK, _NODE = str(CONSTANTS["MARK"]), str(CONSTANTS["NODE"])
+_FENCE, _NODE = str(CONSTANTS["FENCE"]), str(CONSTANTS["NODE"])
 
 _INCARNATION = script("incarnation")
 _APPLY = script("apply", "guard", "execution", "queueing", "counting")
@@ -329,13 +329,13 @@ class RedisStore(Inspector, Sweep):
 
         async def read(keys: Keys) -> None:
             commands = [
-                ("HMGET", keys.execution(reply.row.id), _MARK, *missing_fields(names))
+                ("HMGET", keys.execution(reply.row.id), _FENCE, *missing_fields(names))
                 for reply, names in asked[keys]
             ]
             values = checked(await self._redis.run(commands, partition=keys.partition))
-            for (reply, names), (mark, *fields) in zip(asked[keys], values, strict=True):
+            for (reply, names), (fence, *fields) in zip(asked[keys], values, strict=True):
                 try:
-                    known = None if mark is None else read_mark(mark)
+                    known = None if fence is None else read_fence(fence)
                     # Closed or rebuilt meanwhile: without its rows none of them is given.
                     if known is not None and known.is_same_epoch(reply.row):
                         reply.add(names, fields)

@@ -27,10 +27,10 @@ local function let_go(key, generation, epoch)
   if incarnation_id == EMPTY then
     return UNKNOWN
   end
-  local got = redis.pcall('HMGET', key, MARK, ROW)
+  local got = redis.pcall('HMGET', key, FENCE, ROW)
   -- Whatever else was there goes, too.
   local row = not got.err and got[2] or EMPTY
-  local known, incarnation, known_epoch, known_state = match(not got.err and got[1] or EMPTY, MARK_PATTERN)
+  local known, incarnation, known_epoch, known_state = match(not got.err and got[1] or EMPTY, FENCE_PATTERN)
   if incarnation ~= incarnation_id then
     known_state = nil
   end
@@ -68,7 +68,7 @@ local function write_closed()
   for index = 1, #closed do
     local key = closed[index][1]
     call('UNLINK', key)
-    call('HSET', key, MARK, closed[index][2])
+    call('HSET', key, FENCE, closed[index][2])
     call('EXPIRE', key, closed[index][3])
   end
   call('ZREM', KEYS[ACTIVE_KEY], unpack(closed_ids))
@@ -201,7 +201,7 @@ local function with_issued(kept, issued)
   return failures .. COMMA .. losses .. COMMA .. issued .. flags
 end
 
--- Merge an unsettled row: another attempt of a node, or the mark that an attempt was issued.
+-- Merge an unsettled row: another attempt of a node, or the fact that an attempt was issued.
 local function renew(name, attempt, kept, issued, not_before)
   local record = value[name] or NO_TIME
   local bits, current, now_kept = match(record, WAITING_PATTERN)
@@ -250,7 +250,7 @@ local function renew_parked(name, attempt, kept, due_at, times)
 end
 
 -- Take over the journal's row, if it is news; return it where it is not, and by how much fewer nodes are unsettled.
-local function merge(mark, known, given_state, given)
+local function merge(fence, known, given_state, given)
   local known_seq, known_deadline, known_unsettled = numbers_of(known)
   local seq, deadline, unsettled, rest = numbers_of(given)
   if count_of(seq) < count_of(known_seq) then
@@ -263,7 +263,7 @@ local function merge(mark, known, given_state, given)
   put(ROW, given)
   if given_state ~= state then
     state = given_state
-    put(MARK, sub(mark, 1, -2) .. given_state)
+    put(FENCE, sub(fence, 1, -2) .. given_state)
   end
   return EMPTY, count_of(unsettled) - count_of(known_unsettled)
 end

@@ -99,13 +99,13 @@ local reply = {}
 local function step(key, from, to)
   local got, refused = open(key)
   if not got then
-    local mark = call('HGET', key, MARK)
-    if not mark or mark_of(mark).state ~= INSTALLING then
+    local fence = call('HGET', key, FENCE)
+    if not fence or fence_of(fence).state ~= INSTALLING then
       forget(id_of(key), from, to)
     end
     return refused
   end
-  local generation = mark_of(got[1]).generation
+  local generation = fence_of(got[1]).generation
   for at = from, to, 5 do
     local kind, name, found, attempt = ARGV[at], ARGV[at + 1], NOTHING, nil
     if kind == SEEN_LEASE then

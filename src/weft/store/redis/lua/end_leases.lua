@@ -4,7 +4,7 @@
 local gone = {}
 
 local function step(key, from, count)
-  local fields = {MARK}
+  local fields = {FENCE}
   for item = 1, count do
     fields[item + 1] = ARGV[from + 2 * item - 2]
   end

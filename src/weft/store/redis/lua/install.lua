@@ -14,14 +14,14 @@ local is_first, is_last = number() == 1, number() == 1
 local orphaned_for, first_for, keep, given = number(), number(), argument(), argument()
 local orphaned_until = string.format(WHOLE, now + orphaned_for)
 
-local function judged(mark, generation, epoch, updated)
+local function judged(fence, generation, epoch, updated)
   if incarnation_id ~= given or incarnation_id == EMPTY then
     return REFUSED
   elseif not is_first then
-    return mark ~= generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. INSTALLING and REFUSED or nil
+    return fence ~= generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. INSTALLING and REFUSED or nil
   end
   -- What an earlier incarnation, or nobody of weft, has left there is written over.
-  local _, incarnation, known = match(mark or EMPTY, MARK_PATTERN)
+  local _, incarnation, known = match(fence or EMPTY, FENCE_PATTERN)
   if incarnation == incarnation_id and tonumber(epoch) <= tonumber(known) then
     return REFUSED
   elseif tonumber(epoch) == 1 and now >= updated + first_for then
@@ -60,7 +60,7 @@ local function install(part)
     put(ARGV[at], ARGV[at + 1])
     at = at + 2
   end
-  put(MARK, part.mark)
+  put(FENCE, part.fence)
   for _ = 1, part.ready do
     put_ready(match(ARGV[at], READY_PATTERN))
     at = at + 1
@@ -85,16 +85,16 @@ for place = 1, execution_count do
   local updated = argument()
   local from = cursor
   cursor = from + 2 * values + ready + 2 * tasks
-  local got = redis.pcall('HMGET', key, MARK, ROW)
+  local got = redis.pcall('HMGET', key, FENCE, ROW)
   local known = not got.err and got[1]
   local refused = judged(known, generation, epoch, tonumber(updated))
   reply[place] = refused or YES
   if not refused then
     parts[#parts + 1] = {
-      key = key, mark = generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. (is_last and to_be or INSTALLING),
+      key = key, fence = generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. (is_last and to_be or INSTALLING),
       state = to_be, from = from, values = values, ready = ready, tasks = tasks, window = tonumber(window),
     }
-    local _, incarnation, _, letter = match(known or EMPTY, MARK_PATTERN)
+    local _, incarnation, _, letter = match(known or EMPTY, FENCE_PATTERN)
     if incarnation == incarnation_id and letter ~= CLOSED and letter ~= INSTALLING then -- until now it was there
       local _, _, before = match(got[2] or EMPTY, ROW_PATTERN)
       unsettled_by = unsettled_by - tonumber(before or 0)

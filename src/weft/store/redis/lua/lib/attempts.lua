@@ -4,7 +4,7 @@
 -- `queued at:started at:worker:nonce:length of the nonce`.
 -- Reply: an answer for each attempt.
 local reply, replies, leases, leased, leases_gone = {}, 0, {}, 0, {}
-local fields, set = {MARK, COUNTS}, {}
+local fields, set = {FENCE, COUNTS}, {}
 -- Of the execution at hand: its key, and how many of its nodes are in flight, in hand and delayed.
 local hash, counts
 

@@ -8,7 +8,7 @@ local leases, timers, with_free = {}, {}, {}
 local leases_gone, timers_gone = {}, {}
 
 local hash, id, state
-local value, fields, field_count = {}, {MARK, COUNTS, FREE_LIST, ROW}, FIXED_FIELDS
+local value, fields, field_count = {}, {FENCE, COUNTS, FREE_LIST, ROW}, FIXED_FIELDS
 -- Fields that have changed; names of nodes that were set free, and may be something else by the end.
 local changed, change_count, freed, freed_count = {}, 0, {}, 0
 -- The nodes in flight, in a worker's hand, and waiting for a timer or a token, as one number; bounds of the free list.

@@ -8,7 +8,7 @@
 -- and harms no other execution of the call: a script reads and judges each, and only then writes what it has judged.
 --
 -- Most of the time of a script goes into strings, tables and arguments. So what is the same for most executions of a call
--- is one argument, taken apart once (marks, counts, and in `apply` much more), and a number goes out as text: Redis and Lua
+-- is one argument, taken apart once (fences, counts, and in `apply` much more), and a number goes out as text: Redis and Lua
 -- take long to make one of the other.
 local call, match, sub, tonumber = redis.call, string.match, string.sub, tonumber
 
@@ -70,35 +70,35 @@ local function fetch(key, fields, count)
   return got
 end
 
-local marks = {}
+local fences = {}
 
--- Take a mark apart; `is_here`: it is of this incarnation, and its execution is installed or closed.
-local function mark_of(text)
-  local mark = marks[text]
-  if not mark then
-    local generation, incarnation, epoch, state = match(text, MARK_PATTERN)
-    mark = {
+-- Take a fence apart; `is_here`: it is of this incarnation, and its execution is installed or closed.
+local function fence_of(text)
+  local fence = fences[text]
+  if not fence then
+    local generation, incarnation, epoch, state = match(text, FENCE_PATTERN)
+    fence = {
       generation = generation or poison(), epoch = epoch, state = state,
       is_here = incarnation == incarnation_id and state ~= INSTALLING, is_live = state ~= CLOSED,
     }
-    marks[text] = mark
+    fences[text] = fence
   end
-  return mark
+  return fence
 end
 
--- Compare what a caller knows of an execution with its mark: nil and the execution's state where it is the same, else the
+-- Compare what a caller knows of an execution with its fence: nil and the execution's state where it is the same, else the
 -- answer. Without a generation or an epoch, any will do.
 local function refusal(text, generation, epoch)
-  local mark = text and mark_of(text)
-  if not mark or not mark.is_here then
+  local fence = text and fence_of(text)
+  if not fence or not fence.is_here then
     return UNKNOWN
   end
-  generation, epoch = generation or mark.generation, epoch or mark.epoch
-  if mark.is_live and generation == mark.generation and epoch == mark.epoch then
-    return nil, mark.state
+  generation, epoch = generation or fence.generation, epoch or fence.epoch
+  if fence.is_live and generation == fence.generation and epoch == fence.epoch then
+    return nil, fence.state
   end
   -- A later generation or epoch than the store's is unknown to it, an earlier one is over.
-  if tonumber(generation) > tonumber(mark.generation) or tonumber(epoch) > tonumber(mark.epoch) then
+  if tonumber(generation) > tonumber(fence.generation) or tonumber(epoch) > tonumber(fence.epoch) then
     return UNKNOWN
   end
   return REFUSED

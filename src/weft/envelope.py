@@ -1,4 +1,4 @@
-"""How messages lie on a wire between processes: MessagePack with a version, payloads in it as they are.
+"""The wire format of messages between processes: MessagePack with a version, payloads in it as they are.
 
 Where others carry a task who know JSON alone it is the same as JSON, and its bytes are base64.
 

@@ -105,7 +105,7 @@ class InputError(_ProblemsError):
 
 
 class RequestError(_ProblemsError):
-    """What a call names does not fit what it is about: a retry of nodes that the execution does not have."""
+    """A call names parts that its object does not have: a retry of nodes that are not in the execution."""
 
     subject = "request"
 
@@ -166,7 +166,7 @@ class ExecutionFailed(WeftError):  # noqa: N818 - the public name
 
 
 class ApiError(WeftError):
-    """What a server answered instead of what was asked: a problem, with its status and code."""
+    """A server answered with a problem, which has a status and a code."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class StoreKeyError(StoreError):
 
 
 class HandlerError(WeftError):
-    """What a handler says of its own failure. ``code`` is one of the node error codes."""
+    """Raised by a handler to report its own failure. ``code`` is one of the node error codes."""
 
     code = "handler_error"
     retryable = True

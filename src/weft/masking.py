@@ -90,7 +90,7 @@ _WORD = re.compile(r"\S+")
 
 
 class _Shortest(NamedTuple):
-    """How many characters of a secret must be there for the end of a text to count as its beginning."""
+    """The shortest end of a text that counts as the beginning of a secret."""
 
     plain: int = SHORTEST
     base64: int = SHORTEST
@@ -305,7 +305,7 @@ class _Base64(NamedTuple):
 
     @property
     def sought(self) -> str:
-        """What is searched for: up to three characters may stand on a line that was shown before."""
+        """Return the text to search for: up to three characters may stand on a line shown before."""
         return self.text[SHORTEST - 1 :] if len(self.text) >= 2 * SHORTEST else self.text
 
     def lead(self, text: str, at: int) -> int:

@@ -1,4 +1,4 @@
-"""What names an attempt, and what its end is recorded with."""
+"""The reference that names an attempt, and the fields that its end is recorded with."""
 
 from __future__ import annotations
 

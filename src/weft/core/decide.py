@@ -82,7 +82,7 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExecutionFacts(Mapping[str, Any]):
-    """What ``execution.…`` holds in a template. A fact is made where one is asked for: few nodes do."""
+    """The values of ``execution.…`` in a template, each made when a template names it: few nodes do."""
 
     __slots__ = ("_execution",)
 

@@ -1,4 +1,4 @@
-"""What to do, in the imperative: what ``decide`` says of a free node."""
+"""Decisions, in the imperative: the result of ``decide`` for a free node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, in the past tense. Every change of an execution is one of these, recorded under a fence."""
+"""Events, in the past tense. Every change of an execution is an event, recorded under a fence."""
 
 from __future__ import annotations
 

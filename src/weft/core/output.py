@@ -1,4 +1,4 @@
-"""What an execution gives back, once it has completed."""
+"""Builds the output of a completed execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal holds of an execution and of a node, and one line of its history."""
+"""Rows of the journal: an execution, a node, and one event of the history."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def completed(self) -> int:
-        """How many of its nodes are COMPLETED."""
+        """Return the number of COMPLETED nodes."""
         return self.total - self.unsettled - self.failed - self.skipped - self.cancelled
 
 
@@ -88,7 +88,7 @@ def partition_of(execution_id: str, partitions: int) -> int:
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a node keeps while it is parked: started, held by no worker, and due at a time."""
+    """The state of a parked node, which has started without a worker and is due at a time."""
 
     due_at: int
     # What it completes with, unless that is large: then the row names a blob.
@@ -145,7 +145,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeProgress(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How far an attempt has come, in the words of its function (``context.progress``)."""
+    """The progress of an attempt as its function reported it (``context.progress``)."""
 
     done: int | float
     total: int | float | None

@@ -1,4 +1,4 @@
-"""What a failure or a skip does to the nodes behind it, as far as the shape alone decides.
+"""Finds the nodes that can no longer run behind a failure or a skip, as far as the graph alone decides.
 
 A node whose rule is broken by *one* failed (or skipped) parent needs no look at its other parents, so
 a whole cascade is found in one walk and settled in one commit, not a level at a time. The rules that

@@ -1,4 +1,4 @@
-"""What the journal tells the store."""
+"""Messages from the journal to the store: a snapshot of an execution, and updates of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
-    """What the journal holds of an execution, read in the commit that raised its epoch."""
+    """The journal's rows of an execution, read in the commit that raised its epoch."""
 
     execution: ExecutionRow
     plan: Plan

@@ -1,4 +1,4 @@
-"""What travels between orchestrator and worker: a task for one attempt, a result back.
+"""Messages between orchestrator and worker: a task for one attempt, a result back.
 
 These are ``msgspec`` structs, not dataclasses: a frozen dataclass costs ten times as much to make,
 and each attempt makes several. On a wire they are arrays (``weft.envelope``): a field may be added at the
@@ -55,7 +55,7 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
 
 
 class Result(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
-    """How one attempt ended: with an output, or with an error."""
+    """The end of one attempt: an output or an error."""
 
     digest: str
     failures: int

@@ -1,4 +1,4 @@
-"""How large a definition, a payload or a batch may be."""
+"""Limits on the size of a definition, a payload and a batch."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class _Reader:
         found = self._scan_window(at)
         if found is not None:
             return found
-        # It is longer than a piece, or it is wrong: then the same error is met again further in.
+        # The value is longer than a piece, or wrong: then the same error is met again further in.
         match self.source[at : at + 1]:
             case "[":
                 return self._list(self._skip(at + 1), self._deeper(depth))

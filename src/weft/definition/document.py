@@ -238,7 +238,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Anchored:
-    """What an alias stands for: the value, the length of its text, and how deep it is nested."""
+    """The target of an alias: the value, the length of its text, and the depth of its nesting."""
 
     value: Json
     size: int

@@ -1,4 +1,4 @@
-"""What one field of a definition may hold, looked at by itself.
+"""Checks of one field of a definition, by itself.
 
 A rule takes a value and gives its faults: pairs of a pointer, relative to the value, and a message that says
 what to write instead. Types are strict: ``"3"`` is not 3, ``true`` is not 1, and 3.0 is no integer.

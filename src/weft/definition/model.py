@@ -1,4 +1,4 @@
-"""What was written down: a workflow's definition and its nodes, with every default filled in."""
+"""A workflow's definition and its nodes, with every default filled in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_TIMEOUT_SECONDS = 604_800  # a week
 
 
 class TriggerRule(StrEnum):
-    """What a node asks of its parents before it runs."""
+    """The condition on a node's parents under which the node runs."""
 
     NONE_FAILED_MIN_ONE_SUCCESS = "none_failed_min_one_success"
     NONE_FAILED = "none_failed"
@@ -45,14 +45,14 @@ class TriggerRule(StrEnum):
 
 
 class FailurePolicy(StrEnum):
-    """What a failure that nothing handles does to the branches it does not touch."""
+    """The effect of an unhandled failure on the branches that do not depend on the failed node."""
 
     FAIL_FAST = "fail_fast"
     CONTINUE = "continue"
 
 
 class Delivery(StrEnum):
-    """How often a node's handler may be started in one generation."""
+    """The number of times that a node's handler may be started in one generation."""
 
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
@@ -60,7 +60,7 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait before the n-th retry; the formula is in ``retry.py``."""
+    """The delay before the n-th retry; the formula is in ``core/judge.py``."""
 
     base_delay_seconds: float = 1.0
     multiplier: float = 2.0

@@ -1,4 +1,4 @@
-"""How large a regular expression becomes when it is compiled, counted without compiling it.
+"""Computes the size of a compiled regular expression without compiling it.
 
 A counted repetition multiplies what it repeats: ``(a{1,100}){1,100}`` has twenty characters and ten thousand
 states, and each character of a text may be held against each state. The count is in states of one ASCII
@@ -24,7 +24,7 @@ _MOST = 10**12
 @dataclass(frozen=True, slots=True)
 class PatternCost:
     states: int
-    # It looks around or back: matched by backtracking, whose steps are bounded and not few.
+    # The pattern looks around or back: matched by backtracking, whose steps are bounded and not few.
     backtracks: bool
 
 

@@ -54,7 +54,7 @@ class Schema:
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong with the schema itself, with pointers into it."""
+        """Return the problems of the schema itself, with pointers into it."""
         return self._counted if isinstance(self._counted, list) else []
 
     @property

@@ -1,4 +1,4 @@
-"""How much work a schema makes: to compile, and of a value, counted before the work is begun.
+"""Computes the work of a schema, to compile it and to check a value, before that work begins.
 
 A schema of a few kilobytes can keep a process busy for minutes: by counted repetition in a pattern, by wide
 alternatives over a long array, by references that multiply. The library neither stops half-way nor lets other
@@ -76,7 +76,7 @@ _MOST = 1e18
 
 
 class SchemaWork(NamedTuple):
-    """What is done with one value at most: nanoseconds per value, per object, per byte; and looks."""
+    """The most work on one value: nanoseconds per value, per object, per byte; and looks."""
 
     value: float = 0.0
     object: float = 0.0
@@ -107,7 +107,7 @@ _NOTHING = SchemaWork()
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a schema costs."""
+    """The cost of a schema."""
 
     compile_ns: float
     # So many schemas deep the library goes when it compiles: each takes some of the stack.

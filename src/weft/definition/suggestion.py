@@ -1,4 +1,4 @@
-"""What somebody who wrote an unknown word may have meant."""
+"""Suggests a known word for an unknown one."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class HandlerCatalogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found. There is a plan, and there are layers, if and only if there are no problems."""
+    """The result of a check: problems, or else a plan and its layers."""
 
     problems: list[Problem]
     warnings: list[Problem]
@@ -143,7 +143,7 @@ class _TooManyError(Exception):
 
 @dataclass(slots=True)
 class _Draft:
-    """What could be read of one node so far."""
+    """The fields of one node that could be read so far."""
 
     index: int
     id: str | None = None

@@ -1,4 +1,4 @@
-"""How much one evaluation may do and make.
+"""Limits the work and the memory of one evaluation.
 
 The language has no loops, so an expression takes no more turns than it has tokens; what can run away is a
 single operation on large data. Each such operation says here what it will cost *before* it runs: a step per
@@ -23,7 +23,7 @@ _CHARACTERS_PER_STEP_LOG2 = 5
 
 
 class Budget:
-    """What is left to spend in one evaluation, or in filling one template value.
+    """The remaining budget of one evaluation, or of filling one template value.
 
     ``multiplied`` says that a list or an object was built: it may hold the same large value many times over,
     so that few allocations make a tree without end. Before such a tree is written out, its size is counted

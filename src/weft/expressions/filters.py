@@ -152,7 +152,7 @@ def _items(value: Json, budget: Budget) -> Json:
 
 
 def _picked(name: str, elements: list[Json], attribute: Json, budget: Budget) -> list[Json]:
-    """What the attribute names in each element: a key, an index, or several with dots between."""
+    """Return each element's value under the attribute: a key, an index, or several with dots between."""
     if attribute is None:
         budget.spend(len(elements))
         return elements

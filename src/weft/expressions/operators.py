@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def kind(value: Json) -> str:
-    """What a value is, in the words of a message."""
+    """Return the kind of a value, in the words of a message."""
     match value:
         case None:
             return "null"

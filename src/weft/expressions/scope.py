@@ -1,4 +1,4 @@
-"""What an expression sees: the input, the execution, the nodes that have settled."""
+"""The scope of an expression: the input, the execution, the nodes that have settled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NodeValue(msgspec.Struct, frozen=True, gc=False):
-    """What an expression sees of a node that has settled."""
+    """A settled node, as an expression sees it."""
 
     state: str
     output: Json = None

@@ -1,4 +1,4 @@
-"""What an expression asked for and did not find: a value that only travels, and says why it is missing."""
+"""The value of a missing name in an expression: it can be passed on, and says why it is missing."""
 
 from __future__ import annotations
 

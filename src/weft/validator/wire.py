@@ -1,4 +1,4 @@
-"""What is said to a process that checks values, and what it says: MessagePack, with the length first."""
+"""Messages to and from a process that checks values: MessagePack, with the length first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class CheckKind(StrEnum):
-    """What is asked about the values."""
+    """The question about the values."""
 
     # All faults.
     VALUE = "value"

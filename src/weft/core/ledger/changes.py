@@ -1,4 +1,4 @@
-"""What one batch of events changes: rows of executions and nodes, events of their history, dead letters.
+"""The changes of one batch of events: rows of executions and nodes, events of the history, dead letters.
 
 Every change of a state goes through ``Changes.put`` (nodes) or ``move_execution`` (executions), which hold it
 against the tables of ``core.state``.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """How an event stands against the journal."""
+    """The ledger's judgement of an event against the journal."""
 
     ACCEPTED = "accepted"
     # Recorded before: a redelivery, or a commit whose answer was lost. It goes on to apply all the same.
@@ -140,7 +140,7 @@ class LiveExecution:
 
 
 class Change:
-    """What a batch makes of an execution, which stays as it is until the batch has committed."""
+    """An execution as a batch changes it; the row in the journal stays until the batch has committed."""
 
     __slots__ = ("is_new", "live", "plan", "row", "rows")
 
@@ -174,7 +174,7 @@ LoadDigest: TypeAlias = Callable[[str, str], str]
 
 
 class Changes:
-    """What one transaction is to write, at the time ``now``.
+    """The rows and events that one transaction writes, at the time ``now``.
 
     An adapter that loads rows without their outputs gives ``load_digest``, for the event that is kept of an
     overwritten row.

@@ -1,4 +1,4 @@
-"""What starts, stops and reopens an execution: start, deadline, cancel, pause, resume, retry."""
+"""Events that start, stop and reopen an execution: start, deadline, cancel, pause, resume, retry."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow, now: int) -> 
         if row.parked is not None:
             # Its time has begun, and does not begin again.
             return _KNOWN
-        # This commit is the start: nothing starts while the execution is paused.
+        # The commit of a parked node is its start: nothing starts while the execution is paused.
         is_current = event.epoch == execution.epoch and execution.state is not ExecutionState.PAUSED
         return _ACCEPTED if is_current else _STALE
     if isinstance(event, ParkedDue):

@@ -1,4 +1,4 @@
-"""What an accepted event changes of its node: a result, a lost attempt, a skip, an issued attempt.
+"""Applies accepted events to the rows of their nodes: a result, a lost attempt, a skip, an issued attempt.
 
 The fence has accepted the event: the attempt is current and the node is unsettled.
 """
@@ -36,8 +36,8 @@ def node_completed(changes: Changes, event: NodeCompleted, change: Change, row: 
     execution.updated_at = now
     if row.error is not None or row.retry_at is not None or row.parked is not None:
         row = replace(row, error=None, retry_at=None, parked=None)
-    # This is most of all events. Not NodeRow(…), and no more keywords: Python packs more than 14 beside
-    # an argument into a dict, which takes longer than the rest.
+    # Most events are completions. Not NodeRow(…), and no more keywords: Python packs more than 14 beside an
+    # argument into a dict, which takes longer than the rest.
     done = replace(
         row,
         ended=event.attempt,
@@ -130,7 +130,7 @@ def _complete(changes: Changes, change: Change, row: NodeRow, done: NodeRow) -> 
     execution.unsettled -= 1
     plan = change.plan
     if plan.nodes[done.node_id].trigger_rule is _ONE_FAILED:
-        # It handles the failures of its parents.
+        # A node of this rule handles the failures of its parents.
         for parent in plan.graph.parents[done.node_id]:
             if change.row_of(parent).state is NodeState.FAILED:
                 changes.move_letters(execution, parent, "handled")
@@ -307,7 +307,7 @@ def discard_result(
 ) -> None:
     if isinstance(event, NodeFailed) and (event.lost or event.started_at is None):
         return  # there was no result: it was lost, or the failure was decided here
-    # It changes nothing: an execution that seems to change is taken for one that somebody sees to.
+    # ``updated_at`` stays: an execution whose row changes is taken for one that somebody sees to.
     updated_at = execution.updated_at
     changes.note(
         execution,

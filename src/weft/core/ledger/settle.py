@@ -105,7 +105,7 @@ def stop_if_fatal(changes: Changes, node_id: str, change: Change, running: Mappi
         return
     suspects = [node_id]
     if plan.nodes[node_id].trigger_rule is TriggerRule.ONE_FAILED:
-        # It was to handle these, and did not complete.
+        # The node was to handle these failures, and did not complete.
         suspects = [*plan.graph.parents[node_id], node_id]
     fatal = [
         row

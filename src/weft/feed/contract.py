@@ -1,4 +1,4 @@
-"""What happens, told as it happens to those who look on: a hint, never the truth.
+"""Publishes events to subscribers as they happen: a hint, never the truth.
 
 What is told may be missed: a subscriber that is slow, or came late, reads the history in the journal, which
 has every recorded event with its number. So a stream that must lose nothing takes each telling as a reason to
@@ -105,7 +105,7 @@ class Subscription(Protocol):
 
     @property
     def missed(self) -> int:
-        """How many events did not fit between the last two calls of ``receive``."""
+        """Return the number of events that did not fit between the last two calls of ``receive``."""
 
 
 class Feed(Protocol):

@@ -38,9 +38,9 @@ BUFFERED_EVENTS = 10_000
 _TOLD_AT_ONCE = 256
 # Where somebody has left, the server is asked so much later who is still there: many leave at once.
 _ASK_SECONDS = 1.0
-# Who was killed says nothing; the server knows.
+# A killed process announces nothing; the server knows.
 _ASK_ALL_SECONDS = 15.0
-# Who begins to listen waits no longer than this for Redis: the journal is looked at besides.
+# A new subscriber waits no longer than this for Redis: it reads the journal besides.
 _ENTER_SECONDS = 2.0
 _ASKED_AT_ONCE = 500
 
@@ -104,7 +104,7 @@ class RedisFeed:
         self._news = self._prefix + "listeners"
         self._me = token_hex(8)
         self._channels = Channels(redis, hear=self._hear, connected=self._catch_up)
-        # Those of this process who listen, by channel.
+        # Subscribers of this process, by channel.
         self._listeners: dict[str, set[MemorySubscription]] = {}
         # Channels that other processes listen to, as far as is known.
         self._elsewhere: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a handler is, what it is told, and how it says that it failed."""
+"""The contract of a handler: its function, its context, and the errors that it raises."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class StopSignal:
 
 
 class ParentNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a parent of a node. ``output`` is None unless it completed."""
+    """A settled parent of a node. ``output`` is None unless the parent completed."""
 
     state: NodeState
     output: Json = None
@@ -113,7 +113,7 @@ class FactsSource(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerContext:
-    """What a handler may know of the attempt it runs."""
+    """The context of the attempt that a handler runs."""
 
     execution_id: str
     node_id: str
@@ -123,7 +123,7 @@ class HandlerContext:
     deadline: datetime
     stop: StopSignal = field(default_factory=StopSignal, repr=False)
     facts: FactsSource | None = field(default=None, repr=False)
-    # Those that the node was granted, by the names it gives them: ``context.secrets["API_KEY"]``.
+    # Secrets granted to the node, by the names that the node uses: ``context.secrets["API_KEY"]``.
     secrets: GrantedSecrets = field(default_factory=lambda: GrantedSecrets(), repr=False)
     # Takes (done, total, message) of ``progress``; None: nobody could see it.
     show_progress: Callable[[int | float, int | float | None, str | None], None] | None = field(
@@ -196,7 +196,7 @@ class HandlerContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeContext(HandlerContext):
-    """What a handler that ships with weft has besides: the worker's way to services outside."""
+    """The context of a handler that ships with weft, which may also call services outside."""
 
     way_out: Outbound | None = field(default=None, repr=False)
 
@@ -209,7 +209,7 @@ class NativeContext(HandlerContext):
 
 @dataclass(frozen=True, slots=True)
 class LargeOutput:
-    """What a handler that ships with weft returns where writing the value as JSON takes long.
+    """The return value of a handler that ships with weft where encoding the value as JSON takes long.
 
     The worker writes it in a thread: on the loop it would hold up every other attempt.
     """
@@ -256,7 +256,7 @@ class BadInput(HandlerError):  # noqa: N818 - named like its code
 
 
 class UnknownHandler(HandlerError):  # noqa: N818 - as above
-    """This process has no such handler. It retries: during a roll-out, another worker may have it."""
+    """A handler that this process does not have. weft retries: in a roll-out, another worker may have it."""
 
     code = "bad_config"
 

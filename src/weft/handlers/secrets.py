@@ -26,7 +26,7 @@ def lookup(name: str) -> str:
     if not _NAME.match(name):
         raise BadConfig("a secret is named by letters, digits and underscores")
     if variable.endswith("_FILE"):
-        # It would give away where another secret is kept.
+        # A variable of this name holds the path of another secret's file.
         raise BadConfig(f"a secret's name cannot end in _FILE, as in {variable}")
     value = os.environ.get(variable)
     if value is not None:

@@ -55,7 +55,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the commit that accepts the execution also starts it. Not where the store cannot be told now: an
     # execution that is PENDING has no task anywhere.
     starts: bool = False
-    # Who submitted it: the name of an API key, or of the way in.
+    # The caller that submitted the execution: the name of an API key, or of the way in.
     actor: str | None = None
     # Of a fork: the execution that it is made of, and the settled rows that it takes over from there.
     forked_from: str | None = None
@@ -154,7 +154,7 @@ EVERY_LETTER = LetterQuery()
 
 
 class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How many executions are not terminal, by state, and how many dead letters are open."""
+    """The number of executions that are not terminal, by state, and of open dead letters."""
 
     # Of the states that are not terminal.
     executions: dict[ExecutionState, int]
@@ -212,7 +212,7 @@ class StoredChunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedProgress(msgspec.Struct, frozen=True):
-    """How far an attempt has come, as it is written: the last of a node takes the place of the one before."""
+    """The progress of an attempt, to be written: the last report of a node replaces the one before."""
 
     execution_id: str
     node_id: str
@@ -260,7 +260,7 @@ class RowReader(Protocol):
 
 
 class Journal(RowReader, Protocol):
-    """What the engine needs: orchestrator, worker, and the processes that hold them."""
+    """The calls of the engine: orchestrator, worker, and the processes that hold them."""
 
     async def open(self) -> None:
         """Open the journal for reads and writes; raises JournalError or DataFolderError."""
@@ -342,7 +342,7 @@ class Journal(RowReader, Protocol):
 
 
 class Catalog(RowReader, Protocol):
-    """What the API, the CLI and the views read, and what they write without the engine."""
+    """The calls of the API, the CLI and the views: their reads, and their writes without the engine."""
 
     async def events(
         self,
@@ -490,4 +490,4 @@ class Catalog(RowReader, Protocol):
 
 
 class JournalAdapter(Journal, Catalog, Protocol):
-    """What every adapter implements: both, in one object on the same connections."""
+    """Journal and catalog in one object on the same connections, as every adapter implements them."""

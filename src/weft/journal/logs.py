@@ -1,4 +1,4 @@
-"""What nodes printed and logged: lines, kept in chunks.
+"""The lines that nodes printed and logged, kept in chunks.
 
 A worker writes the lines of an attempt about twice a second, each time as one row: a chunk. A row for each
 line would cost as much as the result of a node. Lines are numbered (``seq``) over the whole execution in the

@@ -189,7 +189,7 @@ def drop_letter(by: CatalogWriter, letter_id: str) -> Query[bool]:
 
 
 class CatalogWriter(NamedTuple):
-    """Who changes the catalog, and when."""
+    """The author and the time of a change of the catalog."""
 
     namespace: str
     actor: str | None

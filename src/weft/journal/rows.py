@@ -1,4 +1,4 @@
-"""What the tables of both databases have in common: the columns of rows, and the way back to a row.
+"""The columns that the tables of both databases have, and the decoding of their rows.
 
 A column is named like the field that it holds. The types are PostgreSQL's. JSON that people have a part in is
 bytes in PostgreSQL and text in SQLite; both are read alike.

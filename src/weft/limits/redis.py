@@ -103,7 +103,7 @@ class RedisLimits:
                 if next_at:
                     times.append(int(next_at))
         for failure in failures:
-            # Who was let go by one server is not kept waiting because another is away.
+            # A ticket that one server released does not wait because another server is away.
             if not (tickets and isinstance(failure, StoreError)):
                 raise failure
         return Released(tickets, min(times, default=None))

@@ -1,1 +1,1 @@
-"""What the adapters on Redis share: the connection, the names of the keys, the handshake."""
+"""The parts that all adapters on Redis share: the connection, the names of the keys, the handshake."""

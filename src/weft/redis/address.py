@@ -1,4 +1,4 @@
-"""What a Redis URL says: which server it names, and how a client is let in.
+"""Reads a Redis URL: the server that the URL names, and the credentials of the client.
 
 redis-py reads such URLs too, but importing it costs a process 23 MB and 0.3 s, and with ``ssl_ca_certs`` it
 also trusts the authorities of the system. The options have the names that redis-py gives them.
@@ -28,7 +28,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Those who know which server is the master now, and how they let a client in."""
+    """The sentinels that know which server is the master now, and the credentials for them."""
 
     addresses: tuple[Address, ...]
     username: str | None
@@ -37,7 +37,7 @@ class Sentinels:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a URL says: where the server is and how to be let in.
+    """A parsed URL: the address of the server, and the credentials.
 
     Where ``sentinels`` know where it is, its address is the name they have for it, without a port.
     """

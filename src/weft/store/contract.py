@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Answer(StrEnum):
-    """What a store says to a guarded move."""
+    """The store's answer to a guarded move."""
 
     YES = "yes"
     # The node, attempt, generation or epoch is not the current one, or the execution is closed or paused.
@@ -138,7 +138,7 @@ class Expired(AttemptRef, frozen=True, gc=False):
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):
-    """What time has brought about since the last look."""
+    """Everything that has become due since the last call."""
 
     # Executions with free nodes that no message announces: (execution id, generation)
     woken: Sequence[tuple[str, int]]
@@ -190,9 +190,9 @@ class ExecutionStatus(msgspec.Struct, frozen=True, gc=False):
 
 class WorkerState(StrEnum):
     ALIVE = "alive"
-    # It takes no more tasks, and ends what it has in hand.
+    # The worker takes no more tasks, and finishes its running attempts.
     DRAINING = "draining"
-    # It has not been heard of for longer than a lease: its attempts go to other workers.
+    # No heartbeat for longer than a lease: the worker's attempts go to other workers.
     LOST = "lost"
 
 

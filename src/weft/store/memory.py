@@ -155,7 +155,7 @@ def _answer_to(generation: int, epoch: int, known: ExecutionRow) -> Answer:
 
 
 class _Tombstone(NamedTuple):
-    """What is left of an execution that was closed."""
+    """The tombstone of a closed execution."""
 
     generation: int
     epoch: int
@@ -539,7 +539,7 @@ class MemoryStore:
             del execution.refused[node_id]
             if not execution.refused:
                 self._memory_queue.pop(execution.row.id, None)
-            # It may go to the wait queue of its tag, and not into flight: its turn is the next one's then.
+            # The node may join the wait queue of its tag, and not start: then the next node has its turn.
             self._wake_next()
 
     # -- free nodes --------------------------------------------------------------------------------
@@ -670,7 +670,7 @@ class MemoryStore:
     def _with_memory(self, execution: _Execution) -> Iterator[str]:
         """Iterate over the free nodes, without those whose configs are known to find no room now."""
         listed = 0
-        # Those that nobody has filled in yet may be as large as the ones that find no room.
+        # Configs that nobody has filled in yet may be as large as the ones that find no room.
         unknown = _MOST_UNKNOWN
         for name in execution.free:
             weight = execution.refused.get(name, 0)

@@ -25,7 +25,7 @@ Item = TypeVar("Item", TaskDelivery, MessageDelivery)
 
 
 class _Pending(Generic[Item]):
-    """What was delivered and is not acknowledged: id → (consumer, since, delivery)."""
+    """Deliveries that are not acknowledged: id → (consumer, since, delivery)."""
 
     def __init__(self) -> None:
         self.entries: dict[DeliveryId, tuple[str, int, Item]] = {}

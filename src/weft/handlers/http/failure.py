@@ -1,4 +1,4 @@
-"""How a call to a service can fail, and whether another attempt may help."""
+"""Failures of a call to a service, each with whether another attempt may help."""
 
 from __future__ import annotations
 

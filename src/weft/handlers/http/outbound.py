@@ -1,4 +1,4 @@
-"""What a worker has for calls to services outside: its sessions, the guard, and the operator's settings."""
+"""A worker's client for services outside: its sessions, the guard, and the operator's settings."""
 
 from __future__ import annotations
 

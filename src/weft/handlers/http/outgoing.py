@@ -33,7 +33,7 @@ _CONTROL_BUT_TAB = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # A signed URL would not survive being quoted anew.
 _SENDABLE = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+\Z")
 
-# They say how the message is framed and where it goes; that is not the config's to say.
+# These headers frame and route the message, so a config may not set them.
 _OURS = frozenset(
     {
         "connection",

@@ -1,4 +1,4 @@
-"""What a transaction writes: put together from pieces, and sent as one statement.
+"""Writes the changes of a transaction: one statement, put together from pieces.
 
 The pieces of one statement all see the tables as they were before it. That is what is wanted: letters that
 were open before move on, and those that are new keep the state they were given.

@@ -1,4 +1,4 @@
-"""How many connections to PostgreSQL there are, who may open one, and who may use one.
+"""The pool of connections to PostgreSQL: their number, who may open one, and who may use one.
 
 While the server is away, a call fails at once with what the last attempt to reach it said, and no more than
 two attempts are made in a second.

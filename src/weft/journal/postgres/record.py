@@ -67,7 +67,7 @@ def _is_small(plan: Plan) -> bool:
 
 
 class Reads:
-    """What events are judged by: it was read, or is noted as missed when the ledger looks for it.
+    """The rows that events are judged by: read before, or noted as missing when the ledger looks for them.
 
     The ledger judges by what there is. If it missed something, that is read, and the ledger judges anew: so
     a result among thousands of nodes is judged by one row, and a cancel by all of them.
@@ -365,7 +365,7 @@ class Recorder:
         for execution_id, live in reads.executions.items():
             controls = RetryRequested if live.row.is_terminal else CancelRequested | RetryRequested
             if any(isinstance(event, controls) for event in events[execution_id]):
-                # It looks at every node: judged without their rows, the events would be judged twice.
+                # A control event looks at every node: without their rows, the events would be judged twice.
                 await reads.read_all(execution_id)
         recorded_events, ledger = await self._judge(events, reads.executions.get, reads, now)
         await changes.write(connection, ledger.changes, now)

@@ -1,4 +1,4 @@
-"""How the journal's rows lie in PostgreSQL: their columns, and the way there and back.
+"""Encodes the journal's rows as columns of PostgreSQL, and decodes them.
 
 A statement takes any number of rows. JSON that people have a part in is stored as the bytes of its text: a
 text column takes no U+0000.

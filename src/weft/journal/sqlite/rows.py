@@ -1,4 +1,4 @@
-"""How the journal's rows lie in SQLite: the statements, and the way there and back.
+"""Encodes the journal's rows for SQLite's statements, and decodes them.
 
 A ``RowsStatement`` writes many rows in one step of SQLite, for which Python's global lock is released once.
 ``executemany`` releases it for every row, and while the event loop is busy each row then waits a whole switch

@@ -231,7 +231,7 @@ def _explained(error: Exception) -> Exception:
     """Return a new exception for one caller; a bug of ours is returned as it is."""
     if isinstance(error, sqlite3.Error):
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_FSYNC:
-            # It is in the log, but perhaps not on the disk: a crash now may leave it or take it.
+            # The commit is in the log, but perhaps not on the disk: a crash now may leave it or take it.
             explained: JournalError = OutcomeUnknownError(f"the commit may be lost: {error}")
         elif isinstance(error, sqlite3.DataError):
             explained = UnstorableError(f"nothing was written: {error}")

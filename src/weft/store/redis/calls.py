@@ -1,4 +1,4 @@
-"""What ``apply`` is told: rows of the journal, tasks to queue, executions to list or to let go.
+"""The arguments of ``apply``: rows of the journal, tasks to queue, executions to list or to let go.
 
 Lua knows no plan. With a settled row it is told, of each dependent, the bit of this parent and all its bits;
 and of the few that are no plain children whether their rule wakes them for this state, in which piece of the
@@ -199,7 +199,7 @@ def apply_calls(
         stamp = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
         if row.is_terminal:
             # Of one that has ended there is nothing more to say than whose leases are over with it.
-            # Those that ended first: an attempt that has not ended mostly has no lease.
+            # Ended attempts first: an attempt that has not ended mostly has no lease.
             own = sorted(merge.rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
             over: list[Argument] = [f"{_NODE}{one.node_id}:{one.attempt}:" for one in own]
             add_execution(
@@ -236,7 +236,7 @@ def pack_tasks(tasks: Sequence[Task], *, sent: bool) -> list[tuple[Task, bytes]]
 
 
 class Header(NamedTuple):
-    """What a call says of an execution before its rows and tasks."""
+    """The head of an execution in a call, before its rows and tasks."""
 
     execution_id: str
     # Its generation, epoch and state.

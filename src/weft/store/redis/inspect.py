@@ -1,4 +1,4 @@
-"""What those who look on from outside are shown: executions, workers, numbers. Nothing is decided by it."""
+"""Reads executions, workers and numbers for people who look on. No decision depends on these reads."""
 
 from __future__ import annotations
 

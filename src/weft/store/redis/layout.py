@@ -1,4 +1,4 @@
-"""How the hot state of an execution lies on Redis: every key, field, letter and pattern, written once.
+"""The layout of the hot state on Redis: every key, field, letter and pattern, written once.
 
 ``CONSTANTS`` is the only place. The Lua scripts have no literal of their own: ``script`` writes the value of
 a constant wherever a script names it, and the functions below read and make the same fields in Python.

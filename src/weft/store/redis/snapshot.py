@@ -42,7 +42,7 @@ _VIEWED, _IS_PARKED = str(CONSTANTS["VIEWED"]), str(CONSTANTS["IS_PARKED"])
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """What one call writes of an execution: fields with their values, then ready nodes."""
+    """The part of an execution that one call writes: fields with their values, then ready nodes."""
 
     values: list[Argument]
     ready: list[str]

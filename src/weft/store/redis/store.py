@@ -215,7 +215,7 @@ class RedisStore(Inspector, Sweep):
         number = await self._close(execution_id, generation, epoch, drawn)
         answer = ANSWERS[number]
         if number == WAS_GONE:
-            # It may be elsewhere, or be on its way there: then the tombstone has to be where it comes to lie.
+            # The execution may be in another partition, or on its way there: so must the tombstone.
             for keys in self._redis.partitions:
                 if keys is not drawn:
                     other = await self._close(execution_id, generation, epoch, keys)
@@ -250,7 +250,7 @@ class RedisStore(Inspector, Sweep):
         for merge, number in answers.items():
             answer = _PLAIN[number]
             if number == WAS_GONE and len(self._redis.partitions) > 1:
-                # It may be elsewhere, or be on its way there.
+                # The execution may be in another partition, or on its way there.
                 row = merge.row
                 answer = Applied(await self.close(row.id, generation=row.generation, epoch=row.epoch))
             for index in merge.indexes:

@@ -1,4 +1,4 @@
-"""What time has brought about: listed by the sorted sets, and then looked at with the executions at hand.
+"""Lists what is due from the sorted sets, and compares it with the hashes of the executions.
 
 Two steps, because a script may only touch the keys it is given, and which executions these are is not known
 before the sets were read. Between the two everything may change: so the second believes only what it sees.
@@ -81,7 +81,7 @@ class Sweep(Partitions):
                 return
             listed = len(found.expired)
             await self._look_at(keys, timers, leases, free, found)
-            # Those that were listed stay where they are, until what follows from them is in the store.
+            # Listed entries stay in their sets until their consequences are in the store.
             passed_leases += len(found.expired) - listed
             passed_free = passed_free + len(free) if len(free) == _MOST_DUE else 0
             self._passed_over[partition] = passed_free
@@ -158,7 +158,7 @@ class Sweep(Partitions):
 
 
 class _Found:
-    """What time has brought about, gathered from the partitions."""
+    """Everything that has become due, gathered from the partitions."""
 
     def __init__(self) -> None:
         self.woken: dict[tuple[str, int], None] = {}

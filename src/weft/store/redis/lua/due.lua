@@ -66,7 +66,7 @@ local function look_at_lease(name, leased, stream, entry)
     leases_gone[#leases_gone + 1] = lease
     return NOTHING
   elseif phase == QUEUED and queued_for > 0 and not is_lost(rest, stream, entry) then
-    -- It waits for a worker.
+    -- The task waits for a worker.
     add(leases, queued_until, lease)
     return NOTHING
   elseif phase == THROTTLED or phase == QUEUED and queued_for > 0 then

@@ -20,7 +20,7 @@ while at <= #KEYS and left > 0 and pages > 0 do
         found[#found + 1] = { at, id, entry[2] }
         left = left - 1
       else
-        -- It was deleted. Redis 6.2 would keep its id for ever.
+        -- The entry was deleted. Redis 6.2 would keep its id for ever.
         redis.call('XACK', key, group, id)
       end
     end

@@ -68,7 +68,7 @@ _DRAIN_SECONDS = 0.2
 
 
 class Progress:
-    """What has become of an execution so far, kept beside the loop: a hint, and cheap to look at."""
+    """The progress of an execution, kept beside the loop: a hint, and cheap to read."""
 
     def __init__(self, total: int) -> None:
         self.counts = dict.fromkeys(NodeState, 0)
@@ -141,7 +141,7 @@ class Engine:
         parts: EngineParts = NO_PARTS,
     ) -> None:
         self.settings = settings = settings or Settings()
-        # Those who wait for an end, and the last ends: most ask soon after, and need not ask the journal.
+        # Futures of callers that wait for an end, and the last ends: most callers ask soon after an end.
         self._waiting: dict[str, asyncio.Future[ExecutionRow]] = {}
         self._ended: Lru[str, ExecutionRow] = Lru(_REMEMBERED_ENDS)
         self._progress: dict[str, Progress] = {}

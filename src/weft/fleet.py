@@ -1,4 +1,4 @@
-"""This process's share of a fleet: the same rooms as in one process, on Redis and PostgreSQL."""
+"""The share of one process in a fleet: the same parts as in the embedded engine, on Redis and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What weft measures: the names of all metrics in one list, and the place where they are counted.
+"""The names of all metrics in one list, and the registry that counts them.
 
 Counting is on the path of every node, so it is plain numbers in dicts, which only the event loop touches;
 they become a Prometheus page when somebody asks for one. No label holds an id. A label that users choose the
@@ -323,7 +323,7 @@ class _Usage(msgspec.Struct):
 
 
 class _Reply(msgspec.Struct):
-    """What is read of the output of ``llm_service``."""
+    """The part of the output of ``llm_service`` that is counted."""
 
     model: str | None = None
     usage: _Usage | None = None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BATCHES = broker_queue("weft-batches")
 
 # How soon a member looks again, and how much later each time.
-# Who the history says submitted an execution that a Celery task started.
+# The actor in the history of an execution that a Celery task started.
 _ACTOR = "celery"
 _LOOK_SECONDS = 0.25
 _LOOK_FACTOR = 1.5

@@ -62,7 +62,7 @@ async def take_or_keep(deliveries: Sequence[MessageDelivery], context: Context) 
     try:
         await take(deliveries, context)
     except (JournalError, StoreError):
-        # They are still ours, and nobody else looks for them before they are stale.
+        # The deliveries are still ours, and nobody else claims them before they are stale.
         context.unfinished.append(deliveries)
         raise
     finally:

@@ -1,4 +1,4 @@
-"""What every step of an orchestrator is given: the ports, and what the steps share in memory."""
+"""The context of every step of an orchestrator: the ports, and the caches that the steps share."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
             rest = [node for node in rest if refused.get(node.execution.id, 0) < _MOST_REFUSED]
             await _put_off([node for node in rest if turns.get(node.execution.id, 0) >= _MOST_TURNS], ports)
             rest = [node for node in rest if turns.get(node.execution.id, 0) < _MOST_TURNS]
-            # Who has had a turn comes behind those who have had none.
+            # Nodes of executions that had a turn come behind those of executions that had none.
             rest.sort(key=lambda node: turns.get(node.execution.id, 0))
     if failure is not None:
         raise failure

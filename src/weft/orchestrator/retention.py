@@ -1,4 +1,4 @@
-"""What is let go of in time: executions past their retention, and large outputs that nothing names.
+"""Deletes executions past their retention, and large outputs that no row names.
 
 Nothing here is urgent, so nothing here gets in the way: little is removed at once, and between two removals
 the journal has at least as long for its other work. Where there is nothing to remove, nothing is written.

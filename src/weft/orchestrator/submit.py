@@ -62,7 +62,7 @@ _MAX_PROBLEMS = 1000
 
 
 class ResolvedDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What executions are made of: a plan, and the workflow and version it belongs to."""
+    """The source of executions: a plan, and the workflow and version that the plan belongs to."""
 
     plan: Plan
     # What the plan was made of; b"": the journal has it.
@@ -72,19 +72,19 @@ class ResolvedDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How executions are to run, and whose they are."""
+    """Options of the executions of a submit, and their owner."""
 
     namespace: str = DEFAULT_NAMESPACE
     labels: dict[str, str] = {}
     priority: str = "normal"
-    # Who submits them, for the history.
+    # The caller that submits the executions, for the history.
     actor: str = LOCAL_ACTOR
 
 
 class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs again in a fork, what differs from the execution that is forked, and who asks."""
+    """The request for a fork: nodes that run again, differences from the first execution, and the caller."""
 
-    # These run again, and all behind them; none named: everything runs.
+    # Nodes that run again, with all behind them; none named: everything runs.
     nodes: tuple[str, ...] = ()
     has_input: bool = False
     input: Any = None
@@ -308,7 +308,7 @@ async def submit(
         part = rows[start : start + _INSTALLED_AT_ONCE]
         new = submissions[start : start + _INSTALLED_AT_ONCE]
         plans = [submission.plan for submission in new]
-        # Those who listen hear of the start before they hear of the first nodes.
+        # Subscribers hear of the start before they hear of the first nodes.
         _announce(part, new, ports)
         if incarnation_id is not None:
             incarnation_id = await _install(part, plans, incarnation_id, ports)

@@ -1,4 +1,4 @@
-"""What time brings about, and what a crash left: timers, expired leases, free nodes nobody dispatched."""
+"""Handles what is due and what a crash left: timers, expired leases, free nodes nobody dispatched."""
 
 from __future__ import annotations
 

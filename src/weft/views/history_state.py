@@ -1,4 +1,4 @@
-"""What a replayed history has led to, and what is stored of the same execution, to be compared."""
+"""The state that a replayed history leads to, and the stored state to compare it with."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Letter(msgspec.Struct):
 
 
 class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of one node. What is not known of it is left out, and not compared."""
+    """The stored state of one node. Unknown fields are left out, and not compared."""
 
     state: NodeState | None  # None: not settled
     # The latest attempt that ended; 0: none, or the cache answered.
@@ -58,7 +58,7 @@ class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of an execution beside its history. None: not known, and not compared."""
+    """The stored state of an execution beside its history. None: not known, and not compared."""
 
     state: str
     generation: int

@@ -1,4 +1,4 @@
-"""What users' code prints and logs in this process, caught line by line for the attempt that runs it.
+"""Captures what users' code prints and logs in this process, line by line, for the attempt that runs it.
 
 ``sys.stdout`` and ``sys.stderr`` are replaced by streams that look up the attempt of the caller: by a
 context variable, which coroutines, tasks and weft's own threads inherit, or, in a child process, by the only
@@ -52,7 +52,7 @@ class AttemptOutput:
         self._lock = threading.RLock()
         self._lines: list[LogLine] = []
         self._unfinished: dict[Stream, str] = {}
-        # Those whose present line was cut, and is not shown further.
+        # Streams whose present line was cut, and is not shown further.
         self._cut: set[Stream] = set()
         self._dropped = 0
         self._progress: NodeProgress | None = None
@@ -214,7 +214,7 @@ def _nobody() -> AttemptOutput | None:
 
 
 class _Installation:
-    """What ``install`` changed in this process."""
+    """The changes that ``install`` made in this process."""
 
     users = 0
     fallback: Fallback = staticmethod(_nobody)

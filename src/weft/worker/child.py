@@ -308,7 +308,7 @@ class Child:
             )
 
     def _send(self, message: wire.ToParent) -> None:
-        # It may wait here for the parent, which always reads.
+        # The child may wait here for the parent, which always reads.
         try:
             with self._sending:
                 self._channel.sendall(wire.frame(message))

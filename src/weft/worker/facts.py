@@ -1,4 +1,4 @@
-"""What a context knows of the execution around its attempt, read from the journal when a function asks.
+"""Facts of a context about the execution, read from the journal when a function asks for them.
 
 Most functions never ask, so a task does not carry it: it would make every message and every hop longer.
 """

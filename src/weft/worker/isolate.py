@@ -83,7 +83,7 @@ class _Running:
     ended: asyncio.Future[_End]
     child: _Child | None = None
     stop: _Stop | None = None
-    # It was asked to stop, and the grace time is over.
+    # The call was asked to stop, and the grace time is over.
     is_overdue: bool = False
     # Where its function stood when it was asked to stop.
     stood: str | None = None
@@ -242,7 +242,7 @@ class ChildPool:
         # A function nobody has called yet starts by itself; its child says at once what it is.
         return not running.call.alone and self._is_coroutine.get(running.target, False)
 
-    # Who goes where.
+    # Which process gets which call.
 
     def _serve_line(self) -> None:
         """Start every waiting call for which a child process has room, in the order they came."""
@@ -293,9 +293,9 @@ class _Child:
 
     def __init__(self, pool: ChildPool) -> None:
         self.calls: dict[int, _Running] = {}
-        # It takes no more calls.
+        # The process takes no more calls.
         self.is_leaving = False
-        # It holds more than it should, and is to be replaced.
+        # The process holds more than it should, and is to be replaced.
         self.should_recycle = False
         self.gone = asyncio.Event()
         self._pool = pool
@@ -505,6 +505,6 @@ def _outcome(running: _Running, message: wire.Ended) -> Outcome:
         assert message.error is not None, "a call ends with an output or an error"
         outcome = Failed(decode(message.error), message.retry_after_seconds)
     if running.stop is _Stop.TIMEOUT:
-        # It had its time; what it returned after that does not count. Where it stood is worth knowing.
+        # A value returned after the timeout does not count. The line where the call stood is worth knowing.
         return timed_out(running.call.timeout_seconds, outcome, stood=running.stood)
     return outcome

@@ -58,7 +58,7 @@ _Key: TypeAlias = tuple[str, str, int]
 
 
 class AttemptName(Protocol):
-    """What names an attempt: a task, a call."""
+    """Anything that names an attempt: a task, a call."""
 
     @property
     def execution_id(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What a child process writes to the file descriptors of stdout and stderr, read in this process.
+"""Reads in this process what a child process writes to the file descriptors of stdout and stderr.
 
 A function writes in many ways: by ``print``, by a logger, by a C library, by a program that it starts. With
 ``WEFT_LOGS=on`` the child itself catches the first two; the others end in the two descriptors, as all of them

@@ -109,7 +109,7 @@ class Runner:
             try:
                 _secrets(task)
             except HandlerError as error:
-                # It would not be seen, but nobody should take it for granted.
+                # The output hides the secret, so nobody would notice that the secret is missing.
                 return self._result(task, started_at, classify(error, user_code=False))
         # Keywords count twice: beyond 30, Python packs them into a dict.
         return Result(

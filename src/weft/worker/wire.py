@@ -1,4 +1,4 @@
-"""What a worker and its children say to each other: MessagePack, each message with its length first."""
+"""Messages between a worker and its child processes: MessagePack, each message with its length first."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class StopCall(msgspec.Struct, frozen=True, tag=True):
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):
-    """What the context of a call shows of its execution, or why that cannot be read."""
+    """The facts about an execution in the context of a call, or the reason why they cannot be read."""
 
     number: int
     payload: bytes | None = None

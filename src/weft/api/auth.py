@@ -1,4 +1,4 @@
-"""Who calls: a key, or anybody on this machine where there are none.
+"""Identifies the caller of a request: a key, or anybody on this machine where no keys are set.
 
 Access is denied unless something grants it. A route is open to all only where its endpoint is marked
 ``@open_to_all``; the mark is looked up on the very route that will serve the request, never by its path.
@@ -40,7 +40,7 @@ _open: set[Callable[..., Any]] = set()
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """Who sent a request: which namespace it may see, and what the history calls it."""
+    """The sender of a request: the namespace that it may see, and its name in the history."""
 
     namespace: str
     actor: str

@@ -48,7 +48,7 @@ _CONNECTION = "weft.connection"
 
 
 class _Phase(Enum):
-    """What a connection does; each phase but the first has its time."""
+    """The phase of a connection; each phase but the first has a time limit."""
 
     # A request is worked on: its time is that of its route.
     REQUEST = auto()

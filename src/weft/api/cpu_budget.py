@@ -1,4 +1,4 @@
-"""How much CPU one request may take to read and to compile its document."""
+"""The CPU that one request may take to read and to compile its document."""
 
 from __future__ import annotations
 

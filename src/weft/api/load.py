@@ -1,4 +1,4 @@
-"""How much the requests of one API have in hand: so many at once, so many bytes of bodies, so many that wait.
+"""Limits the load of one API: requests at once, bytes of bodies in memory, requests that wait.
 
 Whatever is over a bound is refused at once with 503 ``overloaded`` and ``Retry-After``. A server that says no
 keeps what it has promised; one that takes everything ends by losing it.
@@ -43,7 +43,7 @@ TURN_SECONDS = 5
 
 _REQUEST_LOAD = "weft.request_load"
 
-# Who sent the request that the current task serves.
+# The caller whose request the current task serves.
 current_caller: ContextVar[str] = ContextVar("weft_caller", default="")
 
 
@@ -127,7 +127,7 @@ def _nobody(reason: str) -> None:
 
 
 class Load:
-    """How much the requests of one API have in hand.
+    """The load of one API: its requests, the bytes of their bodies, and those that wait.
 
     ``connections``: how many there may be. Requests, streams and waits take three quarters of them at most,
     so that a new caller finds one. ``refused``: called with the bound that a request was refused for.
@@ -160,7 +160,7 @@ class Load:
 
 
 class RequestLoad:
-    """What one request takes up of the load, from its beginning to its end."""
+    """The share of one request in the load, from its beginning to its end."""
 
     __slots__ = ("_caller", "_in_use_bytes", "_load", "_share", "_value_bytes", "_waiting")
 
@@ -227,7 +227,7 @@ class RequestLoad:
         if self._waiting:
             self._waiting = False
             self._load.waiting.give_back(self._caller)
-            # It was let in once, and is answered now.
+            # The request was let in once, and is answered now.
             self._share.force(self._caller, 1)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What nodes print and log: page by page, and as server-sent events while an execution runs.
+"""The lines that nodes print and log: in pages, and as server-sent events while an execution runs.
 
 A worker writes lines into the journal about twice a second. A stream reads on from the last line that it has
 sent, as often: it needs nothing but the journal, whichever process the worker is.

@@ -243,7 +243,7 @@ _DEFINITION = {
 
 
 class RetryPolicy(Request):
-    """How long to wait before another attempt."""
+    """The delay before another attempt."""
 
     base_delay_seconds: float = 1
     multiplier: float = 2
@@ -252,13 +252,13 @@ class RetryPolicy(Request):
 
 
 class Cache(Request):
-    """How long an output may be used again for the same handler and resolved config."""
+    """The time for which an output may be used again for the same handler and resolved config."""
 
     ttl_seconds: Annotated[float, Field(gt=0)]
 
 
 class NodeDefaults(Request):
-    """What holds for every node that says nothing else."""
+    """Defaults for every node of the definition."""
 
     timeout_seconds: _Timeout = 300
     max_retries: _Retries = 3
@@ -369,7 +369,7 @@ class Versions(BaseModel):
 
 
 class Verdict(BaseModel):
-    """What a check of a definition found."""
+    """The result of a check of a definition."""
 
     model_config = ConfigDict(
         json_schema_extra=_example(
@@ -518,7 +518,7 @@ _ATTEMPT = {
 
 
 class StartExecution(Body):
-    """What a stored workflow is started with."""
+    """The input of a stored workflow, and how it is to run."""
 
     model_config = ConfigDict(
         json_schema_extra=_example({"input": {"id": 7, "total": 20}, "labels": {"team": "sales"}})
@@ -544,7 +544,7 @@ class SubmitExecution(Body):
 
 
 class RetryExecution(Body):
-    """What is to run again, beside all that did not complete."""
+    """Nodes to run again, beside all that did not complete."""
 
     model_config = ConfigDict(json_schema_extra=_example({"nodes": ["report"], "dry_run": True}))
 
@@ -553,7 +553,7 @@ class RetryExecution(Body):
 
 
 class ForkExecution(Body):
-    """What runs again in the new execution, and what differs."""
+    """Nodes that run again in the new execution, and values that differ in it."""
 
     model_config = ConfigDict(json_schema_extra=_example({"from": ["report"]}))
 
@@ -565,7 +565,7 @@ class ForkExecution(Body):
 
 
 class RetryPlan(BaseModel):
-    """What a retry would do."""
+    """The effect that a retry would have."""
 
     model_config = ConfigDict(
         json_schema_extra=_example({"generation": 2, "run": ["report"], "reuse": ["order"]})
@@ -619,7 +619,7 @@ class Execution(ExecutionSummary):
 
 
 class Progress(BaseModel):
-    """How far an attempt says it has come: ``done`` of ``total``, in a unit of its own."""
+    """The progress that an attempt reported: ``done`` of ``total``, in a unit of its own."""
 
     done: int | float
     total: int | float | None
@@ -662,7 +662,7 @@ class ExecutionDetail(Execution):
 
 
 class RetryAnswer(RootModel[RetryPlan | Execution]):
-    """What a retry would do, or the execution that a retry with the same key has opened before."""
+    """The effect that a retry would have, or the execution that a retry with the same key has opened."""
 
     model_config = ConfigDict(
         json_schema_extra=_example({"generation": 2, "run": ["report"], "reuse": ["order"]})
@@ -766,7 +766,7 @@ _EVENT = {
 
 
 class Event(BaseModel):
-    """What happened. Events without a number are told live, and not recorded."""
+    """An event of an execution. Events without a number are sent live, and not recorded."""
 
     model_config = ConfigDict(json_schema_extra=_example(_EVENT))
 
@@ -895,7 +895,7 @@ class Batches(BaseModel):
 
 
 class BatchResult(BaseModel):
-    """What became of one input."""
+    """The result of one input."""
 
     index: int
     execution: str
@@ -905,7 +905,7 @@ class BatchResult(BaseModel):
 
 
 class BatchResults(BaseModel):
-    """What became of the inputs, in their order."""
+    """The results of the inputs, in their order."""
 
     model_config = ConfigDict(
         json_schema_extra=_example(

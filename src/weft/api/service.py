@@ -1,4 +1,4 @@
-"""What the routes are given: the ports, and what belongs to this process."""
+"""The service that every route is given: the ports, and the parts of this process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _no_faults() -> Mapping[str, str | None]:
 
 
 class Process(Protocol):
-    """What serves in this process: a whole engine, or a share of a fleet."""
+    """The part that serves in this process: a whole engine, or a share of a fleet."""
 
     @property
     def settings(self) -> Settings: ...
@@ -71,7 +71,7 @@ class Process(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckedParts:
-    """What a check of readiness found: faults of the parts by name, and the workers where they were asked."""
+    """The result of a readiness check: faults of the parts by name, and the workers if they were asked."""
 
     faults: Mapping[str, str | None]
     workers: Sequence[WorkerStatus] | None

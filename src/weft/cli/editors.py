@@ -1,4 +1,4 @@
-"""What editors and shells want to know of weft: the schema of a definition, and how commands complete."""
+"""Prints data for editors and shells: the schema of a definition, and scripts that complete commands."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FollowedEngine(WatchedEngine, Protocol):
-    """What is asked of the embedded engine."""
+    """The part of the embedded engine that a follower calls."""
 
     async def wait(self, execution_id: str) -> object: ...
     async def cancel(self, execution_id: str) -> object: ...
@@ -92,7 +92,7 @@ async def follow(
 
 @dataclass(slots=True)
 class Stop:
-    """What Ctrl-C does."""
+    """Handles Ctrl-C: the first cancels, the second ends the process."""
 
     progress: ProgressBar | None
     requested: asyncio.Event = field(default_factory=asyncio.Event)

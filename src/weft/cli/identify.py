@@ -1,4 +1,4 @@
-"""What a user typed, and what the server knows it as: ids by their first characters, names by near misses.
+"""Resolves what a user typed: ids from their first characters, names with suggestions for near misses.
 
 The API has no search by prefix, and needs none: ids are UUIDv7, whose first 48 bits are the milliseconds of
 their making. So a prefix is a stretch of time, and the list of what was made in it is short.

@@ -219,7 +219,7 @@ def _code_of(error: WeftError) -> int:
     match error:
         case NotFoundError() | ApiError(code="not_found"):
             return NOT_FOUND
-        # It is there, and cannot answer now; or something else answers in its place.
+        # The server is there, and cannot answer now; or something else answers in its place.
         case UnreachableError() | ApiError(status=429 | 502 | 503 | 504) | ApiError(code="bad_answer"):
             return UNREACHABLE
         case JournalError() | ApiError(status=500):

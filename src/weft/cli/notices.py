@@ -1,4 +1,4 @@
-"""What is told of the nodes of an execution while it runs: what they print, and their retries."""
+"""Prints notices of nodes while an execution runs: the lines that they print, and their retries."""
 
 from __future__ import annotations
 

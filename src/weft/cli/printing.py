@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, messages on stderr."""
+"""Prints the results of commands on stdout and their messages on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of an execution, in a few lines for people."""
+"""Reports the end of an execution in a few lines for people."""
 
 from __future__ import annotations
 

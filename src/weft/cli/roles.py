@@ -38,7 +38,7 @@ Concurrency = Annotated[int | None, Parameter(metavar="N", help="tasks in hand a
 
 
 class SetUp(Enum):
-    """What the settings make of weft."""
+    """The set-up that the settings ask for."""
 
     FOLDER = "one process on a data folder"
     DATABASE = "one process on PostgreSQL"

@@ -1,4 +1,4 @@
-"""What ``weft dev``, and ``weft up`` with Python files, serve: the workflows that files declare.
+"""Deploys the workflows of Python files for ``weft dev`` and ``weft up FILE.py``.
 
 The server imports none of the files. A process of its own reads them (``sdk.flow_files``), and the child
 processes that run their functions import them. When a file is saved, the files are read again: definitions

@@ -19,7 +19,7 @@ AsJson = Annotated[bool, Parameter("--json", help="print JSON")]
 
 
 class RemoteServer:
-    """What a command asks of its server."""
+    """The calls that a command makes to its server."""
 
     def __init__(self, connection: HttpConnection) -> None:
         self.connection = connection

@@ -42,7 +42,7 @@ _SWITCH_SECONDS = 0.0001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """What a process shows of itself."""
+    """The HTTP server of a process: its API, or its health and metrics."""
 
     # up, api, orchestrator or worker
     role: str
@@ -170,7 +170,7 @@ async def _asked_to_stop(stop: Stop, beside: Iterable[Coroutine[Any, Any, None]]
 
 
 class Stop:
-    """What SIGTERM and Ctrl-C do: the first asks to stop, the second ends the process at once."""
+    """Handles SIGTERM and Ctrl-C: the first asks to stop, the second ends the process at once."""
 
     def __init__(self) -> None:
         self._asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()

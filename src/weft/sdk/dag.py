@@ -123,7 +123,7 @@ class StepError(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """How one step ended."""
+    """The result of one step."""
 
     status: NodeState
     output: Json
@@ -139,7 +139,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowResult:
-    """How all steps ended. The lists are in the order in which the steps were added."""
+    """The results of all steps. The lists are in the order in which the steps were added."""
 
     status: ExecutionState
     # Seconds from the start to the end.

@@ -1,4 +1,4 @@
-"""What running a workflow that was declared in Python needs to know of it."""
+"""The parts of a workflow declared in Python that running it needs."""
 
 from __future__ import annotations
 

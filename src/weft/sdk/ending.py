@@ -1,4 +1,4 @@
-"""How an execution ended, in words and as an exception, in this process and on a server."""
+"""Describes the end of an execution, in words and as an exception, in this process and on a server."""
 
 from __future__ import annotations
 

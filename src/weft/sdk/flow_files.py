@@ -40,7 +40,7 @@ class FoundHandler(msgspec.Struct, frozen=True):
 
 
 class FlowFiles(msgspec.Struct, frozen=True):
-    """What Python files declare, or why one of them could not be read."""
+    """The workflows that Python files declare, or the reason why a file could not be read."""
 
     workflows: list[FoundWorkflow] = []
     handlers: list[FoundHandler] = []

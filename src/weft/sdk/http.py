@@ -181,7 +181,7 @@ class HttpConnection:
 
 
 class Patience:
-    """How long to go on trying: a budget of time, spent in growing waits."""
+    """The time budget of retries, spent in growing waits."""
 
     __slots__ = ("_delay", "_ends", "_loop", "_seconds")
 

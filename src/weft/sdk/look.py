@@ -16,7 +16,7 @@ LOOK_INTERVAL_SECONDS = 0.1
 
 
 class EngineProgress(Protocol):
-    """What a running engine can say of an execution at no cost."""
+    """The progress of an execution that a running engine can read at no cost."""
 
     @property
     def counts(self) -> Mapping[NodeState, int]: ...
@@ -31,7 +31,7 @@ class EngineProgress(Protocol):
 
 
 class WatchedEngine(Protocol):
-    """What a look asks of the embedded engine."""
+    """The part of the embedded engine that a look reads."""
 
     async def describe(self, execution_id: str) -> dict[str, Any]: ...
     def progress(self, execution_id: str) -> EngineProgress: ...

@@ -1,4 +1,4 @@
-"""How far an execution has come, on stderr: for three nodes and for ten thousand.
+"""Shows the progress of an execution on stderr, for three nodes and for ten thousand.
 
 The engine is asked for a ``Snapshot`` a few times a second; a view shows it. On a terminal a live line
 stays at the bottom; elsewhere plain lines are written. Up to ``SMALL`` nodes each settled node gets a
@@ -98,7 +98,7 @@ class _Failures:
 
 @dataclass(slots=True)
 class _Pace:
-    """How many nodes settle per second, over the last ``PACE_WINDOW_SECONDS``."""
+    """The number of nodes that settle per second, over the last ``PACE_WINDOW_SECONDS``."""
 
     looks: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)]))
 

@@ -1,4 +1,4 @@
-"""What became of an execution that ran in this process."""
+"""The result of an execution that ran in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResult:
-    """How one node ended."""
+    """The result of one node."""
 
     id: str
     state: NodeState
@@ -50,7 +50,7 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
-    """How an execution ended. ``output`` is None unless it completed, ``error`` unless it failed."""
+    """The result of an execution. ``output`` is None unless it completed, ``error`` unless it failed."""
 
     id: str
     # The name of the workflow.

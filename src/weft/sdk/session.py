@@ -73,7 +73,7 @@ class Step:
 
 
 class StepContext(MutableMapping[str, Any]):
-    """What a step may know: what was given, and the outputs of the steps before it.
+    """The context of a step: the input of the run, and the outputs of the steps before it.
 
     Outputs are read when they are asked for. In a long chain everything is before everything else, and a
     step mostly wants its parents. What a step writes into its context or takes out of it is its own affair:

@@ -1,4 +1,4 @@
-"""What a server answers, as typed values. Fields that this version does not know are ignored.
+"""Answers of a server as typed values. Fields that this version does not know are ignored.
 
 Times are ``datetime`` in UTC. Where the answer leaves a part out, the field is ``None``, or empty.
 """
@@ -27,7 +27,7 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """What a function said last with ``context.progress``: ``done`` of ``total``, in a unit of its own."""
+    """The last ``context.progress`` of a function: ``done`` of ``total``, in a unit of its own."""
 
     done: int | float
     total: int | float | None = None
@@ -223,7 +223,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class RetryPlan(Struct, frozen=True, kw_only=True):
-    """What a retry would do: the nodes it runs, and those whose outputs it keeps."""
+    """The effect that a retry would have: the nodes it runs, and those whose outputs it keeps."""
 
     generation: int
     run: list[str]
@@ -237,7 +237,7 @@ class Deployed(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What a server says of a definition without storing it."""
+    """The result of a server's check of a definition, which is not stored."""
 
     valid: bool
     problems: list[Problem]
@@ -257,7 +257,7 @@ class WorkflowVersion(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """Who did what to a workflow, an alias or a dead letter; ``dead_letter`` is its id."""
+    """One change of a workflow, an alias or a dead letter, with its author; ``dead_letter`` is an id."""
 
     number: int
     at: datetime
@@ -282,7 +282,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class BatchResult(Struct, frozen=True, kw_only=True):
-    """What became of one input of a batch; ``index`` counts from 0 in the order of the inputs."""
+    """The result of one input of a batch; ``index`` counts from 0 in the order of the inputs."""
 
     index: int
     execution: str

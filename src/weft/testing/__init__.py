@@ -1,4 +1,4 @@
-"""What weft ships for tests. These names are for users' tests; each is loaded when it is first used.
+"""Tools for users' tests that ship with weft; each name is loaded when it is first used.
 
 The suites that every adapter of a port passes are in the modules ``*_contract``.
 """

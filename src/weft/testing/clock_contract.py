@@ -1,4 +1,4 @@
-"""What every clock promises, as tests. An adapter's suite is a subclass with the fixture ``clock``."""
+"""The contract of every clock, as tests. An adapter's suite is a subclass with the fixture ``clock``."""
 
 from __future__ import annotations
 

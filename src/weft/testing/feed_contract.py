@@ -1,4 +1,4 @@
-"""What every feed promises, as tests. An adapter's suite is a subclass with the fixture ``feed``.
+"""The contract of every feed, as tests. An adapter's suite is a subclass with the fixture ``feed``.
 
 The feed it makes holds ``HELD_EVENTS`` events for a subscriber.
 """

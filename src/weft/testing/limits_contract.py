@@ -1,4 +1,4 @@
-"""What every limiter promises, as tests. An adapter's suite is a subclass with the fixture ``new_limits``.
+"""The contract of every limiter, as tests. An adapter's suite is a subclass with the fixture ``new_limits``.
 
 It makes an empty limiter of some rates, with releases of ``RELEASE_SECONDS`` and the time of ``clock``.
 """

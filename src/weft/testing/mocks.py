@@ -1,4 +1,4 @@
-"""What stands in for a node: a value, an error, a function, or one after the other."""
+"""Mocks of a node: a value, an error, a function, or one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store promises, as tests. An adapter's suite is a subclass with the fixture ``bench``::
+"""The contract of every store, as tests. An adapter's suite is a subclass with the fixture ``bench``::
 
     class TestRedisStore(StoreContract):
         @pytest.fixture
@@ -116,7 +116,7 @@ class StoreContract:
     async def test_only_what_a_paused_execution_had_in_hand_is_orphaned_by_a_rebuild(
         self, new_walk: Callable[..., Walk]
     ) -> None:
-        """What is queued was not started: it is free again, as the same attempt, and starts once."""
+        """A queued node was not started: the node is free again, as the same attempt, and starts once."""
         walk = new_walk("running", "queued", "done", node("behind", "done"))
         await installed(walk)
         await walk.apply(await walk.record(ExecutionStarted(execution_id="x1", generation=1)))
@@ -610,7 +610,7 @@ class StoreContract:
     async def test_what_a_node_sees_of_an_ancestor_that_a_skip_went_past_is_fixed_too(
         self, new_walk: Callable[..., Walk]
     ) -> None:
-        """It needs no early rule: `skipped` does not wait for `slow`, which `cleanup` behind it names."""
+        """No early rule is needed: `skipped` does not wait for `slow`, which `cleanup` behind it names."""
         walk = new_walk(
             "bad",
             "slow",
@@ -754,7 +754,7 @@ class StoreContract:
     async def test_a_node_that_the_limits_have_released_is_not_throttled_again(
         self, new_walk: Callable[..., Walk]
     ) -> None:
-        """Whoever throttles it decided so before the release: it would be in no queue, and wait for ever."""
+        """The late call decided before the release: the node would be in no queue, and wait for ever."""
         walk = new_walk("a")
         await installed(walk)
         attempt: dict[str, Any] = {"generation": 1, "node_id": "a", "attempt": 1}
@@ -941,7 +941,7 @@ class StoreContract:
         assert await phases(walk) == {"a": "running"}
         (running,) = (await walk.store.running("x1")).values()
         assert (running.worker, running.started_at) == (WORKER, held.started_at)
-        # It has a holder now: another is refused, and the lease counts from the adoption.
+        # The attempt has a holder now: another is refused, and the lease counts from the adoption.
         assert list(await walk.store.renew([_replaced(held, nonce="another")])) == [Answer.REFUSED]
         walk.clock.advance(self.LEASE_SECONDS)
         (lease,) = await expired(walk)
@@ -1041,7 +1041,7 @@ class StoreContract:
     async def test_nobody_ends_the_lease_of_an_orphaned_attempt_by_its_name(
         self, new_walk: Callable[..., Walk]
     ) -> None:
-        """Whoever says that it is over knows that from a commit which the database has lost."""
+        """A caller that says it is over knows that from a commit which the database has lost."""
         walk = new_walk("a")
         await walk.begin()
         await walk.rebuild()

@@ -39,7 +39,7 @@ class ParkedContract:
         assert (status.phase, status.attempt, status.worker) == ("parked", 1, None)
         assert (status.queued_at, status.started_at, status.due_at) == (at, at, at + micros(SECONDS))
         assert await free_nodes(walk) == []
-        # It is no lease, and no task: nobody renews it, and it does not run out.
+        # A parked node has no lease and no task: nobody renews it, and it does not run out.
         assert await walk.store.running("x1") == {}
         assert await walk.store.running_by_queue() == {}
         if bench.sent is not None:

@@ -1,4 +1,4 @@
-"""What every transport promises, as tests. An adapter's suite is a subclass with the fixture ``transport``.
+"""The contract of every transport, as tests. An adapter's suite is a subclass with the fixture ``transport``.
 
 What was taken and not acknowledged grows old by ``clock``; where a server keeps that time itself, the
 adapter's suite gives the fixture ``grow_old`` too.

@@ -30,7 +30,7 @@ _LOOKING_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MockedResult(ExecutionResult):
-    """How an execution ended; all its times are virtual."""
+    """The result of an execution; all its times are virtual."""
 
     _calls: Mapping[str, Sequence[Json]] = field(repr=False)
 
@@ -46,7 +46,7 @@ class MockedResult(ExecutionResult):
 
 
 class WeftRun(Protocol):
-    """What the fixture ``weft_run`` is, for those who write down types: see ``run``."""
+    """The type of the fixture ``weft_run``, for annotations: see ``run``."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""What ``weft doctor`` looks at: all that keeps a server from starting or from working, and what to do."""
+"""Runs the checks of ``weft doctor``: faults that keep a server from starting or working, with remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one check of ``weft doctor`` found, and what to do about it."""
+"""The finding of one check of ``weft doctor``, with its remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``weft doctor`` looks at beyond this machine: Redis, PostgreSQL, and whether work finds workers."""
+"""Checks of ``weft doctor`` beyond this machine: Redis, PostgreSQL, and workers for every queue."""
 
 from __future__ import annotations
 

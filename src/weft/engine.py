@@ -107,8 +107,9 @@ class EngineParts(msgspec.Struct, frozen=True):
     limits: Callable[[Clock], Limits] | None = None
     # Runs tasks.
     runner: Callable[[Ports], Runner] | None = None
-    # Makes another journal than ``data`` says; this process has to be the only one on it.
-    journal: Callable[[], JournalAdapter] | None = None
+    # Makes another journal than ``data`` says; this process has to be the only one on it. It is given what
+    # the journal calls when its database has lost commits.
+    journal: Callable[[Callable[[], None]], JournalAdapter] | None = None
     # Of the child processes; without it, that of this process.
     environment: Mapping[str, str] | None = None
     # Is given what nodes print and log, as it comes.
@@ -149,6 +150,8 @@ class Engine:
         self.metrics = metrics
         self._watching: asyncio.Task[None] | None = None
         self._drained = False
+        # When the database last lost commits; 0: not since this process has it.
+        self._began_at = 0
         self.ports = self._make_ports(settings, data, parts)
         if metrics is not None:
             self.ports.committed = metrics.committed
@@ -193,7 +196,7 @@ class Engine:
 
     def _make_ports(self, settings: Settings, data: Path | None, parts: EngineParts) -> ApiPorts:
         clock = parts.clock or RealClock()
-        transport = InProcessTransport(now=clock.now)
+        transport = self._transport = InProcessTransport(now=clock.now)
         self._store = MemoryStore(
             now=clock.now,
             new_id=new_id,
@@ -216,7 +219,10 @@ class Engine:
         )
         self._outbound = Outbound(settings, clock)
         bounds = settings.bounds()
-        journal = self._open_journal(data, clock, settings) if parts.journal is None else parts.journal()
+        if parts.journal is None:
+            journal = self._open_journal(data, clock, settings)
+        else:
+            journal = parts.journal(self._lose_hot_state)
         ports = ApiPorts(
             store=self._store,
             journal=journal,
@@ -235,6 +241,8 @@ class Engine:
             outbound=self._outbound,
             announce=self._hear,
             rows_at_hand=self._store.rows_at_hand,
+            incarnation=None if parts.journal is None else lambda: str(self._began_at),
+            incarnation_began=lambda: self._began_at,
         )
         if data is None and parts.journal is None:
             # In memory a blob would lie no farther away than the row that names it.
@@ -350,6 +358,19 @@ class Engine:
     def faults(self) -> Mapping[str, str | None]:
         """Return what keeps the orchestrator and the worker from their work, by name; None: nothing does."""
         return {"orchestrator": self.orchestrator.fault(), "worker": self.worker.fault()}
+
+    def _lose_hot_state(self) -> None:
+        """Drop what runs ahead of a database that has lost commits; recovery rebuilds it from the journal.
+
+        Nothing here waits, so no call finds a part of it. What the workers have in hand goes on, and its
+        heartbeats and results are judged as in a fleet (``without_orphans`` in ``orchestrator/collect.py``).
+        """
+        self._began_at = self.ports.clock.now()
+        self._store.begin_incarnation()
+        self._transport.drop_tasks()
+        self.worker.drop_held()
+        self._ended.clear()
+        self.orchestrator.forget()
 
     # -- executions --------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Ports:
     dispatches_speculatively: bool = False
     # The incarnation of the database (``weft.incarnation``), and when it began on the store's clock: whatever
     # was started before that may rest on results that the journal has lost.
-    # None: the database belongs to this process, which would know.
+    # None: the journal cannot lose commits while this process goes on.
     incarnation: Callable[[], str | None] | None = None
     incarnation_began: Callable[[], int] = field(default=_never)
     # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.

@@ -35,7 +35,7 @@ async def any_server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
     if request.param == "postgres":
         url = request.getfixturevalue("postgres_url")
         await migrate(url)
-        parts = EngineParts(journal=lambda: PostgresJournal(url, new_id=new_id, exclusive=True))
+        parts = EngineParts(journal=lambda _: PostgresJournal(url, new_id=new_id, exclusive=True))
     async with serving(data, parts) as server:
         yield server
 

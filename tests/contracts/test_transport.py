@@ -86,6 +86,21 @@ async def test_tasks_that_were_set_aside_come_back_before_the_others() -> None:
     assert numbers(await fetch(transport, handlers=["echo", "rare"], limit=4)) == [0, 4, 2]
 
 
+async def test_dropped_tasks_are_not_delivered_and_later_ones_are() -> None:
+    transport = InProcessTransport(now=lambda: 0)
+    await transport.send([a_task(1), a_task(2, handler="unknown")])
+    # The second is set aside, the third is in flight.
+    await transport.fetch("w", queues=None, limit=1, wait_seconds=0, handlers={"other"})
+    await transport.send([a_task(3)])
+    await transport.fetch("w", queues=None, limit=1, wait_seconds=0)
+    transport.drop_tasks()
+    assert await transport.claim("v", idle_seconds=0, limit=9) == ([], [])
+    assert list(await transport.queues()) == []
+    await transport.send([a_task(4)])
+    (delivery,) = await transport.fetch("w", queues=None, limit=9, wait_seconds=0)
+    assert delivery.task == a_task(4)
+
+
 async def test_each_wait_ends_at_its_own_time() -> None:
     transport = InProcessTransport(now=VirtualClock().now)
     loop = asyncio.get_running_loop()

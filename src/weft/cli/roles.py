@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -16,7 +17,7 @@ from weft.errors import JournalError, SettingsError, StoreError, UnreachableErro
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from weft.engine import Engine
     from weft.handlers.registry import Registry
@@ -206,7 +207,8 @@ def open_engine(
     from weft.settings import child_environment
     from weft.telemetry import Metrics
 
-    def open_journal() -> JournalAdapter:
+    def open_journal(lost_commits: Callable[[], None]) -> JournalAdapter:
+        from weft.journal.postgres.incarnation import Watch
         from weft.journal.postgres.journal import PostgresJournal
 
         assert settings.database_url is not None
@@ -216,6 +218,7 @@ def open_engine(
             bounds=settings.bounds(),
             exclusive=True,
             relaxed=settings.durability == "relaxed",
+            watch=Watch(None, new_id=new_id, changed=lost_commits),
         )
 
     return Engine(
@@ -241,9 +244,23 @@ async def _serve_alone(settings: Settings, registry: Registry, bound: socket.soc
         front = Front(role="up", bound=bound, is_shared=False, about={"data": str(settings.data)})
         return await serve(engine, registry, front)
     try:
-        return await serve(engine, registry, Front(role="up", bound=bound, is_shared=False))
+        front = Front(role="up", bound=bound, is_shared=False)
+        return await serve(engine, registry, front, beside=[_note_position(engine)])
     except JournalError as error:
         raise UnreachableError(f"WEFT_DATABASE_URL: {error}") from error
+
+
+async def _note_position(engine: Engine) -> None:
+    """Keep how far the database's log has come: a copy restored later is known by an earlier position."""
+    import asyncio
+
+    from weft.journal.postgres.journal import PostgresJournal
+
+    assert isinstance(engine.ports.journal, PostgresJournal)
+    while True:
+        await asyncio.sleep(engine.settings.orchestrator_sweep_interval_seconds)
+        with suppress(JournalError):
+            await engine.ports.journal.note_position()
 
 
 async def _serve_fleet(

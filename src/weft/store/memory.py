@@ -217,6 +217,14 @@ class MemoryStore:
         self._swept_at: int | None = None
         self._grace_until = 0
 
+    def begin_incarnation(self) -> None:
+        """Lose everything because the database lost commits, while the workers of this process go on.
+
+        An attempt that was handed out may still run: from now on it has a lease to be adopted by a heartbeat.
+        """
+        self._orphaned = self._lease
+        self.flush()
+
     # -- install and close -------------------------------------------------------------------------
 
     async def check(self) -> None:

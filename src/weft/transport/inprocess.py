@@ -180,6 +180,13 @@ class InProcessTransport:
             self._waiting[task.queue] = None
         self._wake("tasks")
 
+    def drop_tasks(self) -> None:
+        """Drop every task that waits: it may rest on results that the database has lost."""
+        self._lanes.clear()
+        self._waiting.clear()
+        self._aside.clear()
+        self._tasks_pending.entries.clear()
+
     async def send(self, tasks: Sequence[Task]) -> None:
         self.put(tasks)
 

@@ -206,6 +206,11 @@ class Worker:
             log.warning("store.unavailable", extra={"error": str(error) or "no answer in time"})
         self._heart.end()
 
+    def drop_held(self) -> None:
+        """Drop the tasks that wait for memory: they may rest on results that the database has lost."""
+        self._held.clear()
+        self._slot_freed.set()
+
     def beat(self) -> None:
         """Ask the store now what is still ours: an execution was stopped."""
         self._heart.beat()

@@ -150,6 +150,12 @@ class GroupCommit:
             raise DataFolderError(_HELD)
         self._connection = connection
 
+    async def enter(self) -> None:
+        """Check the held connection: before its schema was up to date there was nothing to compare."""
+        assert self._connection is not None
+        await self._door.check(self._connection)
+        self._incarnation = self._door.incarnation
+
     async def _serve(self) -> None:
         while True:
             while self._waiting:

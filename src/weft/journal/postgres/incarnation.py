@@ -54,7 +54,10 @@ class Witness(Protocol):
 class Watch:
     """The incarnation that this process works on. ``changed`` is called when another one begins."""
 
-    def __init__(self, witness: Witness, *, new_id: Callable[[], str], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, witness: Witness | None, *, new_id: Callable[[], str], changed: Callable[[], None]
+    ) -> None:
+        """``witness``: None where one process has the database for itself, and remembers what it saw."""
         self._witness = witness
         self._new_id = new_id
         self._changed = changed
@@ -69,7 +72,8 @@ class Watch:
             server = await self._compare(connection)
         assert server.row is not None
         before, now = self.current, _incarnation(server)
-        if before is None or (before.id, before.started) != (now.id, now.started):
+        is_new = before is None or (before.id, before.started) != (now.id, now.started)
+        if self._witness is not None and is_new:
             await self._witness.enter(now)
         self.current = now
         if before is not None and before.id != now.id:
@@ -95,6 +99,8 @@ class Watch:
         raise JournalError("the incarnation of the database changes as fast as it is read")
 
     async def _seen(self) -> Incarnation | None:
+        if self._witness is None:
+            return self.current
         try:
             kept = await self._witness.incarnation()
         except StoreError:
@@ -109,7 +115,8 @@ class Watch:
         position = await read_position()
         if current is not None and current is self.current:
             self.current = replace(current, position=position)
-            await self._witness.note(self.current)
+            if self._witness is not None:
+                await self._witness.note(self.current)
 
 
 async def read_position(connection: Connection) -> int:

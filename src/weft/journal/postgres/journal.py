@@ -94,6 +94,7 @@ class PostgresJournal(SqlJournal):
             if self._exclusive:
                 await self._writer.hold()
                 await migrate(self._url)
+                await self._writer.enter()
             self._pool.open()
             refuse(await self._read(missing, nothing=[]))
             self._writer.start()

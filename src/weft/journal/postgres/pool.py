@@ -47,7 +47,7 @@ class Connector:
                 raise JournalError(str(self._failed)) from self._failed
             try:
                 connection = await connect(self._url, relaxed=self._relaxed)
-                await self._check(connection)
+                await self.check(connection)
             except JournalError as error:
                 self._failed = error
                 self._closed_until = loop.time() + _RETRY_SECONDS
@@ -55,7 +55,8 @@ class Connector:
             self._failed = None
             return connection
 
-    async def _check(self, connection: Connection) -> None:
+    async def check(self, connection: Connection) -> None:
+        """Find out which incarnation of the database a connection leads to; raises JournalError."""
         if self._watch is None:
             return
         try:

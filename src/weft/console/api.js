@@ -81,12 +81,26 @@ export async function send(path, query, init) {
     const detail = "The server does not answer. The console tries again by itself.";
     throw new Problem({ status: 0, code: "offline", title: "Server not reached", detail });
   }
+  noteClock(response.headers.get("Date"));
   if (!response.ok) {
     const problem = await readProblem(response);
     if (problem.status === 401) for (const listener of onSignedOut) listener();
     throw problem;
   }
   return response;
+}
+
+let offsetMs = 0;
+
+/** Return how far the server's clock is ahead of this machine's; small differences are none. */
+export function clockOffsetMs() {
+  return offsetMs;
+}
+
+/** @param {string | null} date of a response, in whole seconds */
+function noteClock(date) {
+  const ahead = date ? Date.parse(date) + 500 - Date.now() : 0;
+  offsetMs = Math.abs(ahead) > 3000 ? ahead : 0;
 }
 
 /** @param {string} path @param {Record<string, any>} [query] */

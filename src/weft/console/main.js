@@ -39,7 +39,7 @@
 import { loadSession, sessionNow, signOut, whenSignedOut } from "./api.js";
 import { Dialog, openDialog } from "./ui/dialog.js";
 import { Icon } from "./ui/icons.js";
-import { keysInUse, useKeys } from "./ui/keys.js";
+import { keysInUse, listenForKeys, useKeys } from "./ui/keys.js";
 import { Loading, ProblemNote, asProblem } from "./ui/load.js";
 import { openPalette, useCommands } from "./ui/palette.js";
 import { html, render, useEffect, useErrorBoundary, useState } from "./ui/preact.js";
@@ -267,4 +267,5 @@ async function start() {
   render(html`<${App} />`, host);
 }
 
+listenForKeys();
 start();

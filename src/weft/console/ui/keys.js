@@ -68,4 +68,7 @@ function pressed(event) {
   }
 }
 
-addEventListener("keydown", pressed);
+/** Begin to listen; the shell calls this once. */
+export function listenForKeys() {
+  addEventListener("keydown", pressed);
+}

@@ -26,7 +26,9 @@ export const STATES = [
 ];
 
 /** States that only executions have. @type {StateKind[]} */
-const MORE = [{ code: -1, letter: "", name: "PAUSED", word: "paused", sign: "‖", css: "paused" }];
+const MORE = [
+  { code: -1, letter: "", name: "LOST", word: "lost", sign: "?", css: "cancelled" },
+  { code: -1, letter: "", name: "PAUSED", word: "paused", sign: "‖", css: "paused" }];
 
 const BY_NAME = new Map([...STATES, ...MORE].map((state) => [state.name, state]));
 const BY_LETTER = new Map(STATES.map((state) => [state.letter, state.code]));

@@ -1,5 +1,6 @@
 // Times and durations as text, and components that keep them up to date.
 
+import { clockOffsetMs } from "../api.js";
 import { html, useEffect, useState } from "./preact.js";
 
 const UNITS = /** @type {[string, number][]} */ ([["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]);
@@ -70,20 +71,42 @@ export function formatClock(at) {
  * @param {number} [every] milliseconds @param {boolean} [runs]
  */
 export function useNow(every = 1000, runs = true) {
-  const [now, setNow] = useState(() => Date.now());
+  const [now, setNow] = useState(serverNow);
   useEffect(() => {
     if (!runs) return undefined;
-    const timer = setInterval(() => {
-      if (!document.hidden) setNow(Date.now());
-    }, every);
-    return () => clearInterval(timer);
+    setNow(serverNow());
+    return onTick(every, setNow);
   }, [every, runs]);
-  return runs ? Math.max(now, 0) : now;
+  return now;
+}
+
+/** One timer for all that draw at the same pace. @type {Map<number, {listeners: Set<(now: number) => void>, timer: any}>} */
+const tickers = new Map();
+
+/** @param {number} every @param {(now: number) => void} listener */
+function onTick(every, listener) {
+  const ticker = tickers.get(every) ?? { listeners: new Set(), timer: null };
+  tickers.set(every, ticker);
+  ticker.listeners.add(listener);
+  ticker.timer ??= setInterval(() => {
+    if (!document.hidden) for (const one of [...ticker.listeners]) one(serverNow());
+  }, every);
+  return () => {
+    ticker.listeners.delete(listener);
+    if (ticker.listeners.size) return;
+    clearInterval(ticker.timer);
+    tickers.delete(every);
+  };
+}
+
+/** Return the present by the server's clock, to which all its times belong. */
+function serverNow() {
+  return Date.now() + clockOffsetMs();
 }
 
 /** How long ago, with the full time as title. @param {{at: string | null | undefined}} props */
 export function Ago({ at }) {
-  const now = useNow(5000);
+  const now = useNow(1000);
   if (!at) return html`<span class="muted">–</span>`;
   return html`<time datetime=${at} title=${formatTime(at)}>${formatAgo(at, now)}</time>`;
 }

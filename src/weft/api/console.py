@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -42,6 +43,10 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain",
 }
+# Comments that have lines of their own. Types are comments in the console's sources: a fifth of all that a
+# browser would load.
+_COMMENTS = re.compile(rb"^[ \t]*(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)$", re.MULTILINE)
+_VENDOR = "vendor"
 _KEEP = "public, max-age=31536000, immutable"
 # Kept by the browser, and asked for each time.
 _ASK = "no-cache"
@@ -63,6 +68,7 @@ class ConsoleFiles:
 
     def __init__(self, folder: Path, *, edition: str | None) -> None:
         """Find the files of a folder. ``edition`` is in their path; None: they may be edited at any time."""
+        self._folder = folder
         self._is_fixed = edition is not None
         self._prefix = f"/console/{edition or 'checkout'}/"
         self._files = {self._prefix + name: folder / name for name in names_of(folder)}
@@ -102,11 +108,18 @@ class ConsoleFiles:
             raise NotFoundError(f"{file.name} was removed after this server had started") from None
         if file is self._start:
             content = content.replace(_PLACEHOLDER, self._prefix.encode())
+        elif file.suffix == ".js" and _VENDOR not in file.relative_to(self._folder).parts:
+            content = without_comments(content)
         # Without the time in its head: the same content is the same bytes.
         compressed = gzip.compress(content, mtime=0)
         known = ConsoleFile(content, compressed, hashlib.sha256(content).hexdigest()[:32], changed_at)
         self._read[file] = known
         return known
+
+
+def without_comments(source: bytes) -> bytes:
+    """Return a module without the comments that have lines of their own. Each line keeps its number."""
+    return _COMMENTS.sub(lambda comment: b"\n" * comment[0].count(b"\n"), source)
 
 
 def names_of(folder: Path) -> list[str]:

@@ -287,11 +287,11 @@ function drawHead(frame, item, x, y, w) {
   if (size < 7 || w < 30) return;
   const count = ` × ${(scene.start[item + 1] - scene.start[item]).toLocaleString("en")}`;
   const font = `600 ${Math.round(size)}px ${palette.font}`;
-  ctx.font = font;
   // The name stays in view while the grid is scrolled past the left edge.
   const left = Math.max(x, Math.min(0, x + w - 160));
   const room = x + w - left - 12;
-  const tail = ctx.measureText(count).width;
+  // Measuring hundreds of heads takes longer than drawing them.
+  const tail = count.length * size * 0.66;
   const name = fitted(frame, board.itemNames[item], Math.floor(room - tail), font);
   ctx.font = font;
   ctx.textAlign = "left";

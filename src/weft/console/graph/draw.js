@@ -46,7 +46,6 @@ export function drawFrame(frame, heat) {
   const far = heat.covers(frame, visible);
   drawLinks(frame, box, visible);
   if (far) heat.paint(frame);
-  else if (board.changedCount > 0) heat.forget();
   /** @type {number[]} */
   const stages = [];
   visitItems(scene, box, (item) => {
@@ -56,7 +55,7 @@ export function drawFrame(frame, heat) {
   else if (!far) drawBoxes(frame, box, visible);
   else if (board.reach !== null) drawReached(frame, box);
   for (const item of stages) drawStageCard(frame, item, dimmedItem(board, item) ? DIM : 1);
-  if (!cards) drawFailures(frame, box);
+  if (!cards) drawFailures(frame);
   drawMarks(frame, box);
   ctx.globalAlpha = 1;
   return cards ? "cards" : far ? "heat" : "boxes";
@@ -180,9 +179,8 @@ function drawReached(frame, box) {
 /**
  * Draw failed nodes large enough to be found, and with a cross: a colour alone is not seen by everybody.
  * @param {Frame} frame
- * @param {import("./camera.js").Box} box
  */
-function drawFailures(frame, box) {
+function drawFailures(frame) {
   const { ctx, board, camera, palette } = frame;
   const scene = /** @type {import("./scene.js").Scene} */ (board.scene);
   const w = scene.cardWidth * camera.scale;
@@ -191,24 +189,24 @@ function drawFailures(frame, box) {
   // Boxes that are large enough show the sign; where thousands have failed, the colour of whole areas says so.
   if (h >= SIGN_PIXELS || failed.length > MOST_SIGNS) return;
   const size = Math.max(3, Math.min(6, h));
-  ctx.lineWidth = 1;
+  const wide = Math.max(w, size);
   ctx.globalAlpha = 1;
+  ctx.fillStyle = palette.states[FAILED];
+  ctx.strokeStyle = palette.text;
+  ctx.lineWidth = 1;
+  ctx.beginPath();
   for (const node of failed) {
     if (scene.kind[scene.item[node]] === STAGE || alphaOf(board, node) < 1) continue;
-    const [x, y] = nodeBox(scene, node);
-    if (x > box.x + box.width || y > box.y + box.height || x + scene.cardWidth < box.x || y + scene.cardHeight < box.y) continue;
-    const centerX = x * camera.scale + camera.x + w / 2;
-    const centerY = y * camera.scale + camera.y + h / 2;
-    ctx.fillStyle = palette.states[FAILED];
-    ctx.fillRect(centerX - Math.max(w, size) / 2, centerY - size / 2, Math.max(w, size), size);
-    ctx.strokeStyle = palette.text;
-    ctx.beginPath();
-    ctx.moveTo(centerX - size / 2, centerY - size / 2);
-    ctx.lineTo(centerX + size / 2, centerY + size / 2);
-    ctx.moveTo(centerX + size / 2, centerY - size / 2);
-    ctx.lineTo(centerX - size / 2, centerY + size / 2);
-    ctx.stroke();
+    const [worldX, worldY] = nodeBox(scene, node);
+    const [x, y] = [worldX * camera.scale + camera.x + w / 2, worldY * camera.scale + camera.y + h / 2];
+    if (x + w < 0 || y + h < 0 || x - w > frame.width || y - h > frame.height) continue;
+    ctx.fillRect(x - wide / 2, y - size / 2, wide, size);
+    ctx.moveTo(x - size / 2, y - size / 2);
+    ctx.lineTo(x + size / 2, y + size / 2);
+    ctx.moveTo(x + size / 2, y - size / 2);
+    ctx.lineTo(x - size / 2, y + size / 2);
   }
+  ctx.stroke();
 }
 
 /**

@@ -1,12 +1,14 @@
 // One picture of all boxes for the view from afar. A frame copies it; a change of state repaints one box of it.
 
 import { visitItems, visitNodes } from "./hit.js";
-import { STAGE, nodeBox } from "./scene.js";
+import { GRID, STAGE, nodeBox } from "./scene.js";
 
 // Below so many boxes a frame draws them one by one in time.
 const FROM_NODES = 3000;
 const MOST_PIXELS = 4_000_000;
 const LARGEST_SCALE = 0.25;
+// A little beyond its own size the picture is still sharper than nothing in time.
+const LARGEST_ZOOM = 1.6;
 const DIM = 0.25;
 
 /** @typedef {import("./draw.js").Frame} Frame */
@@ -29,33 +31,34 @@ export class Heat {
   covers({ board, camera, ratio }, visible) {
     const { scene } = board;
     if (scene === null || visible < FROM_NODES) return false;
-    return camera.scale * ratio <= scaleOf(scene) * 1.2;
+    return camera.scale * ratio <= scaleOf(scene) * LARGEST_ZOOM;
   }
 
-  /** Copy the picture into a frame, up to date. @param {Frame} frame */
-  paint(frame) {
-    const { ctx, board, camera } = frame;
-    const scene = /** @type {import("./scene.js").Scene} */ (board.scene);
+  /** Bring the picture up to date, also for frames that show something else; return it, or null for a small graph. @param {Frame} frame */
+  update(frame) {
+    const { board } = frame;
+    const { scene } = board;
+    if (scene === null || board.count < FROM_NODES || !shows(scene)) return null;
     const palette = frame.palette.states.join();
-    if (this.picture === null || this.scene !== scene || this.palette !== palette || board.allChanged) {
+    if (this.picture === null || this.scene !== scene || this.palette !== palette) {
       this.scene = scene;
       this.palette = palette;
       this.repaint(frame);
     } else this.touch(frame, board.changed.subarray(0, board.changedCount));
+    return this.picture;
+  }
+
+  /** Copy the picture into a frame. @param {Frame} frame */
+  paint({ ctx, board, camera }) {
     if (this.picture === null) return;
     const { scale } = camera;
     const dim = board.reach !== null || board.matches !== null;
     ctx.globalAlpha = dim ? DIM : 1;
-    ctx.imageSmoothingEnabled = true;
-    ctx.imageSmoothingQuality = "low";
     const by = scale / this.scale;
+    ctx.imageSmoothingEnabled = by < 1;
+    ctx.imageSmoothingQuality = "low";
     ctx.drawImage(this.picture, camera.x, camera.y, this.picture.width * by, this.picture.height * by);
     ctx.globalAlpha = 1;
-  }
-
-  /** Paint anew before the next copy: changes were drawn in other ways since. */
-  forget() {
-    this.scene = null;
   }
 
   /** @param {Frame} frame */
@@ -105,6 +108,11 @@ export class Heat {
     ctx.fillStyle = colour;
     ctx.fillRect(left, top, right - left, bottom - top);
   }
+}
+
+/** True if a scene shows nodes beside collapsed stages. @param {import("./scene.js").Scene} scene */
+function shows(scene) {
+  return !scene.staged || scene.kind.includes(GRID);
 }
 
 /** @param {import("./scene.js").Scene} scene */

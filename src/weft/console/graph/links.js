@@ -1,5 +1,6 @@
 // Lines between items and nodes: faint where there are many, strong on the way to and from what is looked at.
 
+import { visitItems, visitNodes } from "./hit.js";
 import { GRID, nodeBox } from "./scene.js";
 
 /** @typedef {import("./draw.js").Frame} Frame */
@@ -9,6 +10,7 @@ import { GRID, nodeBox } from "./scene.js";
 const MOST_LINKS = 20_000;
 const MOST_EDGES = 4000;
 const FEW_NODES = 300;
+const MOST_OF_NODE = 24;
 const STRAIGHT_BELOW = 0.12;
 // A path of thousands of curves is slower to stroke than many of a few dozen.
 const CHUNK = 48;
@@ -33,14 +35,15 @@ export function drawLinks(frame, box, visible) {
   if (alone !== NONE) {
     ctx.strokeStyle = palette.strong;
     ctx.globalAlpha = faint * (alone === ALL ? Math.max(0.14, 0.75 * Math.min(1, 14 / Math.sqrt(board.graph?.from.length ?? 1))) : 0.4);
-    strokeEdges(frame, box, alone === ALL, null);
+    if (alone === ALL) strokeEdges(frame, null);
+    else strokeNear(frame, box);
   }
   if (board.reach === null) return;
   const { items, nodes } = board.reach;
   ctx.strokeStyle = palette.accent;
   ctx.globalAlpha = 0.9;
   strokeLinks(frame, box, (link) => board.isOnWay(items[scene.from[link]], items[scene.to[link]]) && !touchesGrid(scene, link), 2);
-  strokeEdges(frame, box, true, nodes);
+  strokeEdges(frame, nodes);
   ctx.globalAlpha = 1;
 }
 
@@ -134,14 +137,12 @@ function curve(ctx, x, y, toX, toY) {
 }
 
 /**
- * Stroke dependencies of nodes in grids one by one: all, or those that touch what is seen.
+ * Stroke the dependencies of nodes in grids one by one.
  * @param {Frame} frame
- * @param {import("./camera.js").Box} box
- * @param {boolean} all
  * @param {Uint8Array | null} marks only those on the way, where there are marks
  */
-function strokeEdges(frame, box, all, marks) {
-  const { ctx, board, camera } = frame;
+function strokeEdges(frame, marks) {
+  const { ctx, board } = frame;
   const scene = /** @type {Scene} */ (board.scene);
   const { graph } = board;
   if (graph === null) return;
@@ -152,15 +153,8 @@ function strokeEdges(frame, box, all, marks) {
     const from = graph.from[edge];
     const to = graph.to[edge];
     if (marks !== null && !board.isOnWay(marks[from], marks[to])) continue;
-    const isGrid = scene.kind[scene.item[from]] === GRID || scene.kind[scene.item[to]] === GRID;
-    if (!isGrid || (marks === null && scene.item[from] === scene.item[to])) continue;
-    const [fromX, fromY, fromW, fromH] = nodeBox(scene, from);
-    const [toX, toY, , toH] = nodeBox(scene, to);
-    if (!all && !inside(box, fromX, fromY, scene) && !inside(box, toX, toY, scene)) continue;
-    const x = (fromX + fromW) * camera.scale + camera.x;
-    const y = (fromY + fromH / 2) * camera.scale + camera.y;
-    ctx.moveTo(x, y);
-    curve(ctx, x, y, toX * camera.scale + camera.x, (toY + toH / 2) * camera.scale + camera.y);
+    if (scene.kind[scene.item[from]] !== GRID && scene.kind[scene.item[to]] !== GRID) continue;
+    traceEdge(frame, from, to);
     if (--left % CHUNK === 0) {
       ctx.stroke();
       ctx.beginPath();
@@ -169,7 +163,37 @@ function strokeEdges(frame, box, all, marks) {
   ctx.stroke();
 }
 
-/** @param {import("./camera.js").Box} box @param {number} x @param {number} y @param {Scene} scene */
-function inside(box, x, y, scene) {
-  return x <= box.x + box.width && x + scene.cardWidth >= box.x && y <= box.y + box.height && y + scene.cardHeight >= box.y;
+/**
+ * Stroke the dependencies of the nodes that are seen: of each some, so that a wide fan stays a fan.
+ * @param {Frame} frame
+ * @param {import("./camera.js").Box} box
+ */
+function strokeNear(frame, box) {
+  const { ctx, board } = frame;
+  const scene = /** @type {Scene} */ (board.scene);
+  const { graph } = board;
+  if (graph === null) return;
+  ctx.lineWidth = 1;
+  visitItems(scene, box, (item) => {
+    visitNodes(scene, item, box, (node) => {
+      ctx.beginPath();
+      const first = graph.parentStart[node];
+      const last = Math.min(graph.parentStart[node + 1], first + MOST_OF_NODE);
+      for (let at = first; at < last; at++) traceEdge(frame, graph.parents[at], node);
+      const end = Math.min(graph.childStart[node + 1], graph.childStart[node] + MOST_OF_NODE);
+      for (let at = graph.childStart[node]; at < end; at++) traceEdge(frame, node, graph.children[at]);
+      ctx.stroke();
+    });
+  });
+}
+
+/** @param {Frame} frame @param {number} from @param {number} to */
+function traceEdge({ ctx, board, camera }, from, to) {
+  const scene = /** @type {Scene} */ (board.scene);
+  const [fromX, fromY, fromW, fromH] = nodeBox(scene, from);
+  const [toX, toY, , toH] = nodeBox(scene, to);
+  const x = (fromX + fromW) * camera.scale + camera.x;
+  const y = (fromY + fromH / 2) * camera.scale + camera.y;
+  ctx.moveTo(x, y);
+  curve(ctx, x, y, toX * camera.scale + camera.x, (toY + toH / 2) * camera.scale + camera.y);
 }

@@ -1,7 +1,7 @@
 // The whole drawing in a corner, with a frame around what is seen; a drag in it moves the view.
 
 import { BY_WEIGHT, STATE_COUNT } from "./palette.js";
-import { GRID, STAGE } from "./scene.js";
+import { STAGE } from "./scene.js";
 import { visitNodes } from "./hit.js";
 import { seen } from "./camera.js";
 
@@ -40,9 +40,10 @@ export class Minimap {
    * Draw it, unless all of the drawing is in view or the view is too small for it. States are drawn some times a
    * second; the frame at once.
    * @param {Frame} frame
+   * @param {HTMLCanvasElement | null} heat the picture of all boxes, where there is one
    * @param {number} now
    */
-  draw(frame, now) {
+  draw(frame, heat, now) {
     const { board, camera, palette, width, height, ratio } = frame;
     const { scene } = board;
     if (scene === null) return;
@@ -54,7 +55,7 @@ export class Minimap {
     this.left = (WIDTH - scene.width * this.scale) / 2;
     this.top = (HEIGHT - scene.height * this.scale) / 2;
     if (this.painted !== scene || now - this.paintedAt > PERIOD_MS) {
-      this.paint(frame);
+      this.paint(frame, heat);
       this.painted = scene;
       this.paintedAt = now;
     }
@@ -72,8 +73,8 @@ export class Minimap {
     ctx.strokeRect(x, y, Math.max(3, right - x), Math.max(3, bottom - y));
   }
 
-  /** @param {Frame} frame */
-  paint({ board, palette, ratio }) {
+  /** @param {Frame} frame @param {HTMLCanvasElement | null} heat */
+  paint({ board, palette, ratio }, heat) {
     const scene = /** @type {import("./scene.js").Scene} */ (board.scene);
     size(this.picture, ratio);
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.picture.getContext("2d"));
@@ -81,9 +82,10 @@ export class Minimap {
     ctx.clearRect(-1e6, -1e6, 2e6, 2e6);
     const least = 1.4 / this.scale;
     const everything = { x: -1e9, y: -1e9, width: 2e9, height: 2e9 };
+    if (heat !== null) ctx.drawImage(heat, 0, 0, scene.width, scene.height);
     for (let item = 0; item < scene.items; item++) {
-      const grid = scene.kind[item] === GRID && scene.start[item + 1] - scene.start[item] < 3000;
-      if (scene.kind[item] !== GRID && scene.kind[item] !== STAGE || grid) {
+      if (scene.kind[item] !== STAGE) {
+        if (heat !== null) continue;
         visitNodes(scene, item, everything, (node, x, y) => {
           ctx.fillStyle = palette.states[board.states[node]];
           ctx.fillRect(x, y, Math.max(scene.cardWidth, least), Math.max(scene.cardHeight, least));

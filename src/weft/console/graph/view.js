@@ -189,6 +189,7 @@ class View {
   recolour() {
     this.palette = readPalette(this.root);
     this.texts.clear();
+    this.board.allChanged = true;
     this.draw();
   }
 
@@ -205,12 +206,15 @@ class View {
     if (this.gone || board.scene === null || width === 0) return;
     const look = { palette: this.palette, texts: this.texts, ratio: this.ratio };
     const frame = { ctx: this.ctx, board, camera, width, height, ...look };
+    const picture = this.heat.update(frame);
     this.detail = drawFrame(frame, this.heat);
-    this.minimap.draw(frame, now);
+    this.minimap.draw(frame, picture, now);
+    if (board.changedCount > 0 || board.allChanged) {
+      legend.update(board.counts, this.palette.inks);
+      tools.update({ failed: board.counts[FAILED], staged: board.scene.staged, open: this.isAllOpen() });
+      this.speech.counts(board);
+    }
     board.takeChanges();
-    legend.update(board.counts, this.palette.inks);
-    tools.update({ failed: board.counts[FAILED], staged: board.scene.staged, open: this.isAllOpen() });
-    this.speech.counts(board);
   }
 
   // Stages.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.figure import Figure, Target, at_least, at_most
-from bench.peers.peer import CELERY, EMBEDDED, FLEET, PEERS, SERVERS, WEFT, weft_of_the_same_kind
+from bench.peers.peer import CELERY, FLEET, LANGGRAPH, PEERS, RESTATE, WEFT, weft_of_the_same_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,45 +63,14 @@ def ratio(row: Row, figure: tuple[str, str], rows: Mapping[str, Row]) -> float |
 def verdicts(rows: Mapping[str, Row]) -> list[Figure]:
     """Say what weft should reach beside its peers, of those targets whose rows are there."""
     return [
-        *_beside("W3, a fleet beside Celery", FLEET.name, RATE, [CELERY.name], rows, at_least(25)),
-        *_beside(
-            "W3, embedded beside the best durable peer", WEFT.name, RATE, _durable(), rows, at_least(50)
-        ),
-        *_beside(
-            "W3, embedded beside the best that is embedded", WEFT.name, RATE, _durable(EMBEDDED), rows, None
-        ),
-        *_beside(
-            "W3, a fleet beside the best durable with servers",
-            FLEET.name,
-            RATE,
-            _durable(SERVERS),
-            rows,
-            None,
-        ),
-        *_beside(
-            "hop, embedded, of the best durable peer's",
-            WEFT.name,
-            HOP,
-            _durable(EMBEDDED),
-            rows,
-            at_most(0.33),
-        ),
-        *_beside(
-            "hop, a fleet, of the best durable peer's",
-            FLEET.name,
-            HOP,
-            _durable(SERVERS),
-            rows,
-            at_most(0.33),
-        ),
-    ]
-
-
-def _durable(kind: str | None = None) -> list[str]:
-    return [
-        peer.name
-        for peer in PEERS.values()
-        if peer.durable and peer not in (WEFT, FLEET) and (kind is None or peer.kind == kind)
+        *_beside("W3, a fleet beside Celery", FLEET.name, RATE, CELERY.name, rows, at_least(28)),
+        *_beside("W3, a fleet beside Restate", FLEET.name, RATE, RESTATE.name, rows, at_least(8)),
+        *_beside("W3, embedded beside LangGraph", WEFT.name, RATE, LANGGRAPH.name, rows, at_least(60)),
+        *_beside("W3, embedded beside Restate", WEFT.name, RATE, RESTATE.name, rows, at_least(25)),
+        *_beside("hop, embedded, of LangGraph's", WEFT.name, HOP, LANGGRAPH.name, rows, at_most(0.2)),
+        *_beside("hop, a fleet, of Restate's", FLEET.name, HOP, RESTATE.name, rows, at_most(0.7)),
+        *_share("W4, embedded", WEFT.name, rows, at_least(0.95)),
+        *_share("W4, a fleet", FLEET.name, rows, at_least(0.9)),
     ]
 
 
@@ -109,17 +78,20 @@ def _beside(
     what: str,
     weft: str,
     figure: tuple[str, str],
-    peers: Sequence[str],
+    peer: str,
     rows: Mapping[str, Row],
-    target: Target | None,
+    target: Target,
 ) -> Iterator[Figure]:
     ours = rows[weft].figure(*figure) if weft in rows else None
-    theirs = {name: rows[name].figure(*figure) for name in peers if name in rows}
-    known = {name: value for name, value in theirs.items() if value}
-    if ours is None or not known:
-        return
-    best = (min if figure == HOP else max)(known, key=lambda name: known[name])
-    yield Figure(workload="peers", what=f"{what} ({best})", value=ours / known[best], unit="×", target=target)
+    its = rows[peer].figure(*figure) if peer in rows else None
+    if ours is not None and its:
+        yield Figure(workload="peers", what=what, value=ours / its, unit="×", target=target)
+
+
+def _share(what: str, weft: str, rows: Mapping[str, Row], target: Target) -> Iterator[Figure]:
+    share = rows[weft].figure(*SHARE) if weft in rows else None
+    if share is not None:
+        yield Figure(workload="peers", what=what, value=share, unit="of the ideal", target=target)
 
 
 def _cells(row: Row, rows: Mapping[str, Row]) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def a_row(name: str, *, hop_ms: float, rate: float, **more: Any) -> Row:
+def a_row(name: str, *, hop_ms: float, rate: float, share: float = 0.5, **more: Any) -> Row:
     return Row(
         name=name,
         versions={name: "1.2.3"},
@@ -27,7 +27,7 @@ def a_row(name: str, *, hop_ms: float, rate: float, **more: Any) -> Row:
             "W1": {"hop_ms": hop_ms, "chain_ms": hop_ms * 110, "nodes": 100},
             "W2": {"seconds": 1.5, "nodes": 1002},
             "W3": {"rate": rate, "nodes": 500},
-            "W4": {"share": 0.5, "nodes": 200},
+            "W4": {"share": share, "nodes": 200},
         },
         memory_bytes=50_000_000,
         **more,
@@ -87,16 +87,31 @@ def test_a_ratio_needs_both_figures(rows: dict[str, Row]) -> None:
     assert ratio(rows["langgraph"], RATE, {"langgraph": rows["langgraph"]}) is None
 
 
-def test_weft_is_held_against_the_best_durable_peer(rows: dict[str, Row]) -> None:
+def test_weft_is_held_against_the_peers_that_its_targets_name(rows: dict[str, Row]) -> None:
+    rows["restate"] = a_row("restate", hop_ms=1.6, rate=1_000)
     said = {figure.what: (round(figure.value, 3), figure.verdict) for figure in verdicts(rows)}
     assert said == {
-        "W3, a fleet beside Celery (celery)": (20.0, "missed"),
-        "W3, embedded beside the best durable peer (dbos)": (50.0, "ok"),
-        "W3, embedded beside the best that is embedded (langgraph)": (66.667, ""),
-        "W3, a fleet beside the best durable with servers (dbos)": (25.0, ""),
-        "hop, embedded, of the best durable peer's (langgraph)": (0.1, "ok"),
-        "hop, a fleet, of the best durable peer's (dbos)": (0.4, "missed"),
+        "W3, a fleet beside Celery": (20.0, "missed"),
+        "W3, a fleet beside Restate": (10.0, "ok"),
+        "W3, embedded beside LangGraph": (66.667, "ok"),
+        "W3, embedded beside Restate": (20.0, "missed"),
+        "hop, embedded, of LangGraph's": (0.1, "ok"),
+        "hop, a fleet, of Restate's": (0.625, "ok"),
+        "W4, embedded": (0.5, "missed"),
+        "W4, a fleet": (0.5, "missed"),
     }
+
+
+def test_a_figure_that_is_exactly_its_target_reaches_it() -> None:
+    rows = {
+        "weft": a_row("weft", hop_ms=0.2, rate=60_000, share=0.95),
+        "weft-fleet": a_row("weft-fleet", hop_ms=0.7, rate=28_000, share=0.9),
+        "celery": a_row("celery", hop_ms=1.0, rate=1_000),
+        "langgraph": a_row("langgraph", hop_ms=1.0, rate=1_000),
+        "restate": a_row("restate", hop_ms=1.0, rate=2_400),
+    }
+    assert {figure.verdict for figure in verdicts(rows)} == {"ok"}
+    assert len(verdicts(rows)) == 8
 
 
 def test_a_target_without_its_rows_is_left_out(rows: dict[str, Row]) -> None:

@@ -35,15 +35,15 @@ _PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Small:
+class Small:
     begun: float
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
-    alone: list[_Small]
-    beside: list[_Small]
+class Beside:
+    alone: list[Small]
+    beside: list[Small]
     # When the wide one was sent, accepted and at its end.
     sent: float
     accepted: float
@@ -56,6 +56,11 @@ def beside() -> Iterator[Figure]:
     """Small executions alone and beside a wide one."""
     with running() as one:
         seen = run_loop(_run(one))
+    yield from figures(seen)
+
+
+def figures(seen: Beside) -> Iterator[Figure]:
+    """Give what was seen, and hold it against the targets."""
     nodes = _LAYERS * _WIDTH
     alone = [small.seconds * 1e3 for small in seen.alone]
     during = [small for small in seen.beside if small.begun < seen.ended]
@@ -74,13 +79,16 @@ def beside() -> Iterator[Figure]:
             yield figure(f"small while it is sent, {name}", quantile(while_sent, share))
         if while_run:
             yield figure(f"small while it runs, {name}", quantile(while_run, share))
+    if while_run:
+        times = quantile(while_run, 0.5) / quantile(alone, 0.5)
+        yield figure("small while it runs : alone, p50", times, "×", target=at_most(3))
     yield figure("small ones beside it", len(during), "exec")
     whole = (seen.ended - seen.sent) * 1e3
     slowest = max(small.seconds * 1e3 for small in during)
     yield figure("slowest of them : the wide one", slowest / whole, "×", target=at_most(0.25))
 
 
-async def _run(one: RunningFleet) -> _Beside:
+async def _run(one: RunningFleet) -> Beside:
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=_PATIENCE_SECONDS)
     async with (
@@ -100,7 +108,7 @@ async def _run(one: RunningFleet) -> _Beside:
         print("  the small ones beside it are done", file=sys.stderr, flush=True)
         accepted, ended = await wide
         looking.cancel()
-    return _Beside(alone, beside, sent, accepted, ended, max(under_way))
+    return Beside(alone, beside, sent, accepted, ended, max(under_way))
 
 
 async def _look(gauge: Gauge, under_way: list[int]) -> None:
@@ -109,7 +117,7 @@ async def _look(gauge: Gauge, under_way: list[int]) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _small_ones(session: aiohttp.ClientSession, count: int) -> list[_Small]:
+async def _small_ones(session: aiohttp.ClientSession, count: int) -> list[Small]:
     """Start so many, evenly over time, and wait for all of them."""
     begun = time.perf_counter()
     starting = []
@@ -119,13 +127,13 @@ async def _small_ones(session: aiohttp.ClientSession, count: int) -> list[_Small
     return list(await asyncio.gather(*starting))
 
 
-async def _small(session: aiohttp.ClientSession) -> _Small:
+async def _small(session: aiohttp.ClientSession) -> Small:
     begun = time.perf_counter()
     async with session.post("/v1/workflows/bench/executions?wait=300", json={}) as answer:
         assert answer.status in (200, 202), await answer.text()
         execution = await answer.json()
     assert execution["state"] == "COMPLETED", execution
-    return _Small(begun, time.perf_counter() - begun)
+    return Small(begun, time.perf_counter() - begun)
 
 
 async def _wide(session: aiohttp.ClientSession) -> tuple[float, float]:

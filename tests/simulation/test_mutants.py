@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.simulation.mutants import MUTANTS, Mutant, planted
@@ -11,6 +13,10 @@ from tests.support.simulation.profiles import PROFILES
 from tests.support.simulation.world import World
 
 from weft.orchestrator import collect
+
+ROOT = Path(__file__).parents[2]
+# A planted bug or a profile, as the column "without it" names them.
+NAME = re.compile(r"`([a-z][a-z0-9_]+)`")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -33,6 +39,15 @@ def test_there_are_many_bugs_and_each_is_another() -> None:
     changes = Counter((mutant.function, mutant.old, mutant.new) for mutant in MUTANTS)
     assert [change for change, count in changes.items() if count > 1] == []
     assert {mutant.profile for mutant in MUTANTS} <= PROFILES.keys()
+
+
+def test_the_page_of_the_protocol_names_every_planted_bug_and_no_other() -> None:
+    lines = (ROOT / "docs/protocol.md").read_text(encoding="utf-8").splitlines()
+    columns = [line.rsplit("|", 2)[1] for line in lines if line.startswith("| ")]
+    named = {name for column in columns for name in NAME.findall(column)}
+    bugs = {mutant.name for mutant in MUTANTS}
+    assert bugs - named == set(), "a rule of docs/protocol.md names each"
+    assert named - bugs - PROFILES.keys() == set()
 
 
 def test_a_bug_is_gone_when_it_is_no_longer_planted() -> None:

@@ -191,7 +191,15 @@ def test_a_check_names_the_executions_that_are_not_terminal(tmp_path: Path, post
     ]
     assert weft(tmp_path, "migrate", WEFT_DATABASE_URL=postgres_url).returncode == 0
     again = weft(tmp_path, "migrate", "--check", WEFT_DATABASE_URL=postgres_url)
-    assert (again.returncode, again.stdout) == (0, "the database: up to date\n")
+    assert (again.returncode, again.stdout.splitlines()) == (
+        0,
+        ["the database: up to date", "not terminal: 5 executions", *lines[2:]],
+    )
+    as_json = weft(tmp_path, "migrate", "--check", "--json", WEFT_DATABASE_URL=postgres_url)
+    shown = json.loads(as_json.stdout)
+    assert (as_json.returncode, shown["migrations"], shown["made"]) == (0, [], False)
+    assert shown["unfinished"][0] == {"execution": "running", "workflow": "report", "state": "RUNNING"}
+    assert len(shown["unfinished"]) == 5
 
 
 def test_a_check_names_some_executions_and_counts_the_others(tmp_path: Path) -> None:
@@ -203,6 +211,10 @@ def test_a_check_names_some_executions_and_counts_the_others(tmp_path: Path) -> 
     _, counted, *named, last = checked.stdout.splitlines()
     assert counted == f"not terminal: {total} executions; they go on after the migration"
     assert (len(named), last) == (20, f"  and {total - 20} more")
+    as_json = weft(tmp_path, "migrate", "--check", "--json", "--data", "data")
+    shown = json.loads(as_json.stdout)
+    assert (as_json.returncode, shown["made"], len(shown["unfinished"])) == (1, False, total)
+    assert f"still to be made; run `weft migrate`: {', '.join(shown['migrations'])}" in checked.stdout
 
 
 def test_a_schema_that_is_too_new_is_refused(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.cli.server import RemoteServer
+    from weft.journal.postgres.schema import Unfinished
     from weft.settings import Settings
 
 AsJson = Annotated[bool, Parameter("--json", help="print JSON")]
@@ -102,6 +103,7 @@ def migrate(
         bool, Parameter(help="change nothing; exit code 1 where something is to be done")
     ] = False,
     data: Data = None,
+    as_json: AsJson = False,
 ) -> int:
     """Bring the schema of the journal up to date: of the data folder, or of WEFT_DATABASE_URL.
 
@@ -114,41 +116,60 @@ def migrate(
         where, missing = str(settings.data), _migrate_folder(settings, check=check)
     else:
         where, missing = "the database", _migrate_database(settings.database_url, check=check)
+    if as_json:
+        described: dict[str, Any] = {"migrations": list(missing), "made": bool(missing) and not check}
+        if check:
+            _, unfinished = _unfinished(settings, limit=_ALL)
+            described["unfinished"] = [
+                {"execution": id_, "workflow": workflow, "state": state}
+                for id_, workflow, state in unfinished
+            ]
+        print_json(described)
+        return FAILED if missing and check else 0
     if missing:
         did = "still to be made; run `weft migrate`" if check else "made"
         print_text(f"{where}: {did}: {', '.join(missing)}\n")
     else:
         print_text(f"{where}: up to date\n")
-    if missing and check:
+    if check:
         print_text(_describe_unfinished(settings, missing))
     return FAILED if missing and check else 0
 
 
-# Executions that `weft migrate --check` names; the others it counts.
+# Executions that `weft migrate --check` names as text; the others it counts. As JSON it names all.
 _NAMED = 20
+# More than there can be: the largest number of both databases.
+_ALL = 2**63 - 1
 
 
 def _describe_unfinished(settings: Settings, missing: Sequence[str]) -> str:
     """Describe the executions that are not terminal: they are in flight while the schema changes."""
+    from weft.journal.postgres.schema import is_incompatible
+
+    total, some = _unfinished(settings, limit=_NAMED)
+    stop = ""
+    if settings.database_url is not None and any(map(is_incompatible, missing)):
+        stop = "stop every process of the fleet before you migrate: the older release cannot go on\n"
+    if not total:
+        return stop
+    lines = [f"  {id_}  {state:<7}  {workflow or '-'}\n" for id_, workflow, state in some]
+    if total > len(some):
+        lines.append(f"  and {total - len(some):,} more\n")
+    later = "; they go on after the migration" if missing else ""
+    return f"{stop}not terminal: {total:,} executions{later}\n{''.join(lines)}"
+
+
+def _unfinished(settings: Settings, *, limit: int) -> tuple[int, Sequence[Unfinished]]:
+    """Count the executions that are not terminal, and list so many of them."""
     import asyncio
 
     from weft.journal.postgres import schema as postgres_schema
     from weft.journal.sqlite import schema as sqlite_schema
     from weft.journal.sqlite.journal import FILE_NAME
 
-    stop = ""
     if settings.database_url is None:
-        total, some = sqlite_schema.unfinished(settings.data / FILE_NAME, limit=_NAMED)
-    else:
-        total, some = asyncio.run(postgres_schema.unfinished(settings.database_url, limit=_NAMED))
-        if any(map(postgres_schema.is_incompatible, missing)):
-            stop = "stop every process of the fleet before you migrate: the older release cannot go on\n"
-    if not total:
-        return stop
-    lines = [f"  {id_}  {state:<7}  {workflow or '-'}\n" for id_, workflow, state in some]
-    if total > len(some):
-        lines.append(f"  and {total - len(some):,} more\n")
-    return f"{stop}not terminal: {total:,} executions; they go on after the migration\n{''.join(lines)}"
+        return sqlite_schema.unfinished(settings.data / FILE_NAME, limit=limit)
+    return asyncio.run(postgres_schema.unfinished(settings.database_url, limit=limit))
 
 
 def _migrate_database(url: str, *, check: bool) -> list[str]:

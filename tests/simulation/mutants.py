@@ -496,6 +496,33 @@ MUTANTS = (
         60,
         "what was decided on lost commits is recorded",
     ),
+    Mutant(
+        "apply_frees_nothing",
+        f"{_STORE}.apply",
+        "applied[index] = Applied(_YES, self._free_nodes(execution), queued.get(execution_id, ()))",
+        "applied[index] = Applied(_YES, (), queued.get(execution_id, ()))",
+        "calm",
+        5,
+        "an apply does not return the free nodes of the execution",
+    ),
+    Mutant(
+        "queue_moves_what_is_not_free",
+        f"{_STORE}._queue",
+        "node.attempt != task.attempt or node.phase is not FREE or",
+        "node.attempt != task.attempt or",
+        "ahead",
+        30,
+        "a task that came with its rows moves a node that is not free",
+    ),
+    Mutant(
+        "rebuild_frees_what_may_run",
+        f"{_ORCHESTRATOR}.recover:rebuild",
+        "never_started = row.started_at is None",
+        "never_started = True",
+        "memory_faults",
+        5,
+        "a rebuild takes every execution for one that was never started",
+    ),
     # These two rules are scripts of Redis (hello.lua): in the simulation the world follows them.
     Mutant(
         "streams_are_not_wiped",

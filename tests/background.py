@@ -89,7 +89,7 @@ class BackgroundServer:
         self._loop.call_soon_threadsafe(lambda: self._gates[gate].set())
 
     def is_watched(self, execution_id: str) -> bool:
-        """Say whether anybody listens to the events of an execution."""
+        """True if anybody listens to the events of an execution."""
         return self._feed is not None and self._feed.has_subscriber(execution_id)
 
     def _run(self) -> None:

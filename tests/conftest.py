@@ -29,7 +29,7 @@ _NUMBERS = count(1)
 
 @pytest.fixture(scope="session")
 def migrated_database(postgres_server: PostgresServer, worker_id_or_main: str) -> Iterator[str]:
-    """Give the name of a database with an empty journal: copies of it are made in no time."""
+    """Return the name of a database with an empty journal: copies of it are made in no time."""
     name = f"weft_journal_{os.getpid()}_{worker_id_or_main}"
     asyncio.run(migrate(postgres_server.create_database(name)))
     yield name
@@ -38,7 +38,7 @@ def migrated_database(postgres_server: PostgresServer, worker_id_or_main: str) -
 
 @pytest.fixture
 def journal_url(postgres_server: PostgresServer, migrated_database: str) -> Iterator[str]:
-    """Give the URL of a database with an empty journal, for this test alone."""
+    """Return the URL of a database with an empty journal, for this test alone."""
     name = f"{migrated_database}_{next(_NUMBERS)}"
     yield postgres_server.create_database(name, template=migrated_database)
     postgres_server.drop_database(name)
@@ -46,14 +46,14 @@ def journal_url(postgres_server: PostgresServer, migrated_database: str) -> Iter
 
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[RedisCluster]:
-    """Give a cluster of three servers that all tests of this process share: for those that leave it whole."""
+    """Return a cluster of three servers, shared by the tests of this process that leave it whole."""
     with RedisCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
 def cluster_url(redis_cluster: RedisCluster) -> str:
-    """Give the URL of an empty cluster, for this test alone."""
+    """Return the URL of an empty cluster, for this test alone."""
     redis_cluster.flush()
     return redis_cluster.url
 

@@ -53,7 +53,7 @@ def runs_of(path: Path, folder: Path, *, seed: int) -> list[Run]:
 async def run_all(
     runs: list[Run], api: Api, *, slots: int, at_once: int, says: bool = False
 ) -> dict[Run, list[str]]:
-    """Give what is wrong, by run, of those with which something is."""
+    """Return what is wrong, by run, of those with which something is."""
     failures: dict[Run, list[str]] = {}
     waiting = list(reversed(runs))
     done = 0

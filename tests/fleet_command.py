@@ -124,7 +124,7 @@ def described(api: Role, roles: Sequence[Role], redis: RedisServer, postgres: Po
 
 
 def watch(roles: Sequence[Role], ended: threading.Event) -> None:
-    """Say of each that ends by itself or was killed that it did, until all are asked to end."""
+    """Report each process that ends by itself or was killed, until all are asked to end."""
     running = list(roles)
     while not ended.wait(LOOK_SECONDS):
         for role in list(running):

@@ -83,7 +83,7 @@ class Block:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     def mark(self, name: str) -> str | None:
-        """Give the value of ``name=value`` among the marks."""
+        """Return the value of ``name=value`` among the marks."""
         found = (mark.partition("=")[2].strip('"') for mark in self.marks if mark.startswith(f"{name}="))
         return next(found, None)
 
@@ -330,7 +330,7 @@ class _Server:
         self._reading.start()
 
     def wait(self) -> str:
-        """Give what it has printed by the time it is ready."""
+        """Return what it has printed by the time it is ready."""
         assert self._is_ready.wait(SECONDS_BEFORE_GIVING_UP), f"the server is not ready: {self._printed}"
         assert self._process.poll() is None, f"the server ended: {self._printed}"
         return "\n".join(self._printed)

@@ -68,7 +68,7 @@ def filter_table() -> str:
 
 
 def section(page: Path, title: str) -> str:
-    """Give the text under a heading, up to the next one."""
+    """Return the text under a heading, up to the next one."""
     _, found, rest = page.read_text(encoding="utf-8").partition(f"\n## {title}\n")
     assert found, f"{page.name} has no section {title!r}"
     return rest.partition("\n## ")[0]
@@ -262,7 +262,7 @@ def test_the_definition_page_names_every_word_of_the_format(name: str) -> None:
 
 
 def requirement_rows() -> list[list[str]]:
-    """Give each row of the page of requirements: ids, requirement, weft, tests."""
+    """Return each row of the page of requirements: ids, requirement, weft, tests."""
     lines = (DOCS / "requirements.md").read_text(encoding="utf-8").splitlines()
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| R")]
 

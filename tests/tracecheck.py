@@ -58,7 +58,7 @@ class Violation:
 
 
 def merkle(node_id: str, outputs: Iterable[str]) -> str:
-    """Give the output of a replayed node; a parent without an output stands there as nothing."""
+    """Return the output of a replayed node; a parent without an output stands there as nothing."""
     return hashlib.sha256(f"{node_id}|{','.join(outputs)}".encode()).hexdigest()[:16]
 
 
@@ -176,7 +176,7 @@ def _check_edges(node: DrawnNode, record: _Record, parents: Sequence[_Record]) -
 
 
 def seen_outputs(node: DrawnNode, outputs: Mapping[str, str | None]) -> list[str]:
-    """Give what a node's own output is made of.
+    """Return what a node's own output is made of.
 
     Which parents an early rule did not wait for is a matter of chance, so such a node stands for itself.
     """
@@ -198,7 +198,7 @@ def _may_run(rule: str, parents: Sequence[_Record]) -> bool:
 
 
 def _ready_at(rule: str, parents: Sequence[_Record]) -> int | None:
-    """Give the earliest moment at which the rule can have been met; None where no parent was executed."""
+    """Return the earliest moment at which the rule can have been met; None where no parent was executed."""
     waking = EARLY.get(rule)
     ends = [
         parent.finished_at

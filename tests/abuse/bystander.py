@@ -125,7 +125,7 @@ class Attacker:
     async def call(
         self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Give the status and the body of an answer. A body of bytes is sent as it is, any other as JSON."""
+        """Return an answer's status and body. A body of bytes is sent as it is, any other as JSON."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         self.spend(len(data))
         given = {"Content-Type": "application/json", **self.target.headers, **(headers or {})}

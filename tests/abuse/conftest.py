@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["server", "fleet"])
 def abused(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Abused:
-    """Give a way to have a target; each test runs on one server, and on a fleet."""
+    """Return a way to have a target; each test runs on one server, and on a fleet."""
     # A test on one server does not start the servers of a fleet.
     fleets: Fleets | None = request.getfixturevalue("fleets") if request.param == "fleet" else None
 

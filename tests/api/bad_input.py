@@ -125,7 +125,7 @@ def unreadable() -> Iterator[Case]:
 
 
 def documents() -> Iterator[tuple[str, Any, str, str]]:
-    """Give what can be read and is no definition: its name, the document, a pointer and words."""
+    """Return what can be read and is no definition: its name, the document, a pointer and words."""
     # What is no definition at all.
     for name, document in (
         ("null", None),
@@ -291,7 +291,7 @@ def documents() -> Iterator[tuple[str, Any, str, str]]:
 
 
 def cases() -> list[Case]:
-    """Give the whole corpus; every document that can be read comes as JSON and as YAML."""
+    """Return the whole corpus; every document that can be read comes as JSON and as YAML."""
     found = list(unreadable())
     for name, document, pointer, words in documents():
         text = json.dumps(document)

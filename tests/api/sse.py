@@ -30,7 +30,7 @@ class Stream:
         self.status = response.status
 
     async def next(self) -> Told | None:
-        """Give the next event or comment; None: the stream has ended."""
+        """Return the next event or comment; None: the stream has ended."""
         fields: dict[str, str] = {}
         while line := (await self.response.content.readline()).decode():
             assert line.endswith("\n"), f"the stream broke off in {line!r}"
@@ -44,20 +44,20 @@ class Stream:
         return None
 
     async def event(self) -> Told:
-        """Give the next event, comments left out."""
+        """Return the next event, comments left out."""
         while (told := await self.next()) is not None:
             if told.type is not None:
                 return told
         raise AssertionError("the stream has ended")
 
     async def until(self, type_: str) -> Told:
-        """Give the next event of a type, with the ones before it left out."""
+        """Return the next event of a type, with the ones before it left out."""
         while (told := await self.event()).type != type_:
             pass
         return told
 
     async def rest(self) -> list[Told]:
-        """Give all events up to the end of the stream."""
+        """Return all events up to the end of the stream."""
         events = []
         while (told := await self.next()) is not None:
             if told.type is not None:

@@ -102,7 +102,7 @@ async def run_weft(*arguments: str, url: str | None = None) -> tuple[int, str, s
 
 
 async def by_command_line(folder: Path) -> list[Verdict]:
-    """Give the verdict on every case; one process checks them all."""
+    """Return the verdict on every case; one process checks them all."""
     files = [str(file_of(case, folder)) for case in CASES]
     code, printed, complained = await run_weft("validate", "--json", *files)
     assert (code, complained) == (2, "")
@@ -119,7 +119,7 @@ async def by_command_line(folder: Path) -> list[Verdict]:
 
 
 def without_name(verdict: Verdict) -> Verdict:
-    """Give the verdict on the same definition where it needs no name, because it is not stored by one."""
+    """Return the verdict on the same definition where it needs no name, because it is not stored by one."""
     return [one for one in verdict if one != ("", "name is missing")]
 
 

@@ -263,7 +263,7 @@ async def test_a_connection_without_a_key_may_rest_for_less(
 
 
 async def large_node(server: Server) -> str:
-    """Give the path of a node whose output has 12 MiB."""
+    """Return the path of a node whose output has 12 MiB."""
     large = {"nodes": [{"id": "a", "handler": "echo", "config": "x" * 12 * 2**20}]}
     body = BytesIO(json.dumps({"definition": large}).encode())
     headers = {"Content-Type": "application/json"}

@@ -27,7 +27,7 @@ def celery_fleets(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> CeleryFleets:
-    """Give a way to have fleets on a broker of a kind: ``redis`` or ``rabbitmq``."""
+    """Return a way to have fleets on a broker of a kind: ``redis`` or ``rabbitmq``."""
 
     @asynccontextmanager
     async def fleet(broker: str) -> AsyncIterator[CeleryFleet]:

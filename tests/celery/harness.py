@@ -58,7 +58,7 @@ class CeleryWorker(Member):
         await self.ended()
 
     def has(self, pid: int) -> bool:
-        """Say whether a process is one of those that it forked."""
+        """True if a process is one of those that it forked."""
         try:
             status = Path(f"/proc/{pid}/status").read_text()
         except FileNotFoundError:
@@ -107,15 +107,15 @@ class CeleryFleet(RunningFleet):
         return worker
 
     def environment(self) -> dict[str, str]:
-        """Give the environment of whoever is to find this fleet."""
+        """Return the environment of whoever is to find this fleet."""
         return {**os.environ, **self._settings}
 
     def state_of(self, attempt: str) -> str:
-        """Give what Celery says of an attempt: EXECUTION:NODE:ATTEMPT."""
+        """Return what Celery says of an attempt: EXECUTION:NODE:ATTEMPT."""
         return str(self.client.AsyncResult(attempt).state)
 
     async def running_in(self, execution_id: str, node_id: str) -> int:
-        """Give the process that runs a node, once one does."""
+        """Return the process that runs a node, once one does."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 shown = await self.api.get(f"/v1/executions/{execution_id}/nodes/{node_id}")

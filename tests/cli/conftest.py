@@ -54,7 +54,7 @@ class Shell:
         return Ended(code, shown.out, shown.err)
 
     def failed(self, gate: str) -> str:
-        """Give the id of an execution of ``fragile`` that has failed."""
+        """Return the id of an execution of ``fragile`` that has failed."""
         return self.client.wait(self.client.start("fragile", {"gate": gate}).id).id
 
 

@@ -132,7 +132,7 @@ def on_terminal(command: list[str], columns: int) -> tuple[int, str]:
 
 
 def screen(written: str, columns: int) -> list[str]:
-    """Give the lines that a terminal shows in the end, all of its history included."""
+    """Return the lines that a terminal shows in the end, all of its history included."""
     lines: list[list[str]] = [[]]
     row = column = 0
 

@@ -111,7 +111,7 @@ async def depth_of(queue: str, transport: Transport) -> int:
 
 
 def consumed(broker_url: str, queues: Sequence[str], count: int) -> list[int]:
-    """Give what a worker with one process is given: its next message when it has acknowledged the last."""
+    """Return what a worker with one process is given: its next message when it has acknowledged the last."""
     got: list[int] = []
 
     def take(body: Any, message: Any) -> None:

@@ -233,7 +233,7 @@ async def test_the_last_event_again_at_once_leaves_no_trace_at_all(
 
 
 async def merged_one_by_one(store: MemoryStore, walk: Walk, rows: list[NodeRow]) -> ExecutionStatus | None:
-    """Give what a new store makes of these rows, merged one at a time."""
+    """Return what a new store makes of these rows, merged one at a time."""
     execution = await walk.execution()
     await store.install(
         [Snapshot(execution, walk.plan, ())], incarnation_id=await store.incarnation_id(), fresh=True

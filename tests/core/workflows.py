@@ -53,7 +53,7 @@ def workflows(
 
 
 def is_handled(plan: Plan, rows: Mapping[str, NodeRow], node_id: str) -> bool:
-    """Say by the interface's own words whether a failure is handled."""
+    """True if a failure is handled, by the words of the interface."""
     return any(
         rows[dependent].state == "COMPLETED"
         for dependent in plan.graph.dependents[node_id]
@@ -62,6 +62,6 @@ def is_handled(plan: Plan, rows: Mapping[str, NodeRow], node_id: str) -> bool:
 
 
 def verdict(plan: Plan, rows: Mapping[str, NodeRow]) -> str:
-    """Say how an execution with these settled nodes ends, where nobody cancelled it and no time ran out."""
+    """Return how an execution with these settled nodes ends, without a cancel or a deadline."""
     failures = [node_id for node_id, row in rows.items() if row.state == "FAILED"]
     return "COMPLETED" if all(is_handled(plan, rows, node_id) for node_id in failures) else "FAILED"

@@ -62,14 +62,14 @@ class Place:
         return [{"path": name, **more} for name in write(self.inbox, count, scans=scans, first=first)]
 
     def saved(self, document: str) -> dict[str, Any]:
-        """Give what was saved of a document."""
+        """Return what was saved of a document."""
         read = (json.loads(file.read_bytes()) for file in (self.dataset / "json").glob("*.json"))
         (found,) = [record for record in read if record["document"] == document]
         assert isinstance(found, dict)
         return found
 
     def files(self) -> dict[str, tuple[bytes, int]]:
-        """Give the content of every file of the dataset, and when it was written."""
+        """Return the content of every file of the dataset, and when it was written."""
         return {
             str(file.relative_to(self.dataset)): (file.read_bytes(), file.stat().st_mtime_ns)
             for file in self.dataset.rglob("*")
@@ -87,7 +87,7 @@ class Place:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder, on no disk where that can be.
+    """Return a folder, on no disk where that can be.
 
     A thousand documents are ten thousand waits for a disk, which are for the end of the machine alone: what a
     process has written is there, whatever becomes of the process.
@@ -121,7 +121,7 @@ def llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLLM]:
 
 
 def server_settings(llm: FakeLLM, **more: str) -> dict[str, str]:
-    """Give what a server of the pipeline is told besides what this process has in its environment."""
+    """Return what a server of the pipeline is told besides what this process has in its environment."""
     return {
         "PYTHONPATH": f"{ROOT}{os.pathsep}{EXAMPLE}",
         "WEFT_CONFIG": str(EXAMPLE / "weft.toml"),

@@ -52,7 +52,7 @@ async def start_batch(api: Api, inputs: list[dict[str, Any]]) -> str:
 
 
 async def ended(api: Api, batch_id: str) -> Any:
-    """Give a batch once all its executions are terminal."""
+    """Return a batch once all its executions are terminal."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             batch = await api.get(f"/v1/batches/{batch_id}")
@@ -77,14 +77,14 @@ def contents(place: Place) -> dict[str, bytes]:
 
 
 def queue(place: Place) -> list[tuple[Any, ...]]:
-    """Give the items of the review queue, without their numbers and times."""
+    """Return the items of the review queue, without their numbers and times."""
     return sorted(row[1:5] for row in place.rows("reviews"))
 
 
 def expected(
     place: Place, inputs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[str, bytes], list[tuple[Any, ...]]]:
-    """Give the files and the queue that the inputs come to, worked out one by one in a place of its own."""
+    """Return the files and the queue that the inputs come to, worked out one by one in a place of its own."""
     other = Place(place.folder / "expected")
     other.folder.mkdir()
     with monkeypatch.context() as patched:

@@ -22,7 +22,7 @@ def note(execution_id: str, status: str, seconds: float, confidence: float | Non
 
 
 def samples() -> dict[str, float]:
-    """Give every sample of the metrics by its name and label."""
+    """Return every sample of the metrics by its name and label."""
     return {
         f"{sample.name}{''.join(f'{{{value}}}' for value in sample.labels.values())}": sample.value
         for family in text_string_to_metric_families(exposition.as_text().decode())

@@ -120,7 +120,7 @@ async def test_a_connection_that_was_kept_has_the_same_time_for_its_next_head(
 
 
 async def latency(server: Server) -> float:
-    """Give how long a normal call takes at the worst of some."""
+    """Return how long a normal call takes at the worst of some."""
     worst = 0.0
     for _ in range(30):
         began = time.monotonic()

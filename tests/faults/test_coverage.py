@@ -15,7 +15,7 @@ STATUS = re.compile(r"covered|(partly|later): .+")
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """Give each row of the page: case, promise, tests, status."""
+    """Return each row of the page: case, promise, tests, status."""
     found = []
     for line in (ROOT / "docs" / "faults.md").read_text().splitlines():
         if line.startswith("| F"):
@@ -38,7 +38,7 @@ def test_every_row_has_a_status_and_what_is_covered_has_a_test() -> None:
 
 @cache
 def names_in(file: str) -> frozenset[str]:
-    """Give the tests of a file, and its classes, as pytest names them."""
+    """Return the tests of a file, and its classes, as pytest names them."""
     names = set()
     for item in ast.parse((ROOT / file).read_text()).body:
         if isinstance(item, ast.ClassDef):

@@ -148,7 +148,7 @@ async def running(api: Api, execution_id: str, node_id: str) -> None:
 
 
 async def all_ids(api: Api) -> set[str]:
-    """Give the ids of all executions of a server."""
+    """Return the ids of all executions of a server."""
     found: set[str] = set()
     cursor = ""
     while True:

@@ -212,7 +212,7 @@ async def test_functions_that_leak_do_not_wear_the_server_out(tmp_path: Path) ->
 
 
 def lives(mark: str) -> bool:
-    """Say whether the process that wrote its number down still runs."""
+    """True if the process that wrote its number down still runs."""
     return Path(f"/proc/{Path(mark).read_text()}").exists()
 
 

@@ -48,7 +48,7 @@ SETTINGS: dict[str, Any] = {"worker_grace_seconds": 0.05, "worker_heartbeat_inte
 
 
 def outcome(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what must not depend on where an execution ran."""
+    """Return what must not depend on where an execution ran."""
     return {
         "state": str(shown["state"]),
         "output": shown["output"],
@@ -63,7 +63,7 @@ def outcome(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def told(history: Sequence[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:
-    """Give the events of an execution without their times and their order, which may differ."""
+    """Return the events of an execution without their times and their order, which may differ."""
     fields = ("type", "node", "attempt", "state", "reason", "cause")
     return Counter(tuple(event.get(name) for name in fields) for event in history)
 

@@ -57,7 +57,7 @@ class Strike:
         return self.fault.kind in (Kind.FLUSH, Kind.REDIS)
 
     def parts(self, worker: str) -> bool:
-        """Say whether it may keep a worker from its heartbeat."""
+        """True if it may keep a worker from its heartbeat."""
         fault = self.fault
         if fault.kind in (Kind.KILL, Kind.FREEZE):
             return fault.whom == worker
@@ -177,7 +177,7 @@ class Reckoning:
         self.settled_seconds = max(self.settled_seconds, (last - over_at) / MICROSECONDS)
 
     def causes(self, event: History, *, ready_at: int, submitted_at: int) -> set[Strike]:
-        """Give the faults that may have cost an attempt."""
+        """Return the faults that may have cost an attempt."""
         if event.worker is None:
             self.orphaned += 1
             # Redis has lost it, or whoever submitted it could not tell Redis of it.

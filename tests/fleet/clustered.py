@@ -39,7 +39,7 @@ class ClusterFleet(RunningFleet):
         return {number for number in range(PARTITIONS) if self.server_of(number) is server}
 
     def move(self, partition: int) -> None:
-        """Give a partition to the next server."""
+        """Move a partition to the next server."""
         owners = self.cluster.owners
         to = owners[(owners.index(self.server_of(partition)) + 1) % len(owners)]
         self.cluster.move(slot_of(f"p{partition}"), to=to)
@@ -53,7 +53,7 @@ class ClusterFleet(RunningFleet):
 
 
 def of_partitions(executions: list[str], partitions: set[int]) -> list[str]:
-    """Give those of executions that lie in some partitions."""
+    """Return those of executions that lie in some partitions."""
     return [one for one in executions if partition_of(one, PARTITIONS) in partitions]
 
 

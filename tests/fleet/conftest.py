@@ -44,7 +44,7 @@ def migrated(postgres_server: PostgresServer) -> Iterator[str]:
 def fleets(
     postgres_server: PostgresServer, migrated: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Fleets:
-    """Give a way to have fleets, each with a Redis and a database of its own."""
+    """Return a way to have fleets, each with a Redis and a database of its own."""
 
     @asynccontextmanager
     async def fleet(**settings: str) -> AsyncIterator[RunningFleet]:

@@ -93,7 +93,7 @@ class Member(Server):
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     async def metric(self, name: str) -> float:
-        """Give the sum of a metric over its labels; for a member with a port of its own."""
+        """Return the sum of a metric over its labels; for a member with a port of its own."""
         async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as response:
             lines = (await response.text()).splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{name}[ {{]", line))
@@ -202,13 +202,13 @@ class RunningFleet:
         await self.at_work(*launched)
 
     def having(self, role: str) -> list[Member]:
-        """Give the members of a role that run."""
+        """Return the members of a role that run."""
         return [
             member for member in self.members if member.role == role and member.process.returncode is None
         ]
 
     def holding(self, worker_id: str) -> Member:
-        """Give the member that is known under a worker's id."""
+        """Return the member that is known under a worker's id."""
         pid = int(worker_id.rsplit("-", 2)[1])
         (member,) = [member for member in self.members if member.pid == pid]
         return member
@@ -238,11 +238,11 @@ class RunningFleet:
         return self._apis[member.pid]
 
     async def settle(self, *executions: str) -> list[Any]:
-        """Give executions as they are shown once all of them are terminal."""
+        """Return executions as they are shown once all of them are terminal."""
         return await asyncio.gather(*map(self.api.terminal, executions))
 
     async def running_on(self, execution_id: str, node_id: str) -> Member:
-        """Give the worker that runs a node, once one does."""
+        """Return the worker that runs a node, once one does."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 shown = await self.api.get(f"/v1/executions/{execution_id}/nodes/{node_id}")
@@ -272,7 +272,7 @@ class RunningFleet:
         return shown
 
     async def events(self, execution_id: str) -> list[str]:
-        """Give the types of an execution's recorded events, in order."""
+        """Return the types of an execution's recorded events, in order."""
         return [event["type"] for event in await self.api.history(execution_id)]
 
     async def quiet(self) -> None:
@@ -285,17 +285,17 @@ class RunningFleet:
             raise AssertionError(f"left in Redis: {self.left()}") from None
 
     def left(self) -> dict[str, Any]:
-        """Give what is in Redis and should not be when all executions are terminal."""
+        """Return what is in Redis and should not be when all executions are terminal."""
         return left_in(self.redis)
 
 
 def is_wrong(line: Mapping[str, Any]) -> bool:
-    """Say whether a line of a log tells of a fault of weft's own: an error, or what is no event at all."""
+    """True if a line of a log tells of a fault of weft's own: an error, or what is no event at all."""
     return line.get("level") in ("error", "critical") or "text" in line
 
 
 def left_in(client: redis.Redis) -> dict[str, Any]:
-    """Give what is in Redis and should not be when all executions are terminal."""
+    """Return what is in Redis and should not be when all executions are terminal."""
     left: dict[str, Any] = {}
     for raw in client.scan_iter("weft:*", count=1000):
         key = raw.decode()
@@ -323,7 +323,7 @@ def left_in(client: redis.Redis) -> dict[str, Any]:
 
 
 def timed_in(client: redis.Redis, key: str) -> list[Any]:
-    """Give the members of a sorted set, but for the one that says that the set is there at all."""
+    """Return the members of a sorted set, but for the one that says that the set is there at all."""
     return [member for member in client.zrange(key, 0, -1) if member != b"!"]
 
 

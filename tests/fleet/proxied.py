@@ -51,7 +51,7 @@ class ProxiedFleet(RunningFleet):
         return member
 
     def entries(self, stream: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        """Give what is in a stream."""
+        """Return what is in a stream."""
         return self.redis.xrange(stream)  # type: ignore[return-value]
 
     def lose_data(self) -> None:

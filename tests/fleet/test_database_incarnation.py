@@ -65,7 +65,7 @@ async def ready(fleet: RunningFleet) -> None:
 
 
 async def left_of(fleet: RunningFleet, executions: Sequence[str]) -> list[str]:
-    """Give those executions that the database has, once the fleet can use it."""
+    """Return those executions that the database has, once the fleet can use it."""
     await ready(fleet)
     with suppress(JournalError):
         await fleet.journal.check()  # its connections were lost

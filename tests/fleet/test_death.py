@@ -306,5 +306,5 @@ async def queued(fleet: RunningFleet, count: int) -> None:
 
 
 async def all_ids(fleet: RunningFleet) -> set[str]:
-    """Give the ids of the newest executions."""
+    """Return the ids of the newest executions."""
     return {shown["id"] for shown in (await fleet.api.get("/v1/executions?limit=500"))["items"]}

@@ -38,7 +38,7 @@ MAX_PAYLOAD_BYTES = 65_536
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """Give a PostgreSQL that may be stopped at any time."""
+    """Return a PostgreSQL that may be stopped at any time."""
     with PostgresServer() as server:
         yield server
 

@@ -166,7 +166,7 @@ async def test_an_execution_is_moved_forward_by_three_orchestrators_at_once(flee
 
 
 async def each_settled(fleet: RunningFleet) -> list[float]:
-    """Give how many nodes each orchestrator has settled."""
+    """Return how many nodes each orchestrator has settled."""
     return [await member.metric("weft_nodes_settled_total") for member in fleet.having("orchestrator")]
 
 
@@ -188,7 +188,7 @@ async def control(fleet: RunningFleet, execution: str, *verbs: str) -> list[tupl
 
 
 async def in_a_call(fleet: RunningFleet) -> str:
-    """Give an execution whose one node waits for the answer to its call."""
+    """Return an execution whose one node waits for the answer to its call."""
     before = len(fleet.service.calls)
     fleet.service.hold()
     execution = await fleet.api.start(definition(fleet, ONE, max_retries=0))
@@ -485,7 +485,7 @@ async def test_a_builder_that_is_late_is_refused_and_what_runs_goes_on(
 
 
 async def lose_redis(fleet: RunningFleet, graph: Sequence[DrawnNode], *, is_known: bool) -> str:
-    """Give an execution that is in its second layer when all of Redis is lost.
+    """Return an execution that is in its second layer when all of Redis is lost.
 
     ``is_known``: somebody has connected since, and written down which server it is.
     """

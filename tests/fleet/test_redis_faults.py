@@ -463,7 +463,7 @@ async def test_a_redis_that_answers_late_costs_no_lease_and_nothing_is_done_twic
 
 
 def in_hand(fleet: ProxiedFleet) -> int:
-    """Say how many results an orchestrator has taken and not acknowledged."""
+    """Return how many results an orchestrator has taken and not acknowledged."""
     (group,) = fleet.redis.xinfo_groups(RESULTS)
     return int(group["pending"])
 

@@ -84,5 +84,5 @@ async def run_node(
 
 
 def problems(handler: str, config: Json) -> dict[str, str]:
-    """Give what validation says of a config: pointer → message."""
+    """Return what validation says of a config: pointer → message."""
     return {problem.pointer: problem.message for problem in Registry().problems(handler, config)}

@@ -211,7 +211,7 @@ class Recorder:
 
 
 async def record() -> tuple[bytes, dict[str, Any]]:
-    """Give a journal as SQL, and what the server showed of each execution in it at the end."""
+    """Return a journal as SQL, and what the server showed of each execution in it at the end."""
     ids: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"

@@ -19,7 +19,7 @@ SOON = {"base_delay_seconds": 0.01, "jitter": 0.5}
 
 
 def registry(open_gates: Collection[str]) -> Registry:
-    """Give the handlers; a ``gate`` that is not among the open ones holds its attempt for ever."""
+    """Return the handlers; a ``gate`` that is not among the open ones holds its attempt for ever."""
 
     async def gate(config: Json, context: HandlerContext) -> Json:
         if config["gate"] not in open_gates:

@@ -93,7 +93,7 @@ async def test_the_histories_have_all_that_can_happen(journal: SqliteJournal) ->
 
 
 def with_details(shown: dict[str, Any]) -> dict[str, Any]:
-    """Give what a release showed with the field that errors were given since."""
+    """Return what a release showed with the field that errors were given since."""
     error = shown["error"]
     return shown if error is None else {**shown, "error": {"details": {}, **error}}
 

@@ -53,7 +53,7 @@ class Kept:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """Give a PostgreSQL that may be stopped at any time."""
+    """Return a PostgreSQL that may be stopped at any time."""
     with PostgresServer() as server:
         yield server
 

@@ -50,7 +50,7 @@ async def connection(journal_url: str) -> AsyncIterator[Any]:
 
 
 async def steps(connection: Any, listing: Listing) -> list[str]:
-    """Say how PostgreSQL goes about a statement, whatever the values are: it is planned once."""
+    """Return how PostgreSQL goes about a statement, whatever the values are: it is planned once."""
     sql, values = translated(listing)
     await connection.execute(f"PREPARE page AS {sql}")
     given = ", ".join(_literal(value) for value in values)

@@ -32,7 +32,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def steps(connection: sqlite3.Connection, listing: Listing) -> list[str]:
-    """Say how SQLite goes about a statement, but for the joining of the page at its end."""
+    """Return how SQLite goes about a statement, but for the joining of the page at its end."""
     sql, values = translated(listing)
     found = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     return [step for step in found if "subquery" not in step]

@@ -23,7 +23,7 @@ def layered(count: int, width: int) -> list[DrawnNode]:
 
 
 def calling(graph: Sequence[DrawnNode], url: str, **fields: Any) -> list[dict[str, Any]]:
-    """Give nodes that post their parents' tokens to the service, and put out the token they are given."""
+    """Return nodes that post their parents' tokens to the service, and put out the token they are given."""
     return [
         {
             "id": node.id,

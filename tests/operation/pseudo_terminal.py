@@ -38,7 +38,7 @@ class Screen:
         self._put(text[at:])
 
     def lines(self) -> list[str]:
-        """Give the lines as they were written: what the screen broke is whole again."""
+        """Return the lines as they were written: what the screen broke is whole again."""
         lines: list[str] = []
         for number, row in enumerate(self._rows):
             text = "".join(row)

@@ -71,12 +71,12 @@ class Server:
         return cls(process)
 
     async def ready(self) -> str:
-        """Give the server's address once it is at work; what listens nowhere has none."""
+        """Return the server's address once it is at work; what listens nowhere has none."""
         self.url = (await self.logged("server.ready")).get("url", "")
         return self.url
 
     async def logged(self, name: str) -> dict[str, Any]:
-        """Give the first line of an event once it is there; raises where the server ended without it."""
+        """Return the first line of an event once it is there; raises where the server ended without it."""
         async with asyncio.timeout(PATIENCE_SECONDS), self._wrote:
             await self._wrote.wait_for(lambda: self._ended or self.events(name))
         assert self.events(name), f"the server ended: {self.log}"
@@ -100,7 +100,7 @@ class Server:
             return await self.process.wait()
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Give the log's lines of one event."""
+        """Return the log's lines of one event."""
         return [line for line in self.log if line.get("event") == name]
 
     async def _read(self) -> None:
@@ -150,7 +150,7 @@ class Api:
     async def call(
         self, method: str, path: str, body: Any = None, *, key: str | None = None
     ) -> tuple[int, Any, Mapping[str, str]]:
-        """Give the status, the body and the headers of an answer."""
+        """Return the status, the body and the headers of an answer."""
         headers = {} if key is None else {"Idempotency-Key": key}
         async with self._session.request(method, path, json=body, headers=headers) as response:
             text = await response.read()
@@ -170,7 +170,7 @@ class Api:
         return str(body["id"])
 
     async def terminal(self, execution_id: str) -> Any:
-        """Give an execution once it is terminal."""
+        """Return an execution once it is terminal."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 shown = await self.get(f"/v1/executions/{execution_id}?wait=30")
@@ -178,7 +178,7 @@ class Api:
                     return shown
 
     async def history(self, execution_id: str) -> list[dict[str, Any]]:
-        """Give all recorded events of an execution."""
+        """Return all recorded events of an execution."""
         events: list[dict[str, Any]] = []
         cursor = ""
         while True:
@@ -189,7 +189,7 @@ class Api:
             cursor = f"&after={page['next_cursor']}"
 
     async def executions(self) -> list[str]:
-        """Give the ids of all executions."""
+        """Return the ids of all executions."""
         ids: list[str] = []
         cursor = ""
         while True:

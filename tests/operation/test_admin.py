@@ -40,7 +40,7 @@ def weft(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def examined(folder: Path, **variables: str) -> tuple[int, list[dict[str, Any]]]:
-    """Give the exit code of ``weft doctor`` and what it found."""
+    """Return the exit code of ``weft doctor`` and what it found."""
     ended = weft(folder, "doctor", "--json", **variables)
     report = json.loads(ended.stdout)
     assert report["ok"] is (ended.returncode == 0)
@@ -48,7 +48,7 @@ def examined(folder: Path, **variables: str) -> tuple[int, list[dict[str, Any]]]
 
 
 def of(checks: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """Give the worst of what a check found."""
+    """Return the worst of what a check found."""
     found = [one for one in checks if one["check"] == name]
     return max(found, key=lambda one: ["ok", "warn", "fail"].index(one["state"]))
 

@@ -47,7 +47,7 @@ CHAIN: dict[str, Any] = {
 
 @asynccontextmanager
 async def watched(url: str) -> AsyncIterator[set[tuple[str, str]]]:
-    """Give a set that is filled at the end: the tables that were written, and what the commits waited for."""
+    """Return a set, filled at the end: the tables that were written, and what the commits waited for."""
     seen: set[tuple[str, str]] = set()
     connection = await asyncpg.connect(url)
     try:

@@ -94,7 +94,7 @@ class Desk:
 
 
 def found_by_its_line(lines: list[str]) -> bool:
-    """Say whether a traceback shows the user's own line, and the file and number to go to."""
+    """True if a traceback shows the user's own line, and the file and number to go to."""
     at = f'shop.py", line {FLOW.splitlines().index(f"    {BUG}") + 1}, in total'
     return any(at in line and BUG in after for line, after in pairwise(lines))
 

@@ -39,7 +39,7 @@ WIDE = 160
 
 @pytest.fixture
 def fleets(journal_url: str, tmp_path: Path) -> Fleets:
-    """Give a way to have one process of each role, on a Redis and a database of their own."""
+    """Return a way to have one process of each role, on a Redis and a database of their own."""
 
     @asynccontextmanager
     async def fleet(**settings: str) -> AsyncIterator[RunningFleet]:

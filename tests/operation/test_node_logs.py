@@ -29,7 +29,7 @@ def chatty(node_id: str, function: str, **args: Any) -> dict[str, Any]:
 
 
 async def lines_of(api: Api, execution_id: str, query: str = "") -> list[dict[str, Any]]:
-    """Give all lines of an execution."""
+    """Return all lines of an execution."""
     lines: list[dict[str, Any]] = []
     after = ""
     while True:

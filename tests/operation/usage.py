@@ -13,12 +13,12 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> int:
-    """Give the resident memory of a process in bytes."""
+    """Return the resident memory of a process in bytes."""
     return int(_numbers(Path(f"/proc/{pid}/status"))["VmRSS"]) * 1024
 
 
 def peak_memory(pid: int) -> int:
-    """Give the most resident memory that a process ever had."""
+    """Return the most resident memory that a process ever had."""
     return int(_numbers(Path(f"/proc/{pid}/status"))["VmHWM"]) * 1024
 
 
@@ -27,12 +27,12 @@ def threads(pid: int) -> int:
 
 
 def descriptors(pid: int) -> int:
-    """Give how many files, sockets and pipes a process has open."""
+    """Return how many files, sockets and pipes a process has open."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def children(pid: int) -> list[int]:
-    """Give the processes that any thread of a process has started and that still run."""
+    """Return the processes that any thread of a process has started and that still run."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 

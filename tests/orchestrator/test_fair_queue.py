@@ -23,7 +23,7 @@ def _taken(queue: FairQueue, limit: int = 256) -> Counter[str]:
 
 
 def _queue(*digests: str) -> FairQueue:
-    """Give an queue that has met definitions."""
+    """Return a queue that has met definitions."""
     queue = FairQueue()
     for digest in digests:
         queue.put(_messages("first", 1, digest))

@@ -47,7 +47,7 @@ def result(node_id: str) -> Result:
 
 
 async def kept(ports: Ports, *results: Result) -> list[Result]:
-    """Give those of these results that count."""
+    """Return those of these results that count."""
     deliveries = [MessageDelivery(str(number), one) for number, one in enumerate(results)]
     return [one.message for one in await without_orphans(deliveries, ports)]  # type: ignore[misc]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 async def listening(
     answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[str]:
-    """Give the URL of a server that answers so."""
+    """Return the URL of a server that answers so."""
     answering: list[asyncio.Task[None]] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +37,7 @@ async def listening(
 
 @asynccontextmanager
 async def tls_in_front_of(behind: Address, context: ssl.SSLContext) -> AsyncIterator[int]:
-    """Give the port of a server that ends TLS and passes on what comes to the one behind it."""
+    """Return the port of a server that ends TLS and passes on what comes to the one behind it."""
     serving: list[asyncio.Task[None]] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

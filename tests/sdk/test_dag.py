@@ -348,7 +348,7 @@ async def test_all_executions_of_an_executor_share_its_places() -> None:
 
 
 def limited(tags: Mapping[str, int]) -> tuple[WorkflowDAG, dict[str, list[float]]]:
-    """Give a graph with so many steps of each tag, and the moments at which they start."""
+    """Return a graph with so many steps of each tag, and the moments at which they start."""
     dag = WorkflowDAG("graph")
     moments: dict[str, list[float]] = {tag: [] for tag in tags}
 

@@ -39,7 +39,7 @@ def _modules() -> Iterator[None]:
 
 
 def failing(times: int, error: BaseException, then: Any = "done") -> tuple[Callable[[], Any], list[int]]:
-    """Give a function that raises so many times, and the list of its calls."""
+    """Return a function that raises so many times, and the list of its calls."""
     calls: list[int] = []
 
     def function() -> Any:

@@ -122,7 +122,7 @@ class Model:
         self._where: dict[str, int] = {}
 
     def put(self, row: ExecutionRow) -> None:
-        """Say in which partition an execution lies."""
+        """Return the partition of an execution."""
         self._where[row.id] = row.partition
 
     def where(self, execution_id: str) -> int:

@@ -209,7 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
                 assert one == by_name.get(one["node_id"], one)
 
     async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> None:
-        """Tell both the rows; and the model that those tasks go behind them that Redis had room for."""
+        """Apply the rows to both; tell the model which tasks Redis had room for."""
         self.row_updates += row_updates
         answered = await self.store.apply(row_updates, ahead)
         queued = {
@@ -292,7 +292,7 @@ class StoreMachine(RuleBasedStateMachine):
         return await self.live()
 
     async def chosen(self, x: int, n: int = 0, phases: str = "") -> tuple[ExecutionRow, Plan, NodeRow]:
-        """Give an execution's row, its plan, and the row of one of its nodes.
+        """Return an execution's row, its plan, and the row of one of its nodes.
 
         Mostly it is one that the store has, and a node in one of these phases.
         """
@@ -350,7 +350,7 @@ class StoreMachine(RuleBasedStateMachine):
         return Result(**{**given, **fields})
 
     def output(self, node: NodeRow) -> bytes:
-        """Give what an attempt returns: always the same."""
+        """Return what an attempt returns: always the same."""
         return self.payloads[(int(node.node_id[1:]) + node.attempt) % len(self.payloads)]
 
     def judged(self, result: Result) -> Event:
@@ -983,7 +983,7 @@ class RestartMachine(StoreMachine):
 
 
 def in_turn(rows: Sequence[NodeRow], order: int) -> list[NodeRow]:
-    """Give rows in another order: it is of no consequence."""
+    """Return rows in another order: it is of no consequence."""
     start = order % (len(rows) or 1)
     return [*rows[start:], *rows[:start]]
 
@@ -993,7 +993,7 @@ def nonce_of(attempt: dict[str, Any], wrong: bool) -> str:
 
 
 def free_node(free: FreeNode) -> dict[str, Any]:
-    """Say what is to be the same of a free node.
+    """Return what is to be the same of a free node.
 
     Of parents, an output that nobody reads is not kept. A large input is read from the journal, unless the
     row that was applied had it.

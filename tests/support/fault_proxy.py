@@ -286,7 +286,7 @@ class _Cut:
     _tails: dict[_Link, bytes] = field(default_factory=dict)
 
     def length_of(self, piece: bytes, link: _Link) -> int | None:
-        """Say how much of a piece arrives before the reset; ``None``: no reset yet."""
+        """Return how much of a piece arrives before the reset; ``None``: no reset yet."""
         if not self.pattern:
             if self._passed + len(piece) < self.count:
                 self._passed += len(piece)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def exists(pid: int) -> bool:
-    """Say whether a process runs; one that ended and that nobody has asked for yet does not."""
+    """True if a process runs; one that ended and that nobody has asked for yet does not."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"

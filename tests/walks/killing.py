@@ -117,7 +117,7 @@ class Walk:
 
     @property
     def is_over(self) -> bool:
-        """Say whether everything that was accepted is terminal."""
+        """True if everything that was accepted is terminal."""
         executions = self.seen.executions.values()
         return bool(executions) and all(recorded.row.is_terminal for recorded in executions)
 

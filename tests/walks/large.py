@@ -62,7 +62,7 @@ async def run(replay: Replay, data: Path) -> dict[str, Any]:
 
 
 def peak_megabytes() -> float:
-    """Give the most memory this process ever held; getrusage would count what the parent held at the fork."""
+    """Return this process's peak memory; getrusage would count what the parent held at the fork."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
     return int(line.split()[1]) / 1024
 

@@ -41,7 +41,7 @@ class Replay:
     document: dict[str, Any]
 
     def trace(self, execution: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give the nodes of an execution as the records of a trace, under the names of the file."""
+        """Return the nodes of an execution as the records of a trace, under the names of the file."""
         return [
             {
                 "id": self.names[node["id"]],
@@ -81,7 +81,7 @@ def plain(graph: tuple[DrawnNode, ...]) -> Replay:
 
 
 def registry() -> Registry:
-    """Give a registry that has the handler of the replays."""
+    """Return a registry that has the handler of the replays."""
     return Registry([Handler("merkle", HandlerKind.NATIVE, replay_node)])
 
 
@@ -121,13 +121,13 @@ def _replay(graph: tuple[DrawnNode, ...], fates: Mapping[str, str]) -> Replay:
 
 
 def _rule(node: Mapping[str, Any]) -> str:
-    """Give the node's rule, where weft has the same one; without parents there is nothing to wait for."""
+    """Return the node's rule, where weft has the same one; without parents there is nothing to wait for."""
     rule = node.get("trigger_rule")
     return rule if rule in RULES and node["depends_on"] else "all_success"
 
 
 def _ids(graph: tuple[DrawnNode, ...]) -> dict[str, str]:
-    """Give each node an id that a definition allows: as near to its name as can be, and its own."""
+    """Return an id for each node that a definition allows: unique, and as near to its name as can be."""
     ids: dict[str, str] = {}
     taken = set(_RESERVED)
     for number, node in enumerate(graph):

@@ -133,12 +133,12 @@ class Stage:
         return await self.engine.describe(execution_id)
 
     async def call(self, node_id: str, execution_id: str | None = None) -> HeldCall:
-        """Give the next call of a held node, once it has come."""
+        """Return the next call of a held node, once it has come."""
         (call,) = await self.calls_of([node_id], execution_id)
         return call
 
     async def calls_of(self, node_ids: Sequence[str], execution_id: str | None = None) -> list[HeldCall]:
-        """Give the next call of each of these nodes, once all have come."""
+        """Return the next call of each of these nodes, once all have come."""
         return [await self._next_call(node_id, execution_id) for node_id in node_ids]
 
     async def _next_call(self, node_id: str, execution_id: str | None) -> HeldCall:
@@ -176,7 +176,7 @@ class Stage:
         return [event.type for event in await self.events(execution_id)]
 
     async def letters(self, execution_id: str) -> dict[str, DeadLetter]:
-        """Give the latest dead letter of each node that has one."""
+        """Return the latest dead letter of each node that has one."""
         letters = await self.engine.ports.catalog.dead_letters(LetterQuery(execution_id=execution_id))
         return {letter.node_id: letter for letter in reversed(letters)}
 
@@ -187,7 +187,7 @@ class Stage:
         return states(await self.engine.describe(execution_id))
 
     async def reasons(self, execution_id: str, node_id: str) -> list[str]:
-        """Give the codes of why a node is not running."""
+        """Return the codes of why a node is not running."""
         explained = await self.engine.explain(execution_id, node_id)
         return [reason["code"] for reason in explained["reasons"]]
 
@@ -284,7 +284,7 @@ def by_id(execution: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def states(execution: dict[str, Any]) -> dict[str, str]:
-    """Say in a word or three how each node stands: ``SKIPPED upstream_failed a``."""
+    """Return in a word or three how each node stands: ``SKIPPED upstream_failed a``."""
     return {
         shown["id"]: " ".join(
             str(part) for part in (shown["state"], shown["reason"], shown["cause"]) if part is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def step(log: str, node: str, parents: list[str], context: Any) -> str:
-    """Say that this attempt has started, and give a hash of the node and its parents' outputs."""
+    """Report that this attempt has started, and return a hash of the node and its parents' outputs."""
     _note(log, node, context)
     return hashlib.sha256(f"{node}|{','.join(parents)}".encode()).hexdigest()[:16]
 

@@ -264,7 +264,7 @@ async def _exists(path: Path) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """Say whether there is such a process; one that was not waited for is dead all the same."""
+    """True if there is such a process; one that was not waited for is dead all the same."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -598,7 +598,7 @@ def _lengths(names: list[str]) -> dict[str, Json]:
 
 
 def _stored(data: Path) -> list[tuple[str, bytes]]:
-    """Give every row of every table of a journal on disk, as bytes."""
+    """Return every row of every table of a journal on disk, as bytes."""
     rows: list[tuple[str, bytes]] = []
     for file in data.iterdir():
         if file.read_bytes()[:15] != b"SQLite format 3":

@@ -23,7 +23,7 @@ ONE = ResourceLimit(rate_per_second=1 / LATER_SECONDS, burst=1)
 
 
 def within_rate(starts: Sequence[int], limit: ResourceLimit) -> bool:
-    """Say whether no stretch of time saw more than ``rate × t + burst`` starts.
+    """True if no stretch of time saw more than ``rate × t + burst`` starts.
 
     The token is spent a moment before the start is stamped: half an interval is for that moment.
     """
@@ -37,7 +37,7 @@ def within_rate(starts: Sequence[int], limit: ResourceLimit) -> bool:
 
 
 async def starts_of(stage: Stage, execution_id: str, node_ids: Sequence[str]) -> list[int]:
-    """Give the moments at which attempts of these nodes were started, the failed ones included."""
+    """Return the moments at which attempts of these nodes were started, the failed ones included."""
     ends = ("node.completed", "node.retrying", "node.failed")
     return [
         event.started_at

@@ -127,7 +127,7 @@ async def progresses_apart(context: Any, done: float) -> float:
 
 
 def climbs(context: Any) -> int:
-    """Tell of its progress each 10 ms until it is stopped."""
+    """Report progress every 10 ms until the function is stopped."""
     number = 0
     while not context.cancelled():
         number += 1

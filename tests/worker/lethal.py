@@ -28,7 +28,7 @@ _all_here: asyncio.Event | None = None
 
 
 def tell(beacon: str, word: str) -> socket.socket:
-    """Say a word to the test, over a connection that lasts as long as this process."""
+    """Send a word to the test, over a connection that lasts as long as this process."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(beacon)
     connection.sendall(word.encode() + b"\n")

@@ -321,7 +321,7 @@ async def test_a_failing_function_keeps_what_it_said(
 
 
 async def progress_of(journal: MemoryJournal, node_id: str = "a") -> tuple[Any, ...] | None:
-    """Give what the journal has of a node's progress: attempt, done, total, message."""
+    """Return what the journal has of a node's progress: attempt, done, total, message."""
     attempt, said = (await journal.progress("e")).get(node_id, (0, None))
     return None if said is None else (attempt, said.done, said.total, said.message)
 

@@ -15,13 +15,13 @@ class Account:
     gid: int
 
     def as_user(self) -> dict[str, Any]:
-        """Give the arguments with which a subprocess runs as this user."""
+        """Return the arguments with which a subprocess runs as this user."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
 @cache
 def unprivileged() -> Account | None:
-    """Give the account for a server where this process is root; ``None``: it runs as who we are."""
+    """Return the account for a server where this process is root; ``None``: it runs as who we are."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

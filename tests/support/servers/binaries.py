@@ -83,7 +83,7 @@ def find_postgres() -> Binary:
 
 
 def _find(sources: dict[str, _Source], oldest: tuple[int, ...]) -> Binary | list[str]:
-    """Give the first that runs and is new enough, or the names of the sources that have none."""
+    """Return the first that runs and is new enough, or the names of the sources that have none."""
     forced = os.environ.get("WEFT_TEST_SERVERS")
     if forced and forced not in ("path", "wheel"):
         raise NoServerError(f"WEFT_TEST_SERVERS is {forced!r}; it may be path or wheel")
@@ -155,7 +155,7 @@ def _number_of(folder: Path) -> int:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Say whether a folder has the server: Debian's client package has a ``pg_config`` and no server."""
+    """True if a folder has the server: Debian's client package has a ``pg_config`` and no server."""
     return all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres"))
 
 

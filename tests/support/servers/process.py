@@ -140,7 +140,7 @@ class ServerProcess:
         shutil.rmtree(self.folder.parent, ignore_errors=True)
 
     def log(self) -> str:
-        """Give what it has written, over all its starts."""
+        """Return what it has written, over all its starts."""
         try:
             return self.log_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -295,11 +295,11 @@ def _make_root() -> Path:
 
 
 def _searchable_temporary() -> Path:
-    """Give the folder for temporary files, or another where another user may enter it too."""
+    """Return the folder for temporary files, or another where another user may enter it too."""
     given = Path(tempfile.gettempdir()).resolve()
     return given if os.geteuid() != 0 or is_searchable(given) else Path("/tmp")
 
 
 def is_searchable(folder: Path) -> bool:
-    """Say whether every user may reach what lies in a folder."""
+    """True if every user may reach what lies in a folder."""
     return all(part.stat().st_mode & 0o001 for part in (folder, *folder.parents))

@@ -101,7 +101,7 @@ def _listens(port: int) -> bool:
 
 
 def _speaks_amqp(port: int) -> bool:
-    """Say whether the server on a port begins to speak when it is greeted: then it has started."""
+    """True if the server on a port begins to speak when it is greeted: then it has started."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
         connection.sendall(b"AMQP\x00\x00\x09\x01")
         return connection.recv(1) == b"\x01"

@@ -53,7 +53,7 @@ class RedisServer(PrivateServer):
         return self.url_of(0) if self._given is None else self._given
 
     def url_of(self, database: int) -> str:
-        """Give the URL of one of its numbered databases."""
+        """Return the URL of one of its numbered databases."""
         if self._given is None:
             return f"redis://127.0.0.1:{self.port}/{database}"
         from urllib.parse import urlsplit
@@ -84,7 +84,7 @@ class RedisServer(PrivateServer):
 
 
 def _answers(port: int) -> bool:
-    """Say whether the server on a port has read its data: before that, it answers ``-LOADING``."""
+    """True if the server on a port has read its data: before that, it answers ``-LOADING``."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")

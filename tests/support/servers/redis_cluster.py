@@ -92,7 +92,7 @@ class RedisCluster:
         return [server for server in running if server.port in self._ranges(server)]
 
     def owner_of(self, slot: int) -> RedisServer:
-        """Give the server that says of itself that it has a slot."""
+        """Return the server that says of itself that it has a slot."""
         return next(
             server
             for server in self.owners
@@ -119,7 +119,7 @@ class RedisCluster:
         return owner
 
     def move(self, slot: int, *, to: RedisServer) -> None:
-        """Give a slot, with its keys, to another server, as ``redis-cli --cluster reshard`` does."""
+        """Move a slot, with its keys, to another server, as ``redis-cli --cluster reshard`` does."""
         owner = self.begin_move(slot, to=to)
         while keys := owner.execute("CLUSTER", "GETKEYSINSLOT", slot, _MOVED_AT_ONCE):
             for key in keys:
@@ -129,7 +129,7 @@ class RedisCluster:
             server.execute("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(to))
 
     def replicas_of(self, server: RedisServer) -> list[RedisServer]:
-        """Give those that run and follow a server."""
+        """Return those that run and follow a server."""
         running = [one for one in self.everybody if one.is_running]
         return [one for one in running if f"master_port:{server.port}\r" in _said(one, "INFO", "replication")]
 
@@ -196,7 +196,7 @@ def _started(stack: ExitStack) -> RedisServer:
 
 
 def _said(server: RedisServer, *command: str) -> str:
-    """Give an answer as it was written: the client would read it into something else."""
+    """Return an answer as it was written: the client would read it into something else."""
     from redis import Redis
 
     with Redis.from_url(server.url, socket_timeout=10) as client:

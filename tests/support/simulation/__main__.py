@@ -68,7 +68,7 @@ def _run(profiles: list[str], first: int, seeds: int, processes: int) -> int:
 
 
 def _progress(summary: Summary, added: int, total: int, seconds: float) -> None:
-    """Say how far it is: all the time on a terminal, at every tenth in a log."""
+    """Return how far it is: all the time on a terminal, at every tenth in a log."""
     is_log = not sys.stderr.isatty()
     if is_log and summary.seeds * 10 // total == (summary.seeds - added) * 10 // total:
         return

@@ -137,7 +137,7 @@ class FaultyTransport(InProcessTransport):
 
     @property
     def is_quiet(self) -> bool:
-        """Say whether nothing is on its way, and nothing is taken and not acknowledged."""
+        """True if nothing is on its way, and nothing is taken and not acknowledged."""
         return not (
             self._waiting
             or self._messages
@@ -165,7 +165,7 @@ class FaultyTransport(InProcessTransport):
         self._world.scheduler.tell("messages")
 
     def _carried(self, items: Sequence[Any], *, is_task: bool) -> list[Any]:
-        """Say what arrives now of what is sent."""
+        """Return what arrives now of what is sent."""
         world = self._world
         if not world.mangles or not world.faults_on():
             return list(items)

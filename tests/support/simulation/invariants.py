@@ -645,7 +645,7 @@ class Invariants:
     # -- at the end --------------------------------------------------------------------------------
 
     def untidy(self) -> str | None:
-        """Say what is still lying about, of all that is terminal."""
+        """Return what is still lying about, of all that is terminal."""
         world = self._world
         nets, is_calm = world.profile.nets, world.profile.is_calm
         if "rebuild" in nets or is_calm:

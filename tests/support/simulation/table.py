@@ -28,7 +28,7 @@ def table(lines: Sequence[Line], *, last: int | None = None) -> str:
 
 
 def describe(step: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> str:
-    """Say in a line what a call was about and what it answered."""
+    """Return in a line what a call was about and what it answered."""
     match step:
         case "journal.record":
             return "; ".join(

@@ -197,7 +197,7 @@ class World:
         self.hits[name] += 1
 
     def journal_is_down(self) -> bool:
-        """Say whether the journal is away: for longer than a lease, a few times in a run."""
+        """True if the journal is away: for longer than a lease, a few times in a run."""
         if not self._outages:
             return False
         now = self.scheduler.now
@@ -327,7 +327,7 @@ class World:
         return [Actor(name, kind, lambda actor: live(self, actor), clock, process) for _ in range(loops)]
 
     def _is_over(self) -> bool:
-        """Say whether nothing can happen any more: all is terminal and tidy, and nobody will bother it."""
+        """True if nothing can happen any more: all is terminal and tidy, and nobody will bother it."""
         if not self.caller.is_done or any(not row.is_terminal for row in self.journal._executions.values()):
             return False
         now = self.scheduler.now
@@ -337,7 +337,7 @@ class World:
         return not self.invariants.untidy() or now > calm_at + micros(TIDY_SECONDS)
 
     def _after_step(self, actor: Actor, step: Step | None) -> tuple[float, str | None] | None:
-        """Say when the actor goes on: after a moment, after a freeze, or after its restart."""
+        """Return when the actor goes on: after a moment, after a freeze, or after its restart."""
         rng = self.rng
         if step is None:
             # A worker that stopped in good order is started again; a caller that is done is done.

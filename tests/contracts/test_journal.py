@@ -8,7 +8,7 @@ import pytest
 
 from weft.journal.memory import MemoryJournal
 from weft.journal.sqlite.journal import SqliteJournal
-from weft.testing.journal_contract import JournalContract, Reopened
+from weft.testing.journal.contract import JournalContract, Reopened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

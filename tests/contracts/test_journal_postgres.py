@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from weft.journal.postgres.journal import PostgresJournal
-from weft.testing.journal_contract import JournalContract, Reopened
+from weft.testing.journal.contract import JournalContract, Reopened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -11,9 +11,9 @@ import pytest
 
 from weft.definition.plan import compile_plan
 from weft.store.memory import MemoryStore
-from weft.testing.store_ahead_contract import AheadContract
-from weft.testing.store_contract import StoreBench, StoreContract
-from weft.testing.store_parked_contract import ParkedContract
+from weft.testing.store.ahead import AheadContract
+from weft.testing.store.contract import StoreBench, StoreContract
+from weft.testing.store.parked import ParkedContract
 from weft.testing.walk import Walk, node, workflow
 
 if TYPE_CHECKING:

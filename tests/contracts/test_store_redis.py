@@ -11,9 +11,9 @@ from weft.core.task import Result
 from weft.envelope import unpack_all, unpack_message, unpack_task
 from weft.redis.connection import Redis
 from weft.store.redis import RedisStore
-from weft.testing.store_ahead_contract import AheadContract
-from weft.testing.store_contract import StoreBench, StoreContract
-from weft.testing.store_parked_contract import ParkedContract
+from weft.testing.store.ahead import AheadContract
+from weft.testing.store.contract import StoreBench, StoreContract
+from weft.testing.store.parked import ParkedContract
 from weft.testing.walk import Walk, workflow
 
 if TYPE_CHECKING:

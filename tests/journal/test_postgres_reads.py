@@ -20,7 +20,7 @@ from weft.journal.memory import MemoryJournal, accepted_claim
 from weft.journal.postgres.connection import DatabaseClock
 from weft.journal.postgres.record import Reads, Recorder, _by_execution
 from weft.journal.sql import PlanCache
-from weft.testing.journal_contract import JournalContract
+from weft.testing.journal.contract import JournalContract
 from weft.testing.recording import Recording, node
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.store.contract import Answer
 from weft.store.redis.layout import CONSTANTS
-from weft.testing.store_contract import free_nodes, installed, queue
+from weft.testing.store.contract import free_nodes, installed, queue
 from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:

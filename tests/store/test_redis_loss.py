@@ -14,7 +14,7 @@ from weft.envelope import unpack_message, unpack_task
 from weft.errors import StoreError
 from weft.redis.connection import Redis
 from weft.store.contract import Answer
-from weft.testing.store_contract import as_seen_before, queue, start
+from weft.testing.store.contract import as_seen_before, queue, start
 from weft.testing.walk import node
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from weft.core.rows import partition_of
 from weft.core.snapshot import RowUpdate, Snapshot
 from weft.redis.connection import Redis
 from weft.store.contract import Answer
-from weft.testing.store_contract import free_nodes, queue, start
+from weft.testing.store.contract import free_nodes, queue, start
 from weft.testing.walk import node
 
 if TYPE_CHECKING:

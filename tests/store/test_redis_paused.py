@@ -8,7 +8,7 @@ import pytest
 
 from weft.errors import StoreError
 from weft.store.contract import Answer
-from weft.testing.store_contract import free_nodes, installed, phases, queue, start
+from weft.testing.store.contract import free_nodes, installed, phases, queue, start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

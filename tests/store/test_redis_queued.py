@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.store.contract import Answer
-from weft.testing.store_contract import free_nodes, installed, phases, queue
+from weft.testing.store.contract import free_nodes, installed, phases, queue
 from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from weft.orchestrator.advance import apply
 from weft.orchestrator.context import Context
 from weft.ports import Ports
 from weft.store.contract import Answer
-from weft.testing.store_contract import free_nodes, installed, queue, start
+from weft.testing.store.contract import free_nodes, installed, queue, start
 from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Tools for users' tests that ship with weft; each name is loaded when it is first used.
 
-The suites that every adapter of a port passes are in the modules ``*_contract``.
+The contract suites of the ports, for adapters: the modules ``*_contract``, ``journal`` and ``store``.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS, micros
 from weft.definition.model import Delivery
 from weft.journal.contract import LetterQuery
-from weft.testing.journal_history_contract import HistoryContract
-from weft.testing.journal_lists_contract import BatchesContract, ClaimsContract, ListsContract
-from weft.testing.journal_logs_contract import LogsContract
-from weft.testing.journal_parked_contract import ParkedRowsContract
-from weft.testing.journal_purge_contract import PurgeContract
-from weft.testing.journal_workflows_contract import WorkflowsContract
+from weft.testing.journal.history import HistoryContract
+from weft.testing.journal.lists import BatchesContract, ClaimsContract, ListsContract
+from weft.testing.journal.logs import LogsContract
+from weft.testing.journal.parked import ParkedRowsContract
+from weft.testing.journal.purge import PurgeContract
+from weft.testing.journal.workflows import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:

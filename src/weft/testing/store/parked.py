@@ -10,7 +10,7 @@ from weft.core.event import ParkedDue
 from weft.core.snapshot import RowUpdate
 from weft.core.time import micros
 from weft.store.contract import PARKED_AGAIN_SECONDS, PARKED_LISTED_SECONDS, Answer
-from weft.testing.store_contract import NEVER, expired, free_nodes, in_flight, phases
+from weft.testing.store.contract import NEVER, expired, free_nodes, in_flight, phases
 from weft.testing.walk import node
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from weft.core.payload import Json
     from weft.store.contract import NodeStatus
-    from weft.testing.store_contract import StoreBench
+    from weft.testing.store.contract import StoreBench
     from weft.testing.walk import Walk
 
 SECONDS = 60.0

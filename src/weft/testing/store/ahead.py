@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from weft.core.snapshot import RowUpdate
 from weft.store.contract import Answer, Applied
-from weft.testing.store_contract import as_seen_before, free_nodes, phases, start
+from weft.testing.store.contract import as_seen_before, free_nodes, phases, start
 from weft.testing.walk import node
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft.core.rows import ExecutionRow
     from weft.core.task import Task
-    from weft.testing.store_contract import StoreBench
+    from weft.testing.store.contract import StoreBench
     from weft.testing.walk import Walk
 
 

@@ -1,4 +1,4 @@
-"""What every journal promises, as tests. An adapter's suite is a subclass that gives the fixture ``journal``.
+"""The contract of every journal, as tests. An adapter's suite is a subclass with the fixture ``journal``.
 
 ::
 

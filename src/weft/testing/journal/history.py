@@ -1,4 +1,4 @@
-"""What the history shows, whether an event has a row of its own or is derived from the row of its node."""
+"""The contract of the history: the same for stored events and for those derived from the rows of nodes."""
 
 from __future__ import annotations
 

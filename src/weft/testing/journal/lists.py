@@ -1,4 +1,4 @@
-"""What every journal promises of claims, batches and lists: a part of ``JournalContract``."""
+"""The contract of claims, batches and lists: a part of ``JournalContract``."""
 
 from __future__ import annotations
 
@@ -480,7 +480,7 @@ class ListsContract:
         assert await journal.drop_letter(letters["b"].id)
         assert await run.letters() == {("a", 1): "dropped", ("b", 1): "dropped"}
 
-    async def test_a_census_counts_what_is_not_done_in_all_namespaces(self, journal: JournalAdapter) -> None:
+    async def test_the_stats_count_what_is_not_done_in_all_namespaces(self, journal: JournalAdapter) -> None:
         empty = await journal.stats()
         assert (empty.executions, empty.open_letters) == (
             dict.fromkeys((ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED), 0),

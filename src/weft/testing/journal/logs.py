@@ -1,4 +1,4 @@
-"""What every journal promises of the lines and the progress of nodes: a part of ``JournalContract``."""
+"""The contract of the lines and the progress of nodes: a part of ``JournalContract``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every journal promises of nodes that no worker runs: a part of ``JournalContract``."""
+"""The contract of nodes that no worker runs: a part of ``JournalContract``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every journal promises of letting go: a part of ``JournalContract``."""
+"""The contract of purging: a part of ``JournalContract``."""
 
 from __future__ import annotations
 

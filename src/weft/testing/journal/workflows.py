@@ -1,4 +1,4 @@
-"""What every journal promises of workflows: a part of ``JournalContract``."""
+"""The contract of workflows: a part of ``JournalContract``."""
 
 from __future__ import annotations
 

@@ -388,6 +388,8 @@ _WIDE_BY_CONTRACT = {("weft.cli.remote", "start"), ("weft.sdk.dag", "add_step")}
 # Shapes of the REST API, in the server and in the client: their names are the API's.
 _WIRE_MODELS = {"weft.api.schema", "weft.sdk.shapes"}
 _MOST_NAMES_TWICE = 5
+_OPENINGS_OF_SPEECH = {"Say", "Give"}
+_OPENINGS_OF_A_CLAUSE = {"What", "How", "Who", "Whoever", "It", "This", "These", "Those", "Such"}
 # Subjects are checked from here on.
 _SUBJECTS_SINCE = "2026-11-18T05:41:00+00:00"
 
@@ -428,6 +430,22 @@ def test_the_core_is_the_state_machine_alone() -> None:
     assert len(list((SOURCE / "weft" / "core").rglob("*.py"))) <= 22
 
 
+def families(paths: Iterator[Path]) -> list[str]:
+    """Return the first words that three or more files and folders of one folder share."""
+    found: dict[tuple[Path, str], set[str]] = {}
+    for path in paths:
+        if not path.name.startswith("_"):
+            found.setdefault((path.parent, path.stem.split("_")[0]), set()).add(path.stem)
+    return [f"{folder}/{word}_*" for (folder, word), names in sorted(found.items()) if len(names) > 2]
+
+
+def test_a_family_of_files_is_a_folder() -> None:
+    """Not ``store_contract``, ``store_ahead_contract``, ``store_parked_contract`` side by side."""
+    assert families(Path("x") / f"{name}.py" for name in ("a", "a_b", "a_c", "ab", "b", "b_c")) == ["x/a_*"]
+    sources = (SOURCE / "weft").rglob("*")
+    assert families(path for path in sources if path.suffix == ".py" or path.is_dir()) == []
+
+
 def test_the_orchestrator_has_few_modules() -> None:
     """Beside these, a folder for each subject of its own."""
     files = [path for path in (SOURCE / "weft" / "orchestrator").glob("*.py") if path.name != "__init__.py"]
@@ -455,13 +473,17 @@ def test_no_module_imports_its_way_back_to_itself() -> None:
 
 
 def test_docstrings_open_with_what_is_returned_or_done() -> None:
+    """In the words of the domain: not a clause ("What the journal holds …"), not a verb of speech."""
+    paths = [*MODULES.values(), *sorted((SOURCE.parent / "tests").rglob("*.py"))]
     broken = []
-    for name, tree in _trees():
-        for node in ast.walk(tree):
+    for path in paths:
+        in_src = path.is_relative_to(SOURCE)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
                 first = (ast.get_docstring(node) or "").split(" ", 1)[0]
-                if first in ("Say", "Give"):
-                    broken.append(f"{name}.{getattr(node, 'name', '')}")
+                if first in _OPENINGS_OF_SPEECH or (in_src and first in _OPENINGS_OF_A_CLAUSE):
+                    name = getattr(node, "name", "")
+                    broken.append(f"{path.relative_to(SOURCE.parent)} {name}: {first} …")
     assert broken == []
 
 

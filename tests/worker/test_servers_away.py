@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
-from tests.journal.test_sqlite import file_size_limit
+from tests.journal.sqlite.test_journal import file_size_limit
 from tests.support.fault_proxy import FaultProxy
 from tests.support.hold.handler import HANDLER
 

@@ -157,7 +157,7 @@ async def test_a_release_that_knows_no_mark_is_told_to_stop(journal_url: str, st
 
 # -- what the release before has left --------------------------------------------------------------------
 
-KEPT = Path(__file__).parent.parent / "history" / "0.1"
+KEPT = Path(__file__).parent.parent.parent / "history" / "0.1"
 
 
 @pytest.fixture

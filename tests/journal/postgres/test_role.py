@@ -23,7 +23,7 @@ from weft.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "fleet.md"
+PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "fleet.md"
 # Roles belong to the whole server, which other tests may share.
 ROLE = f"weft_fleet_{os.getpid()}"
 

@@ -51,7 +51,7 @@ async def _wait(service: Service, execution_id: str, seconds: float) -> bool:
 
 
 async def unless(work: Coroutine[Any, Any, _T], *others: Coroutine[Any, Any, object]) -> _T | None:
-    """Do something to its end, unless one of the others ends first: then it is cancelled, and None."""
+    """Return the result of an awaitable, or None (and cancel it) if one of the others finishes first."""
     working = asyncio.create_task(work)
     tasks = [working, *(asyncio.create_task(other) for other in others)]
     try:

@@ -43,7 +43,7 @@ class CheckerReady(msgspec.Struct, frozen=True):
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """Of each payload, the faults: pointer and message."""
+    """The faults of each payload: pointer and message."""
 
     faults: list[list[tuple[str, str]]]
 

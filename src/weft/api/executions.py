@@ -422,10 +422,11 @@ async def _control(
 
 
 def not_told(request: Request, error: StoreError) -> ProblemError:
-    """Answer a control call that is recorded, and that the workers could not be told of."""
+    """Return the problem of a control call that is recorded, and that the workers were not notified of."""
     log_away(request.scope, error)
     return store_away(
-        "it is recorded; the workers cannot be told now, so what runs may go on for a while: repeat the call"
+        "the request is recorded, but workers could not be notified, so running nodes may go on for a while; "
+        "repeat the call"
     )
 
 

@@ -1,8 +1,7 @@
-"""The outermost of the application: what every request passes before, and every answer after, its route.
+"""ASGI middleware around every route: request id, authentication, rate limit, concurrency, headers.
 
-In this order: a name for the log, whether it may come in, how often, how many at once; then the route; then
-headers that every answer has, and an answer where the route broke. It is plain ASGI, so a stream passes
-through it as it comes.
+In this order. Behind the route the middleware adds the headers that every answer has, and answers where the
+route broke. The middleware is plain ASGI, so a stream passes through as it comes.
 """
 
 from __future__ import annotations

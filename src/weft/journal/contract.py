@@ -52,7 +52,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     priority: str = "normal"
     batch: str | None = None
     partition: int = 0
-    # Whether the commit that accepts the execution also starts it. Not where the store cannot be told now: an
+    # Whether the commit that accepts the execution also starts it. Not where the store is away: an
     # execution that is PENDING has no task anywhere.
     starts: bool = False
     # The caller that submitted the execution: the name of an API key, or of the way in.

@@ -1,6 +1,6 @@
 """Removal of old executions, in steps so small that a result never waits long for one.
 
-The first step takes executions out of sight, whole: their own rows go, and their numbers are noted in
+The first step soft-deletes a batch of executions: their own rows go, and their numbers are noted in
 ``purging``. Their nodes, events and dead letters follow, some at a time; nothing finds them any more, because
 all of them are found by way of the execution. What a crash leaves of them is removed by the next purge.
 

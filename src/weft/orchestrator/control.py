@@ -38,7 +38,7 @@ _NOT_TERMINAL = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.
 async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
     """Settle everything as cancelled. No attempt starts after this returns: a start asks the store.
 
-    StoreError: it is recorded, and the workers cannot be told now. Once more does no harm.
+    StoreError: the cancel is recorded, but workers could not be notified. A repeated call does no harm.
     """
     running = await running_now(execution_id, ports)
     request = CancelRequested(execution_id=execution_id, generation=0, running=running, actor=actor)

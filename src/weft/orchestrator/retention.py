@@ -19,11 +19,11 @@ log = logging.getLogger("weft.orchestrator")
 
 # Executions removed before others have their turn. A journal does it in several commits, each of them short.
 PURGED_AT_ONCE = 200
-# How often it is looked for what is past its retention; or more often where the retention is short.
+# Interval between purges of executions past their retention; shorter where the retention is short.
 _LOOK_SECONDS = 60.0
 _LOOKS_PER_RETENTION = 4
-# How often it is looked for blobs, and how old one is at least: by then no task and no result that could
-# name it is still on its way.
+# Interval between blob sweeps, and the least age of a blob that a sweep deletes: by then no task and no
+# result that could name the blob is still on its way.
 BLOB_LOOK_SECONDS = 3600.0
 BLOB_AGE_SECONDS = 86_400.0
 

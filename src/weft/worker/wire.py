@@ -141,7 +141,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take what was read and give each message that is complete; an absurd length raises ValueError."""
+        """Add the bytes that were read, and yield each whole message; an absurd length raises ValueError."""
         buffer = self._buffer
         buffer += data
         start = 0

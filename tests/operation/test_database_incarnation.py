@@ -74,7 +74,7 @@ async def flush(url: str) -> None:
 
 
 async def left_of(engine: Engine, executions: list[str]) -> list[str]:
-    """Give those executions that the database has, once the journal answers again."""
+    """Return those executions that the database has, once the journal answers again."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:

@@ -50,7 +50,7 @@ class FlowFiles(msgspec.Struct, frozen=True):
 
 
 class _Order(msgspec.Struct, frozen=True):
-    """What the process that reads is sent."""
+    """The request to the process that reads the files."""
 
     files: list[str]
     texts: dict[str, bytes]

@@ -13,7 +13,7 @@ from weft.core.state import NodeState
 
 
 def seen(*, alone: float, beside: float) -> Beside:
-    """Give small executions of so many seconds each, started while a wide one of 100 s ran."""
+    """Return small executions of so many seconds each, started while a wide one of 100 s ran."""
     return Beside(
         alone=[Small(0.0, alone)],
         beside=[Small(10.0, beside)],

@@ -30,7 +30,7 @@ export function drawLinks(frame, box, visible) {
   if (many <= MOST_LINKS) {
     ctx.strokeStyle = palette.strong;
     ctx.globalAlpha = faint * Math.max(camera.scale < STRAIGHT_BELOW ? 0.12 : 0.28, 0.75 * crowd);
-    strokeLinks(frame, box, (link) => !(alone === ALL && touchesGrid(scene, link)), 1);
+    strokeLinks(frame, box, (link) => alone === NONE || !touchesGrid(scene, link), 1);
   }
   if (alone !== NONE) {
     ctx.strokeStyle = palette.strong;

@@ -228,7 +228,7 @@ function sizesOf({ cardWidth, staged }, { items, kind, rows }, start) {
     const wide = columns[i] * (cardWidth + CELL_GAP_X) - CELL_GAP_X;
     const high = Math.ceil(many / columns[i]) * (CARD_HEIGHT + CELL_GAP_Y) - CELL_GAP_Y;
     // The name of a stage stands in its head, which has to be seen from afar, too.
-    head[i] = staged ? Math.max(34, Math.min(high, wide) * 0.05) : 0;
+    head[i] = staged ? Math.min(160, Math.max(34, Math.min(high, wide) * 0.05)) : 0;
     w[i] = wide + (staged ? 2 * PADDING : 0);
     h[i] = head[i] + high + (staged ? PADDING : 0);
   }

@@ -17,6 +17,9 @@ import { legendOf, toolbarOf } from "./toolbar.js";
 import { useStyle } from "./style.js";
 import { Viewport } from "./viewport.js";
 
+// Of so many matches one is looked for in view, before the view moves to the first.
+const FEW_FOUND = 500;
+
 /**
  * @typedef {{
  *   topology: import("./board.js").Topology, states?: ArrayLike<number> | null, selected?: number | null,
@@ -375,10 +378,19 @@ class View {
     const many = this.found.length;
     const node = this.found[this.foundAt];
     if (many > 0 && step !== 0) void this.choose(node, true);
-    else if (many > 0 && many < 50) this.bring(node, true);
+    else if (many > 0 && !this.found.slice(0, FEW_FOUND).some((one) => this.isSeen(one))) this.bring(node, true);
     this.draw();
     if (text.trim() === "") return "";
     return many === 0 ? "none" : `${(this.foundAt + 1).toLocaleString("en")} of ${many.toLocaleString("en")}`;
+  }
+
+  /** @param {number} node */
+  isSeen(node) {
+    const { scene } = this.board;
+    if (scene === null) return false;
+    const [left, top, w, h] = nodeBox(scene, node);
+    const [x, y] = this.port.toScreen(left + w / 2, top + h / 2);
+    return x >= 0 && y >= 0 && x <= this.port.width && y <= this.port.height;
   }
 
   // The pointer.

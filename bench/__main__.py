@@ -12,6 +12,7 @@ from functools import partial
 from bench import documents, server
 from bench.beside import beside
 from bench.celery import celery
+from bench.console.measure import console
 from bench.costs import costs
 from bench.fleet import fleet
 from bench.hops import hops
@@ -26,7 +27,7 @@ from bench.workloads import WORKLOADS
 DEFAULT = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet, "celery": celery}
 # These take minutes each: they run where they are asked for.
 PARTS = {**DEFAULT, **documents.PARTS, "soak": soak, "beside": beside, "costs": costs, "queueing": queueing}
-PARTS |= {"hops": hops, "makespan": makespan, "logs": logs}
+PARTS |= {"hops": hops, "makespan": makespan, "logs": logs, "console": console}
 
 
 def main() -> int:

@@ -193,7 +193,8 @@ class Watch {
       }
       return;
     }
-    if (this.leads) return;
+    // After the end of a generation the frames of another tab say that there is a next one.
+    if (this.leads && !this.ended) return;
     this.heardAt = Date.now();
     if (message.type === "beat") this.tell(message.kind);
     else if (message.type === "frame") {

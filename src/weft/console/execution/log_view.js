@@ -90,7 +90,7 @@ export function LogView({ id, node, level, compact = false, search = "" }) {
     ${rows.length > 0 && html`<${VirtualList} className="log-list" role="log" label="Lines" count=${rows.length} rowHeight=${20} row=${row} follow=${follow} onFollow=${setFollow} />`}
     ${rows.length === 0 && (status.kind === "connecting" ? null : compact ? html`<p class="muted">nothing yet</p>` : html`<${Empty} title=${search ? "No line has this text." : "Nothing was printed or logged yet."} />`)}
     <div class="row log-foot small muted">
-      ${(rows.length > 0 || !compact) && html`<span class="number">${`${formatCount(rows.length)} lines`}</span>`}
+      ${(rows.length > 0 || !compact) && html`<span class="number">${`${formatCount(rows.length)} ${rows.length === 1 ? "line" : "lines"}`}</span>`}
       <span>${{ connecting: "", open: "following", reconnecting: "reconnecting", ended: "", refused: "" }[status.kind]}</span>
       ${!follow && rows.length > 0 && html`<button class="link" onClick=${() => setFollow(true)}>to the end</button>`}
       ${items.length > 0 && html`<button class="link" onClick=${() => download(items, id, node)}>download</button>`}

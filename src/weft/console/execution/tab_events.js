@@ -47,7 +47,7 @@ export function EventsTab({ id, generation, query }) {
       <bdi role="cell" class="ellipsis muted">${lineOf(event)}</bdi>
     </div>`;
   };
-  const head = html`<div class="event-row node-head" role="row">${["No.", "At", "Event", "", "Node", "More"].map((name) => html`<span role="columnheader">${name}</span>`)}</div>`;
+  const head = html`<div class="event-row node-head" role="row">${["No.", "At", "Event", "State", "Node", "More"].map((name) => html`<span role="columnheader">${name}</span>`)}</div>`;
   return html`<div class="row wrap tab-tools">
       <input type="search" class="search" aria-label="Find an event" placeholder="Type, node or text  ( / )" value=${query.get("find") ?? ""}
         onInput=${(/** @type {any} */ event) => setQuery({ find: event.target.value }, { replace: true })} />

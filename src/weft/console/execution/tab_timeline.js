@@ -45,14 +45,8 @@ export function TimelineTab({ topology, loaded, node, by }) {
     <div class="row wrap tab-tools" role="group" aria-label="Lanes">
       <button class="chip" aria-pressed=${String(lanes === "node")} onClick=${() => setQuery({ by: null })}>by node</button>
       <button class="chip" aria-pressed=${String(lanes === "worker")} onClick=${() => setQuery({ by: "worker" })}>by worker</button>
-      <span class="muted small">Critical path: ${timeline.critical_path.length ? `${timeline.critical_path.length} attempts, ${formatSeconds(spanOf(timeline.critical_path))}` : "none yet"}</span>
     </div>
     <${Mounted} load=${load} inputs=${[lanes, topology]} name="The timeline" className="timeline-box" onMounted=${onMounted} fallback=${html`<${CriticalPath} path=${timeline.critical_path} />`} />`;
-}
-
-/** @param {import("../types").Timeline["critical_path"]} path */
-function spanOf(path) {
-  return path.length ? (path[path.length - 1].finished_ms - path[0].queued_ms) / 1000 : 0;
 }
 
 /** The path as a table. @param {{path: import("../types").Timeline["critical_path"]}} props */

@@ -92,8 +92,8 @@ function Row({ row, current, chosen, toggle, index, narrow }) {
   return html`<div class=${kind} role="row" aria-rowindex=${index + 1}>
     <span role="cell"><input type="checkbox" aria-label=${`Choose ${row.id}`} checked=${chosen} onChange=${() => toggle(row.id)} /></span>
     <span role="cell"><${State} name=${row.state} />${generation}</span>
-    <a role="cell" class="ellipsis exec-name" href=${link} title=${name}><bdi>${name}</bdi>${version}</a>
-    <a role="cell" class="mono ellipsis exec-id" href=${link} title=${row.id}>${shortId(row.id)}</a>
+    <span role="cell" class="ellipsis"><a class="exec-name" href=${link} title=${name}><bdi>${name}</bdi>${version}</a></span>
+    <span role="cell" class="mono ellipsis"><a class="exec-id" href=${link} title=${row.id}>${shortId(row.id)}</a></span>
     <span role="cell"><${ProgressBar} counts=${row.counts} text /></span>
     <span role="cell" class="ellipsis"><${Ago} at=${row.created_at} /></span>
     <span role="cell" class="exec-duration"><${Duration} from=${row.started_at} until=${row.finished_at} /></span>

@@ -39,7 +39,7 @@ function Branch({ value, name, depth }) {
   const [open, setOpen] = useState(count > 0 && (depth === 0 || (depth < 3 && count <= OPEN_UP_TO)));
   const [shown, setShown] = useState(CHILDREN_AT_ONCE);
   const [before, after] = isList ? "[]" : "{}";
-  const summary = count === 0 ? `${before}${after}` : `${before} ${count} ${isList ? "items" : count === 1 ? "key" : "keys"} ${after}`;
+  const summary = count === 0 ? `${before}${after}` : `${before} ${count} ${isList ? "item" : "key"}${count === 1 ? "" : "s"} ${after}`;
   const children = [];
   for (let i = 0; open && i < Math.min(shown, count); i++) {
     const key = keys ? keys[i] : i;
@@ -53,7 +53,7 @@ function Branch({ value, name, depth }) {
   return html`<div class="json-branch">
     <button class="json-toggle" aria-expanded=${String(open)} disabled=${count === 0} onClick=${() => setOpen(!open)}>
       <span class="json-caret">${count > 0 && html`<${Icon} name=${open ? "down" : "right"} />`}</span>
-      <${Name} name=${name} /><span class="muted">${summary}</span>
+      <${Name} name=${name} /><span class="muted json-summary">${summary}</span>
     </button>
     ${open && html`<div class="json-children">
       ${children}

@@ -62,13 +62,14 @@ export function VirtualList({ count, rowHeight, row, label, head, foot, onNearEn
     const element = box.current;
     if (element && onFollow) onFollow(element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight);
   };
+  const isTable = role === "table";
   const rows = [];
   for (let i = from; i < until; i++) rows.push(row(i));
   const offset = scale === 1 ? from * rowHeight : view.top / scale - (view.top - from * rowHeight);
-  return html`<div class=${`virtual ${className}`} ref=${box} onScroll=${onScroll} role=${role} aria-label=${label} aria-rowcount=${count} tabindex="0">
+  return html`<div class=${`virtual ${className}`} ref=${box} onScroll=${onScroll} role=${role} aria-label=${label} aria-rowcount=${isTable ? count : null} tabindex="0">
     ${head && html`<div class="virtual-head" ref=${top} role="rowgroup">${head}</div>`}
-    <div class="virtual-space" role="rowgroup" style=${{ height: `${height}px` }}>
-      <div class="virtual-rows" role="presentation" style=${{ transform: `translateY(${offset}px)` }}>${rows}</div>
+    <div class="virtual-space" role=${isTable ? "rowgroup" : null} style=${{ height: `${height}px` }}>
+      <div class="virtual-rows" role=${isTable ? "presentation" : null} style=${{ transform: `translateY(${offset}px)` }}>${rows}</div>
     </div>
     ${foot}
   </div>`;

@@ -12,6 +12,7 @@ from weft.core.decide import decide
 from weft.core.event import NodeCached, NodeCompleted
 from weft.core.payload import encode
 from weft.core.state import NodeState
+from weft.core.task import Wake
 from weft.definition.plan import compile_plan
 from weft.journal.contract import Submission
 from weft.orchestrator import dispatch as dispatching
@@ -95,3 +96,48 @@ async def test_a_node_that_reads_much_is_decided_beside_the_loop(
     (delivery,) = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
     assert delivery.task.config == str(size).encode()
     assert threads[-1] is not is_large
+
+
+async def test_a_long_evaluation_is_decided_beside_the_loop_and_then_others_have_a_turn(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[tuple[str, bool]] = []
+
+    def noting(node: FreeNode, **given: Any) -> Decision:
+        decision = decide(node, **given)
+        on_loop.append((node.node_id, threading.current_thread() is threading.main_thread()))
+        return decision
+
+    monkeypatch.setattr(dispatching, "decide", noting)
+    nodes = [{"id": name, "handler": "echo", "config": "{{ input.x | sort | length }}"} for name in "abc"]
+    plan = compile_plan({"nodes": nodes})
+    numbers = encode({"x": list(range(20_000))}, max_bytes=10**6)
+    await submit([Submission(id="x", plan=plan, document=b"{}", input=numbers)], ports)
+    free = [node for applied in await ports.store.free(["x"]) for node in applied.free]
+    await ports.transport.read("first", limit=9, wait_seconds=0)
+    context = Context(ports, "first")
+    assert await dispatch(free, context) == []
+    # The others of the execution are free still, and a wake says so.
+    assert on_loop == [("a", False)]
+    (wake,) = await ports.transport.read("first", limit=9, wait_seconds=0)
+    assert wake.message == Wake("x", 1, plan.digest)
+    for _ in range(2):
+        free = [node for applied in await ports.store.free(["x"]) for node in applied.free]
+        await dispatch(free, context)
+    sent = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
+    assert [delivery.task.config for delivery in sent] == [b"20000"] * 3
+
+
+async def test_short_evaluations_are_decided_on_the_loop_until_they_are_long_together(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching, "STEPS_ON_LOOP", 250)
+    monkeypatch.setattr("weft.orchestrator.context.STEPS_ON_LOOP", 0)
+    nodes = [{"id": name, "handler": "echo", "config": "{{ input.x | unique }}"} for name in "abcd"]
+    plan = compile_plan({"nodes": nodes})
+    numbers = encode({"x": list(range(100))}, max_bytes=10**6)
+    await submit([Submission(id="x", plan=plan, document=b"{}", input=numbers)], ports)
+    free = [node for applied in await ports.store.free(["x"]) for node in applied.free]
+    await dispatch(free, Context(ports, "first"))
+    sent = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
+    assert 0 < len(sent) < 4

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.definition.model import Node
     from weft.definition.plan import Plan
+    from weft.expressions.budget import Allowance
     from weft.expressions.template import SecretSlot
 
 
@@ -72,13 +73,16 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
     def node_id(self) -> str:
         return self.node.id
 
-    def scope(self, decode: Decode, value_of: ValueOf, max_bytes: int) -> Scope:
+    def scope(
+        self, decode: Decode, value_of: ValueOf, max_bytes: int, allowance: Allowance | None = None
+    ) -> Scope:
         """Return what the expressions of the node see; raises PayloadError if that is too much at once."""
         if len(self.seen) > READABLE:  # so few cannot be too large together
             refuse_reading(self.seen.values(), max_bytes=max_bytes)
         nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
         payload = self.execution.input
-        return Scope(payload, ExecutionFacts(self.execution), nodes, decode if payload else _not_loaded)
+        read = decode if payload else _not_loaded
+        return Scope(payload, ExecutionFacts(self.execution), nodes, read, allowance)
 
 
 class ExecutionFacts(Mapping[str, Any]):
@@ -109,10 +113,12 @@ def decide(
     value_of: ValueOf,
     max_bytes: int,
     settled: SettledNodes = no_nodes,
+    allowance: Allowance | None = None,
 ) -> Decision:
     """Return the decision for a free node, without side effects: rule first, then condition, then templates.
 
-    Raises InputNotLoadedError where it needs the execution's input and the row came without it.
+    Raises InputNotLoadedError where it needs the execution's input and the row came without it, and
+    LongEvaluationError where its expressions take more steps than ``allowance`` has left.
 
     ``settled``: nodes of an execution known to be settled, where a cascade of skips ends.
     """
@@ -130,7 +136,7 @@ def decide(
     condition = plan.conditions.get(node.id)
     if condition is not None:
         try:
-            scope = free.scope(decode, value_of, max_bytes)
+            scope = free.scope(decode, value_of, max_bytes, allowance)
             wanted = condition.evaluate(scope)
         except (EvaluationError, PayloadError) as problem:
             return _fail(free, "condition_error", f"condition {condition.source!r}: {problem}", settled)
@@ -147,7 +153,7 @@ def decide(
             return _park(free, node.config, static, key, settled)
         return DispatchNode(node.id, static, (), key)
     try:
-        scope = scope or free.scope(decode, value_of, max_bytes)
+        scope = scope or free.scope(decode, value_of, max_bytes, allowance)
         filled = plan.templates[node.id].fill(scope, max_bytes=max_bytes)
         config = encode(filled.value, max_bytes=max_bytes)
     except (EvaluationError, PayloadError) as problem:

@@ -22,18 +22,40 @@ MAX_INTEGER_BITS = 14_280  # just under 4,300 digits, the most that Python conve
 _CHARACTERS_PER_STEP_LOG2 = 5
 
 
+class LongEvaluationError(Exception):
+    """An evaluation takes more steps than its caller waits for: evaluate again where it holds up nobody."""
+
+
+class Allowance:
+    """Steps that several evaluations may take together where they hold up others, such as an event loop."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def spend(self, steps: int) -> None:
+        """Take these steps, or raise LongEvaluationError: not one of them has been taken yet."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise LongEvaluationError
+
+
 class Budget:
     """The remaining budget of one evaluation, or of filling one template value.
 
     ``multiplied`` says that a list or an object was built: it may hold the same large value many times over,
     so that few allocations make a tree without end. Before such a tree is written out, its size is counted
     (``spend_tree``); that of plain data is not, it was checked where the data entered.
+
+    ``allowance``: what the caller waits for, which is less than what an evaluation may take.
     """
 
-    __slots__ = ("max_text", "multiplied", "steps")
+    __slots__ = ("allowance", "max_text", "multiplied", "steps")
 
-    def __init__(self, max_text: int = MAX_TEXT) -> None:
+    def __init__(self, max_text: int = MAX_TEXT, allowance: Allowance | None = None) -> None:
         self.steps = MAX_STEPS
+        self.allowance = allowance
         self.max_text = max_text
         self.multiplied = False
 
@@ -41,6 +63,8 @@ class Budget:
         self.steps -= steps
         if self.steps < 0:
             raise EvaluationError(f"this takes more than {MAX_STEPS:,} steps; the data is too large for it")
+        if self.allowance is not None:
+            self.allowance.spend(steps)
 
     def spend_text(self, characters: int) -> None:
         """Pay for reading a text of this length."""

@@ -50,7 +50,7 @@ class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def evaluate(self, scope: Scope) -> Json:
         """Return the value; raises EvaluationError if a value is undefined, of a wrong kind or too large."""
-        budget = Budget()
+        budget = Budget(allowance=scope.allowance)
         value = self.run(scope, budget)
         if value.__class__ is Undefined:
             raise value.error()

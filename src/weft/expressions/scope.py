@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from weft.core.payload import Json
+    from weft.expressions.budget import Allowance
 
 
 class NodeValue(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +34,8 @@ class Scope(msgspec.Struct, gc=False):
     execution: Mapping[str, Json]
     nodes: Mapping[str, NodeValue]
     _decode: Callable[[Any], Json] | None = None
+    # How many steps the caller waits for; None: as many as an evaluation may take.
+    allowance: Allowance | None = None
 
     @property
     def input(self) -> Json:

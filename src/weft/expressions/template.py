@@ -104,6 +104,7 @@ class _Filling(Budget):
     def __init__(self, scope: Scope, max_bytes: int, bytes_left: int, undefined_is_null: bool) -> None:
         # In line, as Budget does it: one of these is made for every templated node.
         self.steps, self.max_text, self.multiplied = MAX_STEPS, max_bytes, False
+        self.allowance = scope.allowance
         self.scope = scope
         self.bytes_left = bytes_left
         self.undefined_is_null = undefined_is_null

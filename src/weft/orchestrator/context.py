@@ -13,6 +13,7 @@ from weft.core.payload import decode, weight_of
 from weft.core.rows import shown_error
 from weft.core.state import NodeState
 from weft.errors import JournalError
+from weft.expressions.budget import Allowance
 from weft.expressions.scope import NodeValue
 from weft.lru import Lru
 from weft.orchestrator.fair_queue import FairQueue
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from weft.ports import Ports
     from weft.transport.contract import MessageDelivery
 
+# Steps that the expressions of a batch take on the loop, some 10 ms; what needs more is decided in a thread.
+STEPS_ON_LOOP = 50_000
 _WORTH_REMEMBERING = 4096
 # What decoded payloads may weigh together; and the large inputs that are kept as they are, and the blobs.
 _MOST_BYTES = 32 * 1024 * 1024
@@ -54,6 +57,8 @@ class Payloads:
         self._inputs: Lru[str, bytes] = Lru(_MOST_INPUT_BYTES, len)
         # The blobs that were fetched last: the next batches often need the same.
         self._blobs: Lru[str, bytes] = Lru(_MOST_INPUT_BYTES, len)
+        # What expressions may take on the loop; each batch sets the steps anew.
+        self.allowance = Allowance(STEPS_ON_LOOP)
 
     def decode(self, payload: bytes) -> Any:
         if len(payload) < _WORTH_REMEMBERING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
@@ -28,7 +29,9 @@ from weft.core.snapshot import RowUpdate
 from weft.core.task import PRIORITIES, Task, Wake
 from weft.definition.model import FailurePolicy
 from weft.errors import JournalError, StoreError
+from weft.expressions.budget import Allowance, LongEvaluationError
 from weft.feed.contract import node_queued
+from weft.orchestrator.context import STEPS_ON_LOOP
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
@@ -85,7 +88,7 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
     refused: dict[str, int] = {}
     # A config that could not be stored: the others go on, and then the batch is kept for later.
     failure: JournalError | None = None
-    # How many large configs of an execution were made.
+    # How many large configs of an execution were made, or long evaluations.
     turns: dict[str, int] = {}
     most = ports.large_config_bytes
     rest = free
@@ -118,7 +121,7 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
         unstored = await _send(wanted, changed, context) if wanted else None
         failure = unstored or failure
         if rest:
-            # A large config took long to fill in: others have a turn.
+            # A config took long to fill in: others have a turn.
             await ports.clock.sleep(0)
             last = decided[-1][0].execution.id if decided else ""
             # One that could not be stored took no turn: put off behind it, the others would wait for ever.
@@ -152,7 +155,8 @@ async def _decide(
     """Decide free nodes of executions whose start is recorded; a start that is not becomes an event.
 
     Return with the decisions the nodes that are left: a part ends behind the first large config, so that one
-    lies in memory at a time, and before the outputs that the nodes read are too large together.
+    lies in memory at a time, behind the first long evaluation, and before the outputs that the nodes read are
+    too large together.
     """
     payloads, ports = context.payloads, context.ports
     max_bytes, most = ports.bounds.max_payload_bytes, ports.large_config_bytes
@@ -167,22 +171,28 @@ async def _decide(
         value_of=value_of,
         max_bytes=max_bytes,
         settled=context.cascades.known,
+        allowance=payloads.allowance,
     )
+    payloads.allowance.steps = STEPS_ON_LOOP
     for index, node in enumerate(part):
         row = node.execution
         if row.started_at is not None:
+            is_long = False
             try:
-                if blobs or len(row.input) > _DECIDED_ON_LOOP_BYTES:
-                    decision = await _decide_large(node, decide_node, context)
+                if (blobs or len(row.input) > _DECIDED_ON_LOOP_BYTES) and _reads_much(node):
+                    decision, is_long = await _decide_in_thread(node, decide_node, context)
                 else:
                     decision = decide_node(node)
             except InputNotLoadedError:
                 # The decision is kept without the input: those of a batch may be larger than the memory.
                 loaded = await _with_input(node, context)
-                decision = await _decide_large(loaded, decide_node, context)
+                decision, is_long = await _decide_in_thread(loaded, decide_node, context)
                 del loaded
+            except LongEvaluationError:
+                decision, _ = await _decide_in_thread(node, decide_node, context)
+                is_long = True
             decided.append((node, decision))
-            if isinstance(decision, DispatchNode | ParkNode) and len(decision.config) > most:
+            if is_long or (isinstance(decision, DispatchNode | ParkNode) and len(decision.config) > most):
                 return decided, free[index + 1 :]
         # Nothing of an execution runs before its start is recorded: the hint that it was submitted may be
         # lost, or have come while it was paused.
@@ -192,15 +202,21 @@ async def _decide(
     return decided, free[len(part) :]
 
 
-async def _decide_large(node: FreeNode, decide_node: Callable[..., Decision], context: Context) -> Decision:
-    """Decide a node that may read much: in a thread, where that would hold up the loop."""
-    row = node.execution
-    size = len(row.input) + sum([size_of(row) for row in node.seen.values() if row.blob is not None])
-    if size <= _DECIDED_ON_LOOP_BYTES:
-        return decide_node(node)
+def _reads_much(node: FreeNode) -> bool:
+    """True if the input of a node's execution and the blobs it reads would hold up the loop."""
+    read = sum([size_of(row) for row in node.seen.values() if row.blob is not None])
+    return len(node.execution.input) + read > _DECIDED_ON_LOOP_BYTES
+
+
+async def _decide_in_thread(
+    node: FreeNode, decide_node: Callable[..., Decision], context: Context
+) -> tuple[Decision, bool]:
+    """Decide a node beside the loop; return the decision and whether it would have held up the loop."""
+    row, all_steps = node.execution, Allowance(sys.maxsize)
     # Read here: what is remembered of skips belongs to the loop.
     settled = context.cascades.known(row.id, row.generation)
-    return await asyncio.to_thread(decide_node, node, settled=lambda *_: settled)
+    decision = await asyncio.to_thread(decide_node, node, settled=lambda *_: settled, allowance=all_steps)
+    return decision, sys.maxsize - all_steps.steps > STEPS_ON_LOOP
 
 
 def _readable(free: Sequence[FreeNode], max_bytes: int) -> tuple[Sequence[FreeNode], Collection[str]]:
@@ -475,8 +491,9 @@ def plain_task(
             decode=payloads.decode,
             value_of=payloads.value_of,
             max_bytes=ports.bounds.max_payload_bytes,
+            allowance=payloads.allowance,
         )
-    except InputNotLoadedError:
+    except (InputNotLoadedError, LongEvaluationError):
         return None
     if not isinstance(decision, DispatchNode) or len(decision.config) > ports.large_config_bytes:
         return None

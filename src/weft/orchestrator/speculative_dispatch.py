@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.readiness import EARLY_RULES
 from weft.core.state import ExecutionState
+from weft.orchestrator.context import STEPS_ON_LOOP
 from weft.orchestrator.dispatch import plain_task
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def predict_ready(recorded_events: Sequence[RecordedEvent], context: Context) ->
             recorded.setdefault(execution_id, {})[row.node_id] = row
     ahead: list[Task] = []
     ports, payloads = context.ports, context.payloads
+    payloads.allowance.steps = STEPS_ON_LOOP
     for execution_id, rows in recorded.items():
         recorded_event = latest[execution_id]
         execution, plan = recorded_event.execution, recorded_event.plan

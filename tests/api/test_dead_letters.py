@@ -70,6 +70,9 @@ async def test_a_list_is_filtered_and_comes_in_pages_newest_first(play: Play) ->
     assert await found("?code=handler_error") == ["one", "one"]
     assert await found("?code=template_error&state=open") == ["two"]
     assert await found("?state=retried") == []
+    assert await found("?node=b") == ["two"]
+    assert await found("?q=TW") == ["two"]
+    assert await found("?q=one&node=b") == []
     first = (await play.get("/v1/dead-letters?limit=2")).json
     second = (await play.get(f"/v1/dead-letters?limit=2&cursor={first['next_cursor']}")).json
     assert [len(first["items"]), len(second["items"])] == [2, 1]
@@ -79,7 +82,7 @@ async def test_a_list_is_filtered_and_comes_in_pages_newest_first(play: Play) ->
 
 @pytest.mark.parametrize(
     ("query", "pointer"),
-    [("state=closed", "/state"), ("limit=0", "/limit"), ("cursor=x", "/cursor"), ("node=a", "/node")],
+    [("state=closed", "/state"), ("limit=0", "/limit"), ("cursor=x", "/cursor"), ("q=", "/q"), ("x=1", "/x")],
 )
 async def test_a_bad_parameter_is_refused(play: Play, query: str, pointer: str) -> None:
     check_problem(await play.get(f"/v1/dead-letters?{query}"), 422, "invalid_request", pointer)

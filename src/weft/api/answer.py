@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection
 
+    from weft.core.rows import DeadLetter, ExecutionRow
+    from weft.journal.search import Found
+
 _ENCODER = msgspec.json.Encoder()
 _MAX_CURSOR = 512
 _INT64 = 2**63
@@ -60,6 +63,17 @@ def page(items: Sequence[object], *, next_cursor: str | None) -> Response:
 def cursor_of(*values: str | int) -> str:
     """Write a place in a list as a word that goes into a URL."""
     return base64.urlsafe_b64encode(_ENCODER.encode(values)).decode().rstrip("=")
+
+
+def cursor_behind(found: Found[ExecutionRow] | Found[DeadLetter], limit: int) -> str | None:
+    """Return the cursor of the next page of a search that was asked for one row more than a page shows.
+
+    A search may stop before its page is full, or with no row at all: then the next page goes on from there.
+    """
+    if len(found.rows) > limit:
+        last = found.rows[limit - 1]
+        return cursor_of(last.created_at, last.id)
+    return None if found.searched_to is None else cursor_of(*found.searched_to)
 
 
 def read_cursor(text: str | None, *types: type) -> tuple[str | int, ...] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from fastapi import APIRouter, Query, Request, Response
 
 from weft.api import schema
-from weft.api.answer import answer, cursor_of, no_content, page, read_cursor
+from weft.api.answer import answer, cursor_behind, no_content, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.executions import SHOW, retry_once
 from weft.api.idempotency import KEY_PARAMETER
@@ -26,6 +26,8 @@ class LettersQuery(schema.PageQuery):
     workflow: str | None = None
     state: schema.LetterStateName | None = None
     code: str | None = None
+    node: str | None = None
+    q: schema.SearchText = None
 
 
 @router.get(
@@ -36,16 +38,16 @@ class LettersQuery(schema.PageQuery):
 async def list_dead_letters(request: Request, query: Annotated[LettersQuery, Query()]) -> Response:
     """List dead letters, newest first."""
     ports = service_of(request).ports
-    letters = await ports.catalog.dead_letters(
-        LetterQuery(workflow=query.workflow, state=query.state, code=query.code),
+    found = await ports.catalog.search_letters(
+        LetterQuery(
+            workflow=query.workflow, state=query.state, code=query.code, node=query.node, text=query.q
+        ),
         namespace=caller_of(request).namespace,
         before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
         limit=query.limit + 1,
     )
-    shown = letters[: query.limit]
-    more = len(letters) > query.limit
-    items = await describe_dead_letters(shown, ports, show=SHOW)
-    return page(items, next_cursor=cursor_of(shown[-1].created_at, shown[-1].id) if more else None)
+    items = await describe_dead_letters(found.rows[: query.limit], ports, show=SHOW)
+    return page(items, next_cursor=cursor_behind(found, query.limit))
 
 
 @router.get(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from weft.api import schema
 from weft.api.admission import admitted
-from weft.api.answer import answer, cursor_of, page, read_cursor
+from weft.api.answer import answer, cursor_behind, cursor_of, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.definition import check_definition
@@ -23,7 +23,7 @@ from weft.api.service import service_of
 from weft.api.waiting import wait_for_end
 from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.state import ExecutionState, NodeState
-from weft.core.time import parse_rfc3339
+from weft.core.time import micros, parse_rfc3339
 from weft.errors import DefinitionError, InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import ExecutionQuery
 from weft.orchestrator import control
@@ -224,6 +224,16 @@ class ExecutionsQuery(schema.PageQuery):
     batch: str | None = None
     created_after: str | None = Field(None, description="at or after this time (RFC 3339)")
     created_before: str | None = Field(None, description="before this time (RFC 3339)")
+    error: str | None = Field(
+        None, min_length=1, description="this code was the error of it or of a node that failed in it"
+    )
+    node: str | None = Field(None, min_length=1, description="this node failed in it")
+    worker: str | None = Field(
+        None, min_length=1, description="an attempt of it failed on this worker, or was lost with it"
+    )
+    q: schema.SearchText = None
+    min_seconds: schema.Seconds = Field(None, description="it took as long or longer, or runs as long")
+    max_seconds: schema.Seconds = Field(None, description="it took no longer, or has not run longer")
 
 
 @router.get(
@@ -232,18 +242,16 @@ class ExecutionsQuery(schema.PageQuery):
     responses={**schema.answers(200, schema.Executions), **schema.problems(422)},
 )
 async def list_executions(request: Request, query: Annotated[ExecutionsQuery, Query()]) -> Response:
-    """List executions, newest first."""
+    """List executions, newest first. A search may come to the end of a page before it has filled it."""
     ports = service_of(request).ports
-    rows = await ports.catalog.executions(
+    found = await ports.catalog.search(
         _asked_for(query),
         namespace=caller_of(request).namespace,
         before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
         limit=query.limit + 1,
     )
-    shown = rows[: query.limit]
-    more = len(rows) > query.limit
-    items = await summarise_all(shown, ports)
-    return page(items, next_cursor=cursor_of(shown[-1].created_at, shown[-1].id) if more else None)
+    shown = found.rows[: query.limit]
+    return page(await summarise_all(shown, ports), next_cursor=cursor_behind(found, query.limit))
 
 
 def _asked_for(query: ExecutionsQuery) -> ExecutionQuery:
@@ -269,7 +277,14 @@ def _asked_for(query: ExecutionsQuery) -> ExecutionQuery:
         states=tuple(ExecutionState(state) for state in query.state),
         labels=tuple(labels),
         batch=query.batch,
-        **times,
+        created_after=times["created_after"],
+        created_before=times["created_before"],
+        error=query.error,
+        node=query.node,
+        worker=query.worker,
+        text=query.q,
+        min_microseconds=None if query.min_seconds is None else micros(query.min_seconds),
+        max_microseconds=None if query.max_seconds is None else micros(query.max_seconds),
     )
 
 

@@ -34,6 +34,17 @@ _DIGEST = "3a7bd3e2360a3d29eea436fcfb7e44c735d117c42d1c1835420b6b9942dd4f1b"
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 Limit = Annotated[int, Field(ge=1, le=500, description="how many items a page has at most")]
 Cursor = Annotated[str | None, Field(description="`next_cursor` of the page before")]
+# Of a search, which has no text or bounds unless they are given.
+SearchText = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="text in the name of the workflow or in the value of a label, or what the id of the "
+        "execution begins with; capitals and small letters of ASCII are the same",
+    ),
+]
+Seconds = Annotated[float | None, Field(ge=0, le=1e9)]
 ExecutionStateName = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
 NodeStateName = Literal["PENDING", "QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
 PriorityName = Literal["low", "normal", "high"]

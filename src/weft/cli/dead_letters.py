@@ -27,13 +27,17 @@ def list_(
         Literal["open", "retried", "handled", "dropped", "all"], Parameter(help="in this state (open)")
     ] = "open",
     code: Annotated[str | None, Parameter(metavar="CODE", help="with this error code")] = None,
+    node: Annotated[str | None, Parameter(metavar="NODE", help="of this node")] = None,
+    q: Annotated[str | None, Parameter(metavar="TEXT", help="with this text: see weft list")] = None,
     limit: Annotated[int, Parameter(metavar="N", help="at most so many (20)")] = 20,
     as_json: AsJson = False,
 ) -> int:
     """List dead letters, newest first."""
     if limit < 1:
         raise WeftError(f"--limit needs a number from 1 up, not {limit}")
-    call = calls.dead_letters(workflow=workflow, state=None if state == "all" else state, code=code)
+    call = calls.dead_letters(
+        workflow=workflow, state=None if state == "all" else state, code=code, node=node, q=q
+    )
 
     async def work(server: RemoteServer) -> int:
         items = [item async for item in server.items(call, limit=limit)]

@@ -98,6 +98,19 @@ def list_(
         tuple[str, ...], Parameter("--state", metavar="STATE", help="in this state; may be repeated")
     ] = (),
     label: Labels = (),
+    error: Annotated[
+        str | None, Parameter(metavar="CODE", help="with this error, of its own or of a node")
+    ] = None,
+    node: Annotated[str | None, Parameter(metavar="NODE", help="in which this node failed")] = None,
+    worker: Annotated[
+        str | None, Parameter(metavar="ID", help="of which an attempt failed on this worker, or was lost")
+    ] = None,
+    q: Annotated[
+        str | None,
+        Parameter(metavar="TEXT", help="with this text in the workflow's name, a label, or first in the id"),
+    ] = None,
+    min_seconds: Annotated[float | None, Parameter(metavar="S", help="that took so long or longer")] = None,
+    max_seconds: Annotated[float | None, Parameter(metavar="S", help="that took no longer")] = None,
     limit: Annotated[int, Parameter(metavar="N", help="at most so many (20)")] = 20,
     as_json: AsJson = False,
 ) -> int:
@@ -105,7 +118,15 @@ def list_(
     if limit < 1:
         raise WeftError(f"--limit needs a number from 1 up, not {limit}")
     call = calls.executions(
-        workflow=workflow, state=[one.upper() for one in state], labels=read_labels(label)
+        workflow=workflow,
+        state=[one.upper() for one in state],
+        labels=read_labels(label),
+        error=error,
+        node=node,
+        worker=worker,
+        q=q,
+        min_seconds=min_seconds,
+        max_seconds=max_seconds,
     )
 
     async def work(server: RemoteServer) -> int:

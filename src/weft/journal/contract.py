@@ -20,6 +20,11 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import msgspec
 
 from weft.core.rows import NodeProgress  # noqa: TC001 - the same
+from weft.journal.search import EVERY_EXECUTION as EVERY_EXECUTION
+from weft.journal.search import EVERY_LETTER as EVERY_LETTER
+from weft.journal.search import ExecutionQuery as ExecutionQuery
+from weft.journal.search import LetterQuery as LetterQuery
+from weft.journal.search import SearchReader
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -126,31 +131,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     # When the last of them became terminal; None while one is not.
     finished_at: int | None
-
-
-class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which executions a list shows: those that meet every condition that is given."""
-
-    workflow: str | None = None
-    version: int | None = None
-    states: tuple[ExecutionState, ...] = ()  # any of them
-    labels: tuple[tuple[str, str], ...] = ()  # all of them
-    batch: str | None = None
-    created_after: int | None = None  # at or after this time
-    created_before: int | None = None  # before this time
-
-
-class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters a list shows."""
-
-    execution_id: str | None = None
-    workflow: str | None = None
-    state: str | None = None
-    code: str | None = None  # of the error
-
-
-EVERY_EXECUTION = ExecutionQuery()
-EVERY_LETTER = LetterQuery()
 
 
 class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,7 +321,7 @@ class Journal(RowReader, Protocol):
         """Return the 32 bytes that messages are signed with: the same for all processes on this journal."""
 
 
-class Catalog(RowReader, Protocol):
+class Catalog(RowReader, SearchReader, Protocol):
     """The calls of the API, the CLI and the views: their reads, and their writes without the engine."""
 
     async def events(

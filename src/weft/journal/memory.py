@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +23,12 @@ from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.errors import ClaimedError, JournalError
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
-    EVERY_EXECUTION,
-    EVERY_LETTER,
     LATEST,
     ActiveExecution,
     Batch,
     CatalogChange,
     Claim,
-    ExecutionQuery,
     JournalStats,
-    LetterQuery,
     LogChunk,
     NewBatch,
     StoredChunk,
@@ -41,6 +36,7 @@ from weft.journal.contract import (
     Version,
     WorkflowRow,
 )
+from weft.journal.memory_search import MemorySearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -208,7 +204,7 @@ class _Batch(msgspec.Struct, frozen=True):
     created_at: int
 
 
-class MemoryJournal(MemoryWorkflows):
+class MemoryJournal(MemoryWorkflows, MemorySearch):
     def __init__(
         self, *, now: Callable[[], int], new_id: Callable[[], str], bounds: Bounds = DEFAULT_BOUNDS
     ) -> None:
@@ -444,24 +440,6 @@ class MemoryJournal(MemoryWorkflows):
         row = self._nodes[execution_id][stored]
         return completion_event(execution_id, row, digest_of(row.output))
 
-    async def executions(
-        self,
-        query: ExecutionQuery = EVERY_EXECUTION,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[ExecutionRow]:
-        found = (
-            row
-            for row in self._executions.values()
-            if row.namespace == namespace
-            and _is_asked_for(row, query)
-            and (before is None or (row.created_at, row.id) < before)
-        )
-        newest = nlargest(limit, found, key=lambda row: (row.created_at, row.id))
-        return [replace(row, input=b"", output=None) for row in newest]
-
     async def logs(
         self,
         execution_id: str,
@@ -544,27 +522,6 @@ class MemoryJournal(MemoryWorkflows):
     def _present(self, ids: Iterable[str]) -> list[ExecutionRow]:
         return [row for id_ in ids if (row := self._executions.get(id_)) is not None]
 
-    async def dead_letters(
-        self,
-        query: LetterQuery = EVERY_LETTER,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        before: tuple[int, str] | None = None,
-        limit: int = 50,
-    ) -> Sequence[DeadLetter]:
-        found = (
-            letter
-            for execution_id, letters in self._letters.items()
-            if self._executions[execution_id].namespace == namespace
-            for letter in letters
-            if query.execution_id in (None, execution_id)
-            and query.workflow in (None, letter.workflow)
-            and query.state in (None, letter.state)
-            and query.code in (None, letter.error.get("code"))
-            and (before is None or (letter.created_at, letter.id) < before)
-        )
-        return nlargest(limit, found, key=lambda letter: (letter.created_at, letter.id))
-
     async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
         for execution_id, letters in self._letters.items():
             for letter in letters:
@@ -610,18 +567,6 @@ class MemoryJournal(MemoryWorkflows):
                 letter.state == "open" for letters in self._letters.values() for letter in letters
             ),
         )
-
-
-def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
-    return (
-        query.workflow in (None, row.workflow)
-        and query.version in (None, row.version)
-        and (not query.states or row.state in query.states)
-        and all(row.labels.get(key) == value for key, value in query.labels)
-        and query.batch in (None, row.batch)
-        and (query.created_after is None or row.created_at >= query.created_after)
-        and (query.created_before is None or row.created_at < query.created_before)
-    )
 
 
 def accepted_claim(claim: Claim | None, recorded_events: Sequence[RecordedEvent]) -> Claim | None:

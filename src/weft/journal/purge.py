@@ -63,6 +63,7 @@ def remove_some(event_table: str) -> Query[bool]:
         ("nodes", "rowid, blob, coalesce(output_bytes, 0)"),
         (event_table, "rowid, NULL, 0"),
         ("dead_letters", "rowid, NULL, 0"),
+        ("failures", "rowid, NULL, 0"),
         ("log_chunks", "rowid, NULL, length(body)"),
         ("log_heads", "rowid, NULL, 0"),
         ("node_progress", "rowid, NULL, 0"),

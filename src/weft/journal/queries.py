@@ -7,6 +7,7 @@ is a transaction.
 The statements are SQLite's but for two things: ``IN ?`` takes a list, and ``FOR … `` says what to lock where
 others write too. SQLite's adapter writes the first in its words and leaves out the second. PostgreSQL's
 numbers the values, leaves out which index to take, and knows a row by its ``ctid`` where SQLite has a rowid.
+``label_text(…)`` is the text of a label's key or value, which is bytes in PostgreSQL.
 """
 
 from __future__ import annotations

@@ -16,11 +16,13 @@ from weft.core.ledger.changes import is_first_completion
 from weft.core.rows import LARGE_INPUT_BYTES, DeadLetter, ExecutionRow, Halt, NodeRow, Parked
 from weft.core.state import ExecutionState, NodeState
 from weft.errors import UnstorableError
+from weft.journal.search import failure_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from weft.core.ledger.changes import Change
+    from weft.core.rows import History
 
 Values: TypeAlias = tuple[Any, ...]
 
@@ -124,6 +126,15 @@ LETTER = {
     "error": "bytea",
     "state": "text",
     "created_at": "bigint",
+}
+# What a search finds an execution by when something failed in it (``search.failure_terms``).
+FAILURE = {
+    "execution": "bigint",
+    "namespace": "text",
+    "field": "text",
+    "value": "text",
+    "created_at": "bigint",
+    "id": "text",
 }
 
 _FACTS = tuple(name for name in EXECUTION if name != "batch_index")
@@ -258,6 +269,15 @@ def letter_values(number: int, namespace: str, letter: DeadLetter, error: bytes 
     workflow, node_id, generation, attempt, handler, queue, _, *behind = _letter_of(letter)
     about = (workflow, node_id, generation, attempt, handler, queue)
     return letter.id, number, namespace, *about, error, *behind
+
+
+def failure_values(change: Change, event: History) -> list[Values]:
+    """Return the values of FAILURE that an event adds: none, unless it tells of a failure."""
+    row = change.row
+    return [
+        (change.live.number, row.namespace, field, value, row.created_at, row.id)
+        for field, value in failure_terms(event)
+    ]
 
 
 # Executions and nodes are read by the places of their columns, which takes half as long as by their names.

@@ -23,6 +23,8 @@ from weft.journal.contract import (
     Version,
     WorkflowRow,
 )
+from weft.journal.pages import PageOf
+from weft.journal.search import Found
 from weft.lru import Lru
 
 if TYPE_CHECKING:
@@ -113,9 +115,25 @@ class SqlJournal:
         before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> Sequence[ExecutionRow]:
+        page = PageOf(namespace, before, limit)
+        return await self._query(pages.executions, *await self._asked(query, page), nothing=[])
+
+    async def search(
+        self,
+        query: ExecutionQuery,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Found[ExecutionRow]:
+        page = PageOf(namespace, before, limit)
+        return await self._query(pages.search, *await self._asked(query, page), nothing=Found(rows=[]))
+
+    async def _asked(self, query: ExecutionQuery, page: PageOf) -> tuple[ExecutionQuery, PageOf, int]:
+        """Return a query as the database holds what it asks for, and the time where it asks for that."""
         labels: Any = tuple(tuple(map(self._stored_label, label)) for label in query.labels)
-        query = replace(query, labels=labels)
-        return await self._query(pages.executions, query, namespace, before, limit, nothing=[])
+        asks_duration = query.min_microseconds is not None or query.max_microseconds is not None
+        return replace(query, labels=labels), page, await self._clock() if asks_duration else 0
 
     async def nodes(
         self, execution_id: str, *, names: Collection[str] | None = None
@@ -166,7 +184,18 @@ class SqlJournal:
         before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> Sequence[DeadLetter]:
-        return await self._query(pages.dead_letters, query, namespace, before, limit, nothing=[])
+        return await self._query(pages.dead_letters, query, PageOf(namespace, before, limit), nothing=[])
+
+    async def search_letters(
+        self,
+        query: LetterQuery,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Found[DeadLetter]:
+        page = PageOf(namespace, before, limit)
+        return await self._query(pages.search_letters, query, page, nothing=Found(rows=[]))
 
     async def drop_letter(
         self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None

@@ -234,8 +234,20 @@ def executions(
     batch: str | None = None,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
+    error: str | None = None,
+    node: str | None = None,
+    worker: str | None = None,
+    q: str | None = None,
+    min_seconds: float | None = None,
+    max_seconds: float | None = None,
 ) -> ApiCall[shapes.Page[shapes.Execution]]:
-    """List executions without nodes, input and output, newest first. Any of the states, all of the labels."""
+    """List executions without nodes, input and output, newest first. Any of the states, all of the labels.
+
+    ``error``: the code of an error of the execution, or of a node that failed in it. ``node``: one that
+    failed in it. ``worker``: one that an attempt failed on, or was lost with. ``q``: text in the name of the
+    workflow or in a value of a label, or what the id begins with. ``min_seconds``, ``max_seconds``: how long
+    it took, or has run so far.
+    """
     return ApiCall(
         method="GET",
         path="/v1/executions",
@@ -248,6 +260,12 @@ def executions(
             batch=batch,
             created_after=created_after,
             created_before=created_before,
+            error=error,
+            node=node,
+            worker=worker,
+            q=q,
+            min_seconds=min_seconds,
+            max_seconds=max_seconds,
             limit=PAGE_SIZE,
         ),
     )
@@ -453,13 +471,15 @@ def dead_letters(
     workflow: str | None = None,
     state: Literal["open", "retried", "handled", "dropped"] | None = None,
     code: str | None = None,
+    node: str | None = None,
+    q: str | None = None,
 ) -> ApiCall[shapes.Page[shapes.DeadLetter]]:
-    """List the nodes that failed for good, newest first."""
+    """List the nodes that failed for good, newest first. ``q``: as for ``executions``."""
     return ApiCall(
         method="GET",
         path="/v1/dead-letters",
         shape=shapes.Page[shapes.DeadLetter],
-        query=_query(workflow=workflow, state=state, code=code, limit=PAGE_SIZE),
+        query=_query(workflow=workflow, state=state, code=code, node=node, q=q, limit=PAGE_SIZE),
     )
 
 

@@ -137,8 +137,10 @@ class Recording:
         fields = {"error": ERROR, "delay_seconds": 0, "started_at": 0, **fields}
         return await self.record(AttemptFailed(**self._of(node_id, attempt), **fields))
 
-    async def lost(self, node_id: str, attempt: int = 1, *, counted: bool = True) -> RecordedEvent:
-        return await self.record(AttemptLost(**self._of(node_id, attempt), counted=counted))
+    async def lost(
+        self, node_id: str, attempt: int = 1, *, counted: bool = True, **fields: Any
+    ) -> RecordedEvent:
+        return await self.record(AttemptLost(**self._of(node_id, attempt), counted=counted, **fields))
 
     def failure(self, node_id: str, attempt: int = 1, **fields: Any) -> NodeFailed:
         """Make the event; ``failed`` records it too."""

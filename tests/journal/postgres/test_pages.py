@@ -8,16 +8,32 @@ import pytest
 
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
-from weft.journal.pages import execution_listings, letter_listing
+from weft.journal.pages import Named, PageOf, _named, execution_walks, letter_walk
 from weft.journal.postgres.connection import connect
 from weft.journal.postgres.queries import translated
+from weft.journal.queries import Listing
+from weft.journal.rows import LETTER_COLUMNS, LISTED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from weft.journal.queries import Listing
 
 ACTIVE = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED)
+
+
+def execution_listings(
+    query: ExecutionQuery, before: tuple[int, str] | None, named: Named = ()
+) -> list[Listing]:
+    walks = execution_walks(query, PageOf("default", before, 50), 7, named=named)
+    return [walk.listing(LISTED_COLUMNS, 50) for walk in walks]
+
+
+def bounds(query: ExecutionQuery) -> list[Listing]:
+    return [walk.bound() for walk in execution_walks(query, PageOf("default", (5, "id"), 50))]
+
+
+def letter_listing(query: LetterQuery, before: tuple[int, str] | None) -> Listing:
+    return letter_walk(query, PageOf("default", before, 50)).listing(LETTER_COLUMNS, 50)
 
 
 @pytest.fixture
@@ -39,9 +55,14 @@ async def connection(journal_url: str) -> AsyncIterator[Any]:
         INSERT INTO labels SELECT namespace, 'a', (number % 20)::text::bytea, created_at, id, number
         FROM executions;
         INSERT INTO dead_letters
-        SELECT id, number, id, namespace, workflow, 'n', 1, 1, 'echo', 'default', '{}', 'code' || number % 10,
+        SELECT id, number, id, namespace, workflow, 'n' || number % 30, 1, 1, 'echo', 'default', '{}',
+            'code' || number % 10,
             (ARRAY['open', 'handled', 'retried', 'dropped'])[1 + number % 4],
             created_at FROM executions;
+        INSERT INTO failures (execution, namespace, field, value, created_at, id)
+        SELECT number, namespace, 'node', 'n' || number % 30, created_at, id FROM executions;
+        INSERT INTO failures (execution, namespace, field, value, created_at, id)
+        SELECT number, namespace, 'error', 'timeout', created_at, id FROM executions WHERE number % 3 = 0;
         ANALYZE;
         """
     )
@@ -60,6 +81,8 @@ async def steps(connection: Any, listing: Listing) -> list[str]:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, list):
+        return f"'{{{','.join(value)}}}'"
     return (
         str(value) if isinstance(value, int) else f"'{value.decode() if isinstance(value, bytes) else value}'"
     )
@@ -80,13 +103,19 @@ def _literal(value: Any) -> str:
         ({"batch": "b1", "states": ACTIVE, "workflow": "w1"}, "executions_"),
         ({"labels": (("a", "1"),)}, "labels_pkey"),
         ({"labels": (("a", "1"), ("b", "2"))}, ""),
+        ({"error": "timeout"}, "failures_pkey"),
+        ({"node": "n1", "workflow": "w1"}, "failures_pkey"),
+        ({"node": "n1", "error": "timeout", "worker": "w"}, "failures_pkey"),
+        ({"text": "blue"}, "executions_newest"),
+        ({"text": "blue", "workflow": "w1"}, "executions_workflow"),
+        ({"min_microseconds": 1, "states": ACTIVE}, "progress_state"),
     ],
     ids=str,
 )
 async def test_a_list_of_executions_begins_at_its_page(
     connection: Any, query: dict[str, Any], index: str, before: tuple[int, str] | None
 ) -> None:
-    for listing in execution_listings(ExecutionQuery(**query), "default", before, 50):
+    for listing in execution_listings(ExecutionQuery(**query), before):
         plan = await steps(connection, listing)
         assert any(f"Index Scan Backward using {index}" in step for step in plan), plan
         assert not [step for step in plan if "Sort" in step or "Seq Scan" in step], plan
@@ -99,17 +128,52 @@ async def test_a_list_of_executions_begins_at_its_page(
         ({"workflow": "w1"}, "dead_letters_workflow"),
         ({"state": "open"}, "dead_letters_"),
         ({"code": "code1"}, "dead_letters_code"),
+        ({"node": "n1"}, "dead_letters_node"),
+        ({"state": "open", "text": "blue"}, "dead_letters_"),
     ],
     ids=str,
 )
 async def test_a_list_of_dead_letters_begins_at_its_page(
     connection: Any, query: dict[str, Any], index: str
 ) -> None:
-    plan = await steps(connection, letter_listing(LetterQuery(**query), "default", (5, "id"), 50))
+    plan = await steps(connection, letter_listing(LetterQuery(**query), (5, "id")))
     assert any(f"Index Scan Backward using {index}" in step for step in plan), plan
     assert not [step for step in plan if "Sort" in step or "Seq Scan" in step], plan
 
 
 async def test_the_dead_letters_of_an_execution_are_found_by_it(connection: Any) -> None:
-    plan = await steps(connection, letter_listing(LetterQuery(execution_id="e1"), "default", None, 50))
+    plan = await steps(connection, letter_listing(LetterQuery(execution_id="e1"), None))
     assert any("using dead_letters_execution" in step for step in plan), plan
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ({"text": "blue"}, "executions_newest"),
+        ({"text": "blue", "workflow": "w1"}, "executions_workflow"),
+        ({"text": "blue", "states": ACTIVE}, "progress_state"),
+        ({"text": "blue", "labels": (("a", "1"),)}, "labels_pkey"),
+        ({"max_microseconds": 1, "error": "timeout"}, "failures_pkey"),
+    ],
+    ids=str,
+)
+async def test_the_bound_of_a_search_is_read_from_the_index(
+    connection: Any, query: dict[str, Any], index: str
+) -> None:
+    for listing in bounds(ExecutionQuery(**query)):
+        plan = await steps(connection, listing)
+        assert any(f"Scan Backward using {index}" in step for step in plan), plan
+        assert not [step for step in plan if "Sort" in step or "Seq Scan" in step or "Join" in step], plan
+
+
+async def test_the_beginning_of_an_id_is_found_by_its_index(connection: Any) -> None:
+    listing = next(_named("e499", "default"))
+    assert isinstance(listing, Listing)
+    plan = await steps(connection, listing)
+    assert any("executions_id_key" in step for step in plan), plan
+    (listing,) = execution_listings(ExecutionQuery(), None, [(1, "e1"), (2, "e2")])
+    plan = await steps(connection, listing)
+    assert any("Index Cond" in step and ("id = ANY" in step or "created_at >=" in step) for step in plan), (
+        plan
+    )
+    assert not [step for step in plan if "Seq Scan" in step], plan

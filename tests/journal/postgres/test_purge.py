@@ -82,7 +82,7 @@ async def test_a_purge_leaves_no_row_behind(
             "definitions",
             "batches",
         ),
-        *("idempotency_keys", "cache", "blobs"),
+        *("idempotency_keys", "cache", "blobs", "failures"),
     }
     clock.advance(1)
     assert await journal.purge(finished_before=clock.now(), limit=100) == 3
@@ -101,7 +101,7 @@ async def test_a_purge_that_was_cut_short_is_finished_by_the_next(
     assert await journal.executions() == []
     assert await journal.dead_letters() == []
     assert (await journal.stats()).open_letters == 0
-    assert {"purging", "nodes", "recorded_events", "dead_letters"} <= set(await rows_left(direct))
+    assert {"purging", "nodes", "recorded_events", "dead_letters", "failures"} <= set(await rows_left(direct))
     run = await Recording.start(journal, node("a"), node("b"), execution_id="e0")
     await run.completed("a")
     assert len(await journal.nodes("e0")) == 1

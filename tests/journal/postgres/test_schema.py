@@ -17,6 +17,7 @@ import pytest
 from weft.clock import VirtualClock
 from weft.core.state import ExecutionState
 from weft.errors import JournalError, SchemaError
+from weft.journal.contract import ExecutionQuery
 from weft.journal.postgres.connection import connected
 from weft.journal.postgres.journal import PostgresJournal
 from weft.journal.postgres.schema import migrate, migrations, pending, unfinished
@@ -205,6 +206,16 @@ async def test_what_the_release_before_has_written_is_shown_as_it_was_and_goes_o
         await assert_consistent(journal, name)
         node_ids = [event.node for event in events if event.node is not None][:3]
         assert await journal.events(name, nodes=node_ids) == [e for e in events if e.node in node_ids]
+
+    letters = await journal.dead_letters(limit=1_000)
+    failed = [row.id for row in await journal.executions(limit=1_000) if row.error is not None]
+    assert letters
+    assert failed
+    for letter in letters:
+        for query in (ExecutionQuery(node=letter.node_id), ExecutionQuery(error=letter.error["code"])):
+            assert letter.execution_id in [row.id for row in (await journal.search(query)).rows]
+    found = (await journal.search(ExecutionQuery(error="node_failed"), limit=1_000)).rows
+    assert {row.id for row in found} >= set(failed)
 
     async def goes_on(name: str) -> Recording:
         row = await journal.execution(name)

@@ -10,8 +10,9 @@ import pytest
 
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
-from weft.journal.pages import execution_listings, letter_listing
-from weft.journal.rows import LISTED_COLUMNS
+from weft.journal.pages import Named, PageOf, _named, execution_walks, letter_walk
+from weft.journal.queries import Listing
+from weft.journal.rows import LETTER_COLUMNS, LISTED_COLUMNS
 from weft.journal.sqlite.queries import translated
 from weft.journal.sqlite.schema import open_for_writing
 
@@ -20,9 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from weft.journal.queries import Listing
-
 ACTIVE = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED)
+
+
+def execution_listings(
+    query: ExecutionQuery, before: tuple[int, str] | None, named: Named = ()
+) -> list[Listing]:
+    walks = execution_walks(query, PageOf("default", before, 50), 7, named=named)
+    return [walk.listing(LISTED_COLUMNS, 50) for walk in walks]
+
+
+def bounds(query: ExecutionQuery) -> list[Listing]:
+    return [walk.bound() for walk in execution_walks(query, PageOf("default", (5, "id"), 50))]
+
+
+def letter_listing(query: LetterQuery, before: tuple[int, str] | None) -> Listing:
+    return letter_walk(query, PageOf("default", before, 50)).listing(LETTER_COLUMNS, 50)
 
 
 @pytest.fixture
@@ -55,13 +69,21 @@ def steps(connection: sqlite3.Connection, listing: Listing) -> list[str]:
         ({"batch": "b"}, "executions_batch_newest (batch=?"),
         ({"batch": "b", "states": ACTIVE, "workflow": "w"}, "executions_batch_newest (batch=?"),
         ({"labels": (("a", "1"), ("b", "2"))}, "PRIMARY KEY (namespace=? AND key=? AND value=?"),
+        ({"error": "timeout"}, "failures_newest (namespace=? AND field=? AND value=?"),
+        (
+            {"node": "n", "error": "timeout", "worker": "w"},
+            "failures_newest (namespace=? AND field=? AND value=?",
+        ),
+        ({"worker": "w", "labels": (("a", "1"),)}, "failures_newest (namespace=? AND field=? AND value=?"),
+        ({"text": "blue"}, "executions_newest (namespace=?"),
+        ({"min_microseconds": 1, "workflow": "w"}, "executions_workflow (namespace=? AND workflow=?"),
     ],
     ids=str,
 )
 def test_a_list_of_executions_begins_at_its_page(
     connection: sqlite3.Connection, query: dict[str, Any], index: str, before: tuple[int, str] | None
 ) -> None:
-    listings = execution_listings(ExecutionQuery(**query), "default", before, 50)
+    listings = execution_listings(ExecutionQuery(**query), before)
     assert len(listings) == (len(query["states"]) if index.startswith("progress_state") else 1)
     for listing in listings:
         first, *others = steps(connection, listing)
@@ -78,21 +100,53 @@ def test_a_list_of_executions_begins_at_its_page(
         ({"workflow": "w"}, "dead_letters_workflow (namespace=? AND workflow=?"),
         ({"state": "open"}, "dead_letters_state (state=? AND namespace=?"),
         ({"code": "timeout", "state": "open"}, "dead_letters_code (namespace=? AND code=?"),
+        ({"node": "n", "code": "timeout"}, "dead_letters_node (namespace=? AND node_id=?"),
+        ({"state": "open", "text": "blue"}, "dead_letters_state (state=? AND namespace=?"),
     ],
     ids=str,
 )
 def test_a_list_of_dead_letters_begins_at_its_page(
     connection: sqlite3.Connection, query: dict[str, Any], index: str
 ) -> None:
-    first, *others = steps(connection, letter_listing(LetterQuery(**query), "default", (5, "id"), 50))
+    first, *others = steps(connection, letter_listing(LetterQuery(**query), (5, "id")))
     assert index in first
     assert "(created_at,id)<(?,?)" in first
     assert not [step for step in others if step.startswith(("SCAN", "USE TEMP"))]
 
 
 def test_the_dead_letters_of_an_execution_are_found_by_it(connection: sqlite3.Connection) -> None:
-    first, *_ = steps(connection, letter_listing(LetterQuery(execution_id="e"), "default", None, 50))
+    first, *_ = steps(connection, letter_listing(LetterQuery(execution_id="e"), None))
     assert "dead_letters_execution (execution=?)" in first
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ({"text": "blue"}, "executions_newest"),
+        ({"text": "blue", "workflow": "w"}, "executions_workflow"),
+        ({"text": "blue", "states": ACTIVE}, "progress_state"),
+        ({"text": "blue", "labels": (("a", "1"),)}, "PRIMARY KEY (namespace=? AND key=? AND value=?"),
+        ({"max_microseconds": 1, "error": "timeout"}, "failures_newest"),
+    ],
+    ids=str,
+)
+def test_the_bound_of_a_search_is_read_from_the_index_alone(
+    connection: sqlite3.Connection, query: dict[str, Any], index: str
+) -> None:
+    for listing in bounds(ExecutionQuery(**query)):
+        (step,) = steps(connection, listing)
+        assert step.startswith("SEARCH")
+        assert index in step
+        assert "COVERING INDEX" in step or "PRIMARY KEY" in step
+
+
+def test_the_beginning_of_an_id_is_found_by_its_index(connection: sqlite3.Connection) -> None:
+    (listing,) = execution_listings(ExecutionQuery(), None, [(1, "e1"), (2, "e2")])
+    assert "sqlite_autoindex_executions_1 (id=?" in steps(connection, listing)[0]
+    named = next(_named("0198c5a2", "default"))
+    assert isinstance(named, Listing)
+    (step,) = steps(connection, named)
+    assert "sqlite_autoindex_executions_1 (id>? AND id<?)" in step
 
 
 def test_payloads_stand_behind_all_that_lists_read(connection: sqlite3.Connection) -> None:

@@ -71,7 +71,7 @@ async def test_a_purge_leaves_no_row_behind(
     filled = set(rows_left(tmp_path))
     assert filled == {
         *("executions", "progress", "labels", "nodes", "events", "dead_letters", "definitions", "batches"),
-        *("idempotency_keys", "cache", "blobs"),
+        *("idempotency_keys", "cache", "blobs", "failures"),
     }
     clock.advance(1)
     assert await journal.purge(finished_before=clock.now(), limit=100) == 3
@@ -95,7 +95,7 @@ async def test_a_purge_that_was_cut_short_is_finished_by_the_next(
     assert await journal.executions() == []
     assert await journal.dead_letters() == []
     assert (await journal.stats()).open_letters == 0
-    assert {"purging", "nodes", "events", "dead_letters"} <= set(rows_left(tmp_path))
+    assert {"purging", "nodes", "events", "dead_letters", "failures"} <= set(rows_left(tmp_path))
 
     # A new execution gets none of the numbers that rows are still known by.
     run = await Recording.start(journal, node("a"), node("b"), execution_id="new")

@@ -124,6 +124,13 @@ async def test_a_folder_of_the_first_release_is_brought_up_to_date(tmp_path: Pat
         run.journal = journal
     assert await journal.dead_letters() == letters
     assert len(await journal.dead_letters(LetterQuery(code="timeout"))) == 1
+    for query, ids in (
+        (ExecutionQuery(error="timeout"), ["failed"]),
+        (ExecutionQuery(error="node_failed"), ["stopped", "failed"]),
+        (ExecutionQuery(node="a"), ["stopped", "failed"]),
+        (ExecutionQuery(worker="worker-1"), ["stopped", "failed"]),
+    ):
+        assert [row.id for row in (await journal.search(query)).rows] == ids
     labelled = await journal.executions(ExecutionQuery(labels=(("env", "test"), ("team", "blue"))))
     assert [row.id for row in labelled] == ["running"]
     of_states = await journal.executions(ExecutionQuery(states=(ExecutionState.FAILED,)))

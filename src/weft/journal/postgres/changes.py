@@ -70,6 +70,7 @@ _PUT_COUNTERS = _update("progress", rows.COUNTERS)
 _PUT_PROGRESS = _update("progress", rows.PROGRESS)
 _ADD_EVENTS = _insert("recorded_events", rows.EVENT)
 _ADD_LETTERS = _insert("dead_letters", rows.LETTER)
+_ADD_FAILURES = _insert("failures", rows.FAILURE, "ON CONFLICT DO NOTHING")
 # The first move of a letter counts: behind it the letter is open no more.
 _MOVE_LETTERS = Piece(
     """
@@ -239,6 +240,11 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         pieces[_ADD_EVENTS] = [
             rows.event_values(executions[event.execution].live.number, event)
             for event in (*changes.overwritten, *changes.events)
+        ]
+        pieces[_ADD_FAILURES] = [
+            values
+            for event in changes.events
+            for values in rows.failure_values(executions[event.execution], event)
         ]
     if changes.letters:
         pieces[_ADD_LETTERS] = [

@@ -64,6 +64,11 @@ _EVENTS_OF_NODES = f"""
     ) AS nodes
     WHERE seq > $2::bigint AND recorded_at IS NOT NULL
 """  # noqa: S608
+# A value with U+0000, which text cannot hold, has no text that is searched.
+_LABEL_TEXT = (
+    r"CASE WHEN position('\\x00'::bytea IN \1) = 0 THEN convert_from(\1, 'UTF8')"
+    r' COLLATE "C" END'
+)
 WANTED_CLOCK = 1 + len(rows.PROGRESS)
 WANTED_NAME = WANTED_CLOCK + 2
 WANTED_NODE = WANTED_CLOCK + 3
@@ -103,7 +108,8 @@ def _translated(sql: str) -> str:
     sql = re.sub(r" INDEXED BY \w+", "", sql).replace("CROSS JOIN", "JOIN")
     # As text, both ways: the driver takes a tuple among the values of an array for another array.
     sql = sql.replace("rowid IN ?", "ctid = ANY(?::text[]::tid[])").replace("rowid", "ctid::text")
-    sql = sql.replace(" IN ?", " = ANY(?)")
+    sql = sql.replace(" IN ?", " = ANY(?)").replace("instr(", "strpos(")
+    sql = re.sub(r"label_text\(([\w.]+)\)", _LABEL_TEXT, sql)
     first, *others = sql.split("?")
     return first + "".join(f"${number}{other}" for number, other in enumerate(others, 1))
 

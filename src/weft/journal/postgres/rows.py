@@ -18,6 +18,7 @@ from weft.journal.rows import Values, decode_json, encode_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.core.ledger.changes import Change
     from weft.core.rows import DeadLetter, ExecutionRow
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -135,6 +136,7 @@ NEW_EXECUTION = Columns(
 )
 EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")
 LETTER = Columns(**rows.LETTER, execution_id="text", code="text")
+FAILURE = Columns(**rows.FAILURE)
 CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 
 NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
@@ -195,6 +197,14 @@ def letter_values(number: int, namespace: str, letter: DeadLetter) -> Values:
     stored_code = _text(code) if isinstance(code, str) else None
     values = rows.letter_values(number, namespace, letter, encode_json(letter.error))
     return *values, letter.execution_id, stored_code
+
+
+def failure_values(change: Change, event: History) -> list[Values]:
+    """Return the values of FAILURE that an event adds: none, unless it tells of a failure."""
+    return [
+        (number, namespace, field, _text(value), created_at, id_)
+        for number, namespace, field, value, created_at, id_ in rows.failure_values(change, event)
+    ]
 
 
 def _text(text: str | None) -> str | None:

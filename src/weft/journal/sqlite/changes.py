@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weft.core.time import micros
 from weft.errors import ClaimedError
 from weft.journal import queries
-from weft.journal.rows import STORING, ExecutionChanges, execution_values
+from weft.journal.rows import STORING, ExecutionChanges, execution_values, failure_values
 from weft.journal.sqlite import rows
 from weft.journal.sqlite.queries import run_query
 from weft.journal.sqlite.schema import APPLICATION_ID
@@ -85,6 +85,13 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
                 for event in (*changes.overwritten, *changes.events)
             ]
             rows.INSERT_EVENTS.run(connection, events)
+            failures = [
+                values
+                for event in changes.events
+                for values in failure_values(executions[event.execution], event)
+            ]
+            if failures:
+                rows.INSERT_FAILURES.run(connection, failures)
         if changes.letters or changes.letter_states:
             _write_letters(connection, changes)
         if changes.cache:

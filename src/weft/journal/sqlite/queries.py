@@ -76,7 +76,7 @@ def translated(statement: tuple[str, tuple[Any, ...]] | Listing) -> tuple[str, l
 @cache
 def _translated(sql: str) -> str:
     sql = re.sub(r" FOR (UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?", "", sql)
-    return sql.replace(" IN ?", " IN (SELECT value FROM json_each(?))")
+    return sql.replace(" IN ?", " IN (SELECT value FROM json_each(?))").replace("label_text(", "(")
 
 
 def next_number(connection: Connection) -> int:

@@ -95,6 +95,8 @@ INSERT_NODES = _insert("nodes", _NODE)
 REPLACE_NODES = _insert("nodes", _NODE, "REPLACE")
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
 INSERT_LETTERS = _insert("dead_letters", (*rows.LETTER, "code"))
+# The same node may have failed in an earlier generation.
+INSERT_FAILURES = _insert("failures", rows.FAILURE, "INSERT OR IGNORE")
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
 
 # A larger output is read by itself: joined with others it would be in memory several times.

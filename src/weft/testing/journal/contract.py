@@ -37,6 +37,7 @@ from weft.testing.journal.lists import BatchesContract, ClaimsContract, ListsCon
 from weft.testing.journal.logs import LogsContract
 from weft.testing.journal.parked import ParkedRowsContract
 from weft.testing.journal.purge import PurgeContract
+from weft.testing.journal.search import SearchContract
 from weft.testing.journal.workflows import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
 
@@ -99,6 +100,7 @@ class JournalContract(
     ClaimsContract,
     BatchesContract,
     ListsContract,
+    SearchContract,
     WorkflowsContract,
     PurgeContract,
     HistoryContract,

@@ -1,0 +1,144 @@
+"""The lists and searches of the journal in memory: each walks over all there is."""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from weft.core.rows import DeadLetter, ExecutionRow, History
+from weft.journal.contract import (
+    DEFAULT_NAMESPACE,
+    EVERY_EXECUTION,
+    EVERY_LETTER,
+    ExecutionQuery,
+    LetterQuery,
+)
+from weft.journal.search import ID_CHARACTERS, Found, failure_terms, folded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class MemorySearch:
+    """The part of a journal that lists executions and dead letters by conditions."""
+
+    _now: Callable[[], int]
+    _executions: dict[str, ExecutionRow]
+    _events: dict[str, list[History | str]]
+    _letters: dict[str, list[DeadLetter]]
+
+    async def executions(
+        self,
+        query: ExecutionQuery = EVERY_EXECUTION,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[ExecutionRow]:
+        found = (
+            row
+            for row in self._executions.values()
+            if row.namespace == namespace
+            and _is_asked_for(row, query)
+            and self._is_searched_for(row, query)
+            and (before is None or (row.created_at, row.id) < before)
+        )
+        newest = nlargest(limit, found, key=lambda row: (row.created_at, row.id))
+        return [replace(row, input=b"", output=None) for row in newest]
+
+    async def search(
+        self,
+        query: ExecutionQuery,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Found[ExecutionRow]:
+        text = query.text
+        if text is not None and len(text) >= ID_CHARACTERS:
+            beginning = folded(text)
+            ids = [
+                row.id
+                for row in self._executions.values()
+                if row.namespace == namespace and row.id.startswith(beginning)
+            ]
+            if ids:
+                found = await self.executions(
+                    replace(query, text=None), namespace=namespace, before=before, limit=len(self._executions)
+                )
+                return Found(rows=[row for row in found if row.id in ids][:limit])
+        rows = await self.executions(query, namespace=namespace, before=before, limit=limit)
+        return Found(rows=rows)
+
+    def _is_searched_for(self, row: ExecutionRow, query: ExecutionQuery) -> bool:
+        terms = [("error", query.error), ("node", query.node), ("worker", query.worker)]
+        wanted = {(field, value) for field, value in terms if value is not None}
+        if wanted and not wanted <= self._failure_terms(row.id):
+            return False
+        if query.text is not None and not _has_text(row, query.text):
+            return False
+        if query.min_microseconds is None and query.max_microseconds is None:
+            return True
+        if row.started_at is None:
+            return False
+        took = (self._now() if row.finished_at is None else row.finished_at) - row.started_at
+        return (query.min_microseconds or 0) <= took and (
+            query.max_microseconds is None or took <= query.max_microseconds
+        )
+
+    def _failure_terms(self, execution_id: str) -> set[tuple[str, str]]:
+        stored = self._events.get(execution_id, [])
+        return {term for event in stored if isinstance(event, History) for term in failure_terms(event)}
+
+    async def dead_letters(
+        self,
+        query: LetterQuery = EVERY_LETTER,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[DeadLetter]:
+        found = (
+            letter
+            for execution_id, letters in self._letters.items()
+            if self._executions[execution_id].namespace == namespace
+            for letter in letters
+            if query.execution_id in (None, execution_id)
+            and query.workflow in (None, letter.workflow)
+            and query.state in (None, letter.state)
+            and query.code in (None, letter.error.get("code"))
+            and query.node in (None, letter.node_id)
+            and (query.text is None or _has_text(self._executions[execution_id], query.text))
+            and (before is None or (letter.created_at, letter.id) < before)
+        )
+        return nlargest(limit, found, key=lambda letter: (letter.created_at, letter.id))
+
+    async def search_letters(
+        self,
+        query: LetterQuery,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Found[DeadLetter]:
+        return Found(rows=await self.dead_letters(query, namespace=namespace, before=before, limit=limit))
+
+
+def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
+    return (
+        query.workflow in (None, row.workflow)
+        and query.version in (None, row.version)
+        and (not query.states or row.state in query.states)
+        and all(row.labels.get(key) == value for key, value in query.labels)
+        and query.batch in (None, row.batch)
+        and (query.created_after is None or row.created_at >= query.created_after)
+        and (query.created_before is None or row.created_at < query.created_before)
+    )
+
+
+def _has_text(row: ExecutionRow, text: str) -> bool:
+    wanted = folded(text)
+    texts = [row.workflow or "", *row.labels.values()]
+    return row.id.startswith(wanted) or any(wanted in folded(each) for each in texts)

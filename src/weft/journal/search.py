@@ -1,0 +1,134 @@
+"""Searches of the catalog: by failures, by text, by how long an execution took.
+
+Commits are not to pay for searches. Only a failure writes something to be found by: the table ``failures``
+has a row for each error code, failed node and worker of an execution (``failure_terms``). Text and durations
+have no index. A search by them walks the list that the other conditions leave, over at most MAX_WALKED
+executions a call, and says how far it came: the next call goes on from there. Its cost does not grow with the
+history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence  # noqa: TC003 - msgspec reads the annotations
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from weft.core.rows import DeadLetter, ExecutionRow, History
+    from weft.core.state import ExecutionState
+
+T = TypeVar("T")
+
+# So many entries of an index, or rows behind them, take a database some 20 ms.
+MAX_WALKED = 10_000
+
+# A shorter beginning of an id is looked for like any other text. Eight digits of a UUIDv7 are about a minute.
+ID_CHARACTERS = 8
+# An id that begins with as many characters is one of few.
+MAX_SAME_BEGINNING = 1_000
+
+# Of each event that tells of a failure: whether its error, its node and its worker are found by a search.
+_FAILURES = {
+    "node.failed": (True, True, True),
+    "node.retrying": (False, False, True),
+    "node.lost": (False, False, True),
+    "execution.failed": (True, False, False),
+    "execution.completed": (True, False, False),
+}
+_UPPER_TO_LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+
+
+class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which executions a list shows: those that meet every condition that is given."""
+
+    workflow: str | None = None
+    version: int | None = None
+    states: tuple[ExecutionState, ...] = ()  # any of them
+    labels: tuple[tuple[str, str], ...] = ()  # all of them
+    batch: str | None = None
+    created_after: int | None = None  # at or after this time
+    created_before: int | None = None  # before this time
+    # What went wrong in it, in any of its generations: the code of an error of the execution or of a node
+    # that failed for good, such a node, a worker that an attempt failed on or was lost with.
+    error: str | None = None
+    node: str | None = None
+    worker: str | None = None
+    # In the name of the workflow or in the value of a label, or what the id begins with. ASCII letters of
+    # either case are the same.
+    text: str | None = None
+    # From its start to its end, or until now while it has none.
+    min_microseconds: int | None = None
+    max_microseconds: int | None = None
+
+
+class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters a list shows."""
+
+    execution_id: str | None = None
+    workflow: str | None = None
+    state: str | None = None
+    code: str | None = None  # of the error
+    node: str | None = None
+    text: str | None = None  # as of an execution: of the letter's
+
+
+EVERY_EXECUTION = ExecutionQuery()
+EVERY_LETTER = LetterQuery()
+
+
+class Found(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A page of what a search found."""
+
+    rows: Sequence[T]
+    # (created_at, id) up to which the search has come before the page was full: the next goes on behind it.
+    # None: the page is full, or the search came to the end.
+    searched_to: tuple[int, str] | None = None
+
+
+class SearchReader(Protocol):
+    """The part of a journal's catalog that searches."""
+
+    async def search(
+        self,
+        query: ExecutionQuery,
+        *,
+        namespace: str = ...,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Found[ExecutionRow]:
+        """List executions like ``executions``, within a bounded walk over what the conditions leave out.
+
+        The beginning of an id, of ID_CHARACTERS or more, finds the executions that have it and no others.
+        """
+
+    async def search_letters(
+        self,
+        query: LetterQuery,
+        *,
+        namespace: str = ...,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> Found[DeadLetter]:
+        """List dead letters like ``dead_letters``, within a bounded walk."""
+
+
+def failure_terms(event: History) -> list[tuple[str, str]]:
+    """Return what an execution is found by because of an event: fields of a query, with their values."""
+    told = _FAILURES.get(event.type)
+    if told is None:
+        return []
+    has_error, has_node, has_worker = told
+    terms = []
+    if has_error and event.error is not None and isinstance(code := event.error.get("code"), str):
+        terms.append(("error", code))
+    if has_node and event.node is not None:
+        terms.append(("node", event.node))
+    if has_worker and event.worker is not None:
+        terms.append(("worker", event.worker))
+    return terms
+
+
+def folded(text: str) -> str:
+    """Return the text with small letters for the capitals of ASCII, as both databases compare it."""
+    return text.translate(_UPPER_TO_LOWER)

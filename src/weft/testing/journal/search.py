@@ -1,0 +1,210 @@
+"""The promises of every journal about searches: a part of ``JournalContract``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.core.state import ExecutionState
+from weft.core.time import MICROSECONDS
+from weft.journal import pages
+from weft.journal.contract import ExecutionQuery, LetterQuery
+from weft.testing.recording import ERROR, Recording, node, submission
+
+if TYPE_CHECKING:
+    import pytest
+
+    from weft.clock import VirtualClock
+    from weft.core.rows import DeadLetter, ExecutionRow
+    from weft.journal.contract import JournalAdapter
+
+FAILED, RUNNING = ExecutionState.FAILED, ExecutionState.RUNNING
+
+# What is searched for among the executions of ``_tell``, and the first letters of what is found.
+SEARCHES: list[tuple[dict[str, Any], str]] = [
+    ({"error": "timeout"}, "eb"),
+    ({"error": "node_failed"}, "edb"),
+    ({"error": "deadline_exceeded"}, "c"),
+    ({"error": "output_error"}, "a"),
+    ({"error": "stranger"}, ""),
+    ({"node": "fetch"}, "db"),
+    ({"node": "parse"}, "ed"),
+    ({"worker": "w-2"}, "fd"),
+    ({"worker": "w-1"}, "eb"),
+    ({"worker": "w-3"}, ""),
+    ({"node": "fetch", "error": "timeout"}, "b"),
+    ({"node": "parse", "worker": "w-2"}, "d"),
+    ({"error": "node_failed", "states": (FAILED,)}, "ed"),
+    ({"error": "timeout", "workflow": "report"}, "b"),
+    ({"error": "node_failed", "labels": (("customer", "Blue Sky"),)}, "d"),
+    ({"text": "rep"}, "ba"),
+    ({"text": "REPORT"}, "ba"),
+    ({"text": "blue"}, "d"),
+    ({"text": "e sK"}, "d"),
+    ({"text": "c-0000"}, "c"),
+    ({"text": "c-00000000"}, "c"),
+    ({"text": "C-00000000-3"}, "c"),
+    ({"text": "0000-3"}, ""),
+    ({"text": "100%_"}, "f"),
+    ({"text": "9%"}, ""),
+    ({"text": "stranger", "error": "timeout"}, ""),
+    ({"text": "b-00000000", "error": "timeout"}, "b"),
+    ({"text": "b-00000000", "error": "stranger"}, ""),
+    ({"text": "e", "states": (FAILED, RUNNING), "workflow": "report"}, ""),
+    ({"min_microseconds": 100 * MICROSECONDS}, "fc"),
+    ({"max_microseconds": 3 * MICROSECONDS}, "edba"),
+    ({"min_microseconds": 100 * MICROSECONDS, "states": (RUNNING,)}, "f"),
+    ({"min_microseconds": 100 * MICROSECONDS, "max_microseconds": 110 * MICROSECONDS}, "c"),
+    ({"min_microseconds": 1000 * MICROSECONDS}, ""),
+]
+LETTER_SEARCHES: list[tuple[dict[str, Any], str]] = [
+    ({"node": "parse"}, "ed"),
+    ({"node": "fetch"}, "db"),
+    ({"node": "fetch", "state": "open"}, "d"),
+    ({"node": "stranger"}, ""),
+    ({"text": "report"}, "b"),
+    ({"text": "Sky"}, "dd"),
+    ({"text": "d-0"}, "dd"),
+    ({"text": "d-0", "node": "parse"}, "d"),
+    ({"text": "stranger"}, ""),
+]
+
+
+def _id(letter: str) -> str:
+    return f"{letter}-00000000-{'abcdefgh'.index(letter) + 1}"
+
+
+async def _tell(journal: JournalAdapter, clock: VirtualClock) -> None:
+    """Leave executions behind: two of a workflow, most with a failure, one in another namespace."""
+
+    async def start(letter: str, *nodes: dict[str, Any], **fields: Any) -> Recording:
+        run = await Recording.start(
+            journal,
+            *(nodes or (node("fetch"),)),
+            execution_id=_id(letter),
+            failure_policy="continue",
+            **fields,
+        )
+        clock.advance(1)
+        return run
+
+    timeout = {**ERROR, "code": "timeout"}
+    a = await start("a", output="{{ 1 / 0 }}", workflow="report", version=1)
+    await a.completed("fetch")
+    b = await start("b", workflow="report", version=2)
+    await b.failed("fetch", error=timeout, worker="w-1")
+    await b.retry()
+    await b.completed("fetch", attempt=2)
+    c = await start("c", timeout_seconds=100)
+    clock.advance(99)
+    await c.deadline_passed()
+    d = await start("d", node("fetch"), node("parse"), labels={"customer": "Blue Sky"})
+    await d.failed("fetch", worker="w-2")
+    await d.failed("parse", worker="w-2")
+    e = await start("e", node("fetch"), node("parse"))
+    await e.failed_once("fetch", worker="w-1")
+    await e.completed("fetch", attempt=2)
+    await e.failed("parse", error=timeout, worker=None)
+    f = await start("f", labels={"rate": "100%_", "null": "a\0b"})
+    await f.lost("fetch", worker="w-2")
+    clock.advance(200)
+    theirs = await start("g", labels={"customer": "Blue Sky"}, namespace="other")
+    await theirs.failed("fetch", error=timeout, worker="w-2")
+    # Accepted, and not started: it has taken no time yet.
+    await journal.submit([submission(_id("h"), node("fetch"))])
+
+
+async def _all_found(journal: JournalAdapter, query: ExecutionQuery, *, limit: int) -> list[str]:
+    """Turn the pages of a search to its end; give the ids on them."""
+    seen: list[ExecutionRow] = []
+    before = None
+    while True:
+        found = await journal.search(query, before=before, limit=limit)
+        assert len(found.rows) <= limit
+        seen += found.rows
+        if len(found.rows) == limit:
+            before = seen[-1].created_at, seen[-1].id
+        elif found.searched_to is not None:
+            before = found.searched_to
+        else:
+            return [row.id for row in seen]
+
+
+class SearchContract:
+    async def test_a_search_finds_what_meets_every_condition(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        await _tell(journal, clock)
+        for condition, expected in SEARCHES:
+            query = ExecutionQuery(**condition)
+            for limit in (1, 50):
+                found = await _all_found(journal, query, limit=limit)
+                assert "".join(id_[0] for id_ in found) == expected, condition
+            if "text" not in condition:
+                listed = await journal.executions(query)
+                assert "".join(row.id[0] for row in listed) == expected, condition
+
+    async def test_a_search_of_dead_letters_goes_by_node_and_text(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        await _tell(journal, clock)
+        for condition, expected in LETTER_SEARCHES:
+            query = LetterQuery(**condition)
+            seen: list[DeadLetter] = []
+            while page := (
+                await journal.search_letters(
+                    query, before=(seen[-1].created_at, seen[-1].id) if seen else None, limit=1
+                )
+            ).rows:
+                seen += page
+            assert "".join(letter.execution_id[0] for letter in seen) == expected, condition
+            listed = await journal.dead_letters(query)
+            assert "".join(letter.execution_id[0] for letter in listed) == expected, condition
+
+    async def test_a_search_that_stops_before_the_end_goes_on_from_there(
+        self, journal: JournalAdapter, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await _tell(journal, clock)
+        for most in (1, 2, 3):
+            monkeypatch.setattr(pages, "MAX_WALKED", most)
+            for condition, expected in SEARCHES:
+                found = await _all_found(journal, ExecutionQuery(**condition), limit=2)
+                assert "".join(id_[0] for id_ in found) == expected, (most, condition)
+            before, nodes = None, ""
+            while True:
+                some = await journal.search_letters(LetterQuery(text="sky"), before=before, limit=5)
+                nodes += "".join(letter.node_id[0] for letter in some.rows)
+                before = some.searched_to
+                if before is None:
+                    break
+            assert nodes == "pf"
+
+    async def test_a_search_finds_an_execution_once_however_much_of_it_failed(
+        self, journal: JournalAdapter
+    ) -> None:
+        names = [f"n{number}" for number in range(5)]
+        run = await Recording.start(journal, *map(node, names), failure_policy="continue")
+        for generation in (1, 2):
+            for name in names:
+                await run.failed(name, attempt=generation)
+            if generation == 1:
+                await run.retry()
+        for query in (ExecutionQuery(error="handler_error"), ExecutionQuery(node="n3")):
+            found = await journal.search(query)
+            assert [row.id for row in found.rows] == [run.id]
+
+    async def test_an_execution_that_is_purged_is_found_no_more(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        run = await Recording.start(journal, node("a"))
+        await run.failed("a", worker="w-1")
+        clock.advance(10)
+        later = await Recording.start(journal, node("a"), execution_id="later")
+        await later.failed("a", worker="w-1")
+        assert await journal.purge(finished_before=clock.now(), limit=10) == 1
+        for query in (
+            ExecutionQuery(error="handler_error"),
+            ExecutionQuery(node="a"),
+            ExecutionQuery(worker="w-1"),
+        ):
+            found = await journal.search(query)
+            assert [row.id for row in found.rows] == ["later"]

@@ -105,7 +105,10 @@ def test_without_a_terminal_lines_and_retries_are_lines(
     assert [line for line in lines if "step" in line] == [f"fetch │ step {number}" for number in range(5)]
     assert lines.index("fetch │ step 4") < lines.index("COMPLETED  fetch  •")
     assert "parse │ parsing" in lines
-    assert re.fullmatch(rf"  retry: weft up --data {data}, then weft retry [0-9a-f-]{{36}}", lines[-1])
+    assert re.fullmatch(
+        rf"  retry: weft up {tmp_path}/chatty_lines.py --data {data}, then weft retry [0-9a-f-]{{36}}",
+        lines[-1],
+    )
 
 
 def on_terminal(command: list[str], columns: int) -> tuple[int, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -198,6 +200,32 @@ def test_up_serves_files_without_watching_and_refuses_a_broken_one(tmp_path: Pat
     assert done.returncode == 2
     assert "ZeroDivisionError" in done.stderr
     assert "flows.py" in done.stderr
+
+
+@pytest.mark.parametrize("file", ["greeting.py", "greeting.py:flow", "greeting.yaml"])
+def test_the_command_that_weft_run_prints_for_a_retry_runs_the_function(tmp_path: Path, file: str) -> None:
+    body = "def greet(input):\n    return 'hello ' + input['nme']\n"
+    flow = "from weft import Workflow\n\nflow = Workflow('greeting')\n\n\n@flow.node(max_retries=0)\n"
+    code = tmp_path / "greeting.py"
+    if file.endswith(".yaml"):
+        code = tmp_path / "steps.py"
+        flow = ""
+        (tmp_path / file).write_text(
+            "name: greeting\nnodes:\n  - {id: greet, handler: python, max_retries: 0, "
+            "config: {function: 'steps:greet', args: {input: '{{ input }}'}}}\n"
+        )
+    code.write_text(flow + body)
+    command = [sys.executable, "-m", "weft", "run", file, "--data", "my data", "--input", "name=ann"]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert done.returncode == 1
+    told = done.stderr.splitlines()[-1]
+    found = re.fullmatch(r"  retry: weft (up .+), then weft retry ([0-9a-f-]{36})", told)
+    assert found is not None, done.stderr
+    code.write_text(flow + body.replace("nme", "name"))
+    with serving(*shlex.split(found[1]), folder=tmp_path) as served:
+        served.client.retry(found[2])
+        ended = served.client.wait(found[2])
+        assert (ended.state, ended.output) == ("COMPLETED", {"greet": "hello ann"}), ended.error
 
 
 def test_files_below_a_folder_are_those_that_declare_a_workflow(tmp_path: Path) -> None:

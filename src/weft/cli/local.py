@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from weft.cli.pairs import Input, InputFile, read_input
 from weft.cli.printing import masked_stderr, print_json, print_text, say, write_error
 from weft.core.payload import canonical
 from weft.errors import DefinitionError, DocumentError, InputError, Problem, SettingsError
+from weft.handlers.contract import PYTHON
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -74,7 +76,8 @@ def run(
                 _follow(settings, registry, loaded, checked.plan, value, data=data, quiet=quiet),
                 new_loop=loop_factory(),
             )
-        return _finish(followed, data=data, as_json=as_json, quiet=quiet)
+        serve = None if data is None else _serving_command(loaded, checked.plan, data)
+        return _finish(followed, serve=serve, as_json=as_json, quiet=quiet)
 
 
 def validate(
@@ -271,15 +274,38 @@ def loop_factory() -> Callable[[], AbstractEventLoop] | None:
     return new_event_loop
 
 
-def _finish(followed: Followed, *, data: Path | None, as_json: bool, quiet: bool) -> int:
-    """Print what is asked for on stdout, say how it ended on stderr, and give the exit code."""
+def _serving_command(loaded: Loaded, plan: Plan, data: Path) -> str:
+    """Return the command that serves the data folder with the functions of a definition.
+
+    A server does not import what lies beside a definition, but what its Python files and the modules beside
+    these hold.
+    """
+    from weft.sdk.loading import PYTHON_FILE
+
+    words = ["weft", "up", "--data", str(data)]
+    if match := PYTHON_FILE.fullmatch(loaded.source):
+        words.insert(2, match["path"])
+    else:
+        configs = [node.config for node in plan.definition.nodes if node.handler == PYTHON]
+        functions = [str(config.get("function")) for config in configs if isinstance(config, dict)]
+        modules = [name.partition(":")[0].partition(".")[0] for name in functions]
+        files = (Path(folder, f"{name}.py") for folder in loaded.code.folders for name in modules)
+        words[2:2] = [str(file) for file in files if file.is_file()][:1]
+    return shlex.join(words)
+
+
+def _finish(followed: Followed, *, serve: str | None, as_json: bool, quiet: bool) -> int:
+    """Print what is asked for on stdout, and how it ended on stderr, and return the exit code.
+
+    ``serve``: the command behind which the execution can be retried; None: it was kept nowhere.
+    """
     from weft.cli.report import report
     from weft.core.state import ExecutionState
 
     execution = followed.execution
     completed = execution["state"] == ExecutionState.COMPLETED
     if not (quiet and completed and execution["error"] is None):
-        retry = None if data is None else f"weft up --data {data}, then weft retry {execution['id']}"
+        retry = None if serve is None else f"{serve}, then weft retry {execution['id']}"
         write_error(report(execution, elapsed_seconds=followed.elapsed_seconds, retry=retry) + "\n")
     if as_json:
         print_json(execution)

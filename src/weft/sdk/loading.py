@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 
-_PYTHON = re.compile(r"(?P<path>.+\.py)(?::(?P<variable>[\w.]*))?")
+# A Python file, and the variable of it that is meant.
+PYTHON_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<variable>[\w.]*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def load(
 
     Raises ``DocumentError`` where there is none: no such file, no such variable, not JSON or YAML.
     """
-    if match := _PYTHON.fullmatch(source):
+    if match := PYTHON_FILE.fullmatch(source):
         return _load_python(source, Path(match["path"]), match["variable"], registry)
     text = read_bytes(source, max_bytes=bounds.max_body_bytes)
     document = _parsed(source, text, bounds)

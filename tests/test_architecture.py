@@ -67,6 +67,7 @@ MOVERS = {"ports", "orchestrator", "worker", "views"}
 
 # What a mover may know of a port. The handlers themselves are adapters: the registry knows them.
 OPEN_TO_MOVERS = {f"weft.{port}.contract" for port in PORTS} | {
+    "weft.handlers.code_digest",
     "weft.handlers.http.outbound",
     "weft.handlers.outcome",
     "weft.handlers.registry",

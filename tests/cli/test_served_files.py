@@ -113,6 +113,34 @@ def test_a_bug_is_found_mended_and_retried_without_a_restart(tmp_path: Path) -> 
         assert served.until("workflow.deployed")["version"] == 2
 
 
+def test_changed_code_is_noted_after_a_restart_too_and_only_for_what_the_function_imports(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "words.py").write_text("WORD = 'none'\n")
+    (tmp_path / "other.py").write_text("OTHER = 1\n")
+    (tmp_path / "flows.py").write_text(
+        "from weft import Workflow\nfrom words import WORD\n\nflow = Workflow('noted')\n\n\n"
+        "@flow.node(max_retries=0)\ndef word():\n    return {'some': WORD}[WORD]\n"
+    )
+
+    def noted(client: Client, execution: str) -> list[tuple[int, str]]:
+        return [(line.attempt, line.message) for line in client.logs(execution, level="INFO")]
+
+    with serving("dev", "flows.py", folder=tmp_path) as served:
+        served.until("workflow.deployed")
+        failed = served.client.wait(served.client.start("noted").id)
+        (tmp_path / "other.py").write_text("OTHER = 2\n")
+        served.until("code.replaced")
+        served.client.retry(failed.id)
+        assert served.client.wait(failed.id).state == "FAILED"
+        assert noted(served.client, failed.id) == []
+    (tmp_path / "words.py").write_text("WORD = 'some'\n")
+    with serving("up", "flows.py", folder=tmp_path) as served:
+        served.client.retry(failed.id)
+        assert served.client.wait(failed.id).output == {"word": "some"}
+        assert noted(served.client, failed.id) == [(3, "code changed since attempt 2")]
+
+
 def test_a_broken_file_is_told_with_its_line_and_the_old_code_goes_on(tmp_path: Path) -> None:
     flows = tmp_path / "flows.py"
     good = FLOW.replace("nme", "name")

@@ -70,7 +70,7 @@ async def test_two_that_sweep_at_once_agree(ports: Ports, clock: VirtualClock) -
     clock.advance(2)
     await sweep(context)
     await sweep(Context(ports, "other"))
-    history = await ports.journal.events("x")  # type: ignore[attr-defined]
+    history = await ports.journal.events("x")
     assert [event.type for event in history].count("node.completed") == 1
 
 

@@ -121,6 +121,12 @@ class Registry:
         call = partial(handler.function, config, context)
         return Invocation(name, is_coroutine, call, takes_context=handler.asks_for_facts)
 
+    def module_of(self, handler: str, target: str) -> str:
+        """Return the module that has the function of a handler; ``target``: what ``python`` is asked for."""
+        if handler == PYTHON:
+            return target.partition(":")[0]
+        return str(getattr(self.get(handler).function, "__module__", None) or "")
+
     def add(self, handler: Handler) -> None:
         """Register a handler. Its name must be free, unless the same function is defined once more."""
         name = handler.name

@@ -84,7 +84,7 @@ def own_frame(error: BaseException) -> tuple[str, int, str] | None:
     while trace is not None:
         code = trace.tb_frame.f_code
         last = code.co_filename, trace.tb_lineno, code.co_name
-        if not _is_machinery(code.co_filename) and not _is_library(code.co_filename):
+        if is_users_file(code.co_filename):
             found = last
         trace = trace.tb_next
     return found or last
@@ -210,6 +210,11 @@ def _bounded(text: str) -> str:
 
 def _is_machinery(file: str) -> bool:
     return file.startswith(_MACHINERY)
+
+
+def is_users_file(file: str) -> bool:
+    """True if a file is neither of weft, nor of Python or an installed library."""
+    return bool(file) and not _is_machinery(file) and not _is_library(file)
 
 
 def _is_library(file: str) -> bool:

@@ -238,6 +238,16 @@ class RowReader(Protocol):
     async def blobs(self, names: Sequence[str]) -> Mapping[str, bytes]:
         """Read large payloads."""
 
+    async def events(
+        self,
+        execution_id: str,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        nodes: Collection[str] | None = None,
+    ) -> Sequence[History]:
+        """Read the history after event number ``after``; ``nodes``: only what is about one of these."""
+
 
 class Journal(RowReader, Protocol):
     """The calls of the engine: orchestrator, worker, and the processes that hold them."""
@@ -323,16 +333,6 @@ class Journal(RowReader, Protocol):
 
 class Catalog(RowReader, SearchReader, Protocol):
     """The calls of the API, the CLI and the views: their reads, and their writes without the engine."""
-
-    async def events(
-        self,
-        execution_id: str,
-        *,
-        after: int = 0,
-        limit: int = 500,
-        nodes: Collection[str] | None = None,
-    ) -> Sequence[History]:
-        """Read the history after event number ``after``; ``nodes``: only what is about one of these."""
 
     async def logs(
         self,

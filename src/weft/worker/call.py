@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from weft.errors import WeftError
+from weft.handlers.contract import PYTHON
 from weft.journal.contract import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from weft.handlers.outcome import Outcome
+    from weft.worker.code_change import AttemptCode
     from weft.worker.facts import FactsReader
 
 
@@ -33,6 +37,8 @@ class HandlerCall:
     facts: FactsReader | None = None
     # The secrets that its node was granted, by name.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Reads what code the attempt before this one ran; None: this is the first.
+    last_code: Callable[[], Awaitable[AttemptCode | None]] | None = None
     namespace: str = DEFAULT_NAMESPACE
 
 
@@ -65,3 +71,20 @@ class Caller(Protocol):
 
     async def close(self) -> None:
         """Let go of everything; calls still running are lost, and nobody is charged."""
+
+
+class _PythonConfig(msgspec.Struct):
+    function: str
+
+
+_PYTHON_CONFIG = msgspec.json.Decoder(_PythonConfig)
+
+
+def target_of(call: HandlerCall) -> str:
+    """Return the handler of a call, or the function that ``python`` is asked for."""
+    if call.handler != PYTHON:
+        return call.handler
+    try:
+        return _PYTHON_CONFIG.decode(call.config).function
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return PYTHON  # the child will say what is wrong with it

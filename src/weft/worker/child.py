@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from weft.clock import RealClock
 from weft.core.payload import decode, encode
 from weft.errors import HandlerError, NonRetryable
+from weft.handlers.code_digest import CodeDigests
 from weft.handlers.contract import (
     FactsSource,
     FunctionNotAllowed,
@@ -109,6 +110,7 @@ class Child:
         self._sending = threading.Lock()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._announced: set[str] = set()
+        self._digests = CodeDigests()
         self._load_problems: list[str] = []
         self._max_payload_bytes = 0
         self._leaks: LeakDetector | None = None
@@ -236,6 +238,7 @@ class Child:
         self._load_problems = load(code, self._registry)
         for problem in self._load_problems:
             _log.error("%s", problem)
+        self._digests.note_imported()
         self._leaks = LeakDetector()
         self._send(wire.Ready())
 
@@ -248,7 +251,7 @@ class Child:
             context.run(enter, output)
         try:
             invocation = context.run(self._bind, run)
-            self._announce(invocation)
+            self._announce(run.handler, invocation)
             value = context.run(invocation.call)
             if not isawaitable(value):
                 target = invocation.target
@@ -285,10 +288,11 @@ class Child:
             # The likely reason. It may be mended without a new definition, so this one retries.
             raise HandlerError(f"{error}; at the start, {'; '.join(self._load_problems)}") from None
 
-    def _announce(self, invocation: Invocation) -> None:
+    def _announce(self, handler: str, invocation: Invocation) -> None:
         if invocation.target not in self._announced:
             self._announced.add(invocation.target)
-            self._send(wire.CallTarget(invocation.target, invocation.is_coroutine))
+            code = self._digests.of(self._registry.module_of(handler, invocation.target))
+            self._send(wire.CallTarget(invocation.target, invocation.is_coroutine, code))
 
     def _end(self, number: int, outcome: Outcome) -> None:
         self._stops.pop(number, None)

@@ -26,17 +26,14 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import msgspec
-
 from weft.core.payload import decode
 from weft.errors import HandlerError
-from weft.handlers.contract import PYTHON
 from weft.handlers.outcome import Completed, Failed, Outcome, classify, timed_out
 from weft.handlers.secrets import process_mask
-from weft.lru import Lru
 from weft.open_files import OutOfFilesError, is_exhausted
 from weft.worker import wire
-from weft.worker.call import AttemptLostError
+from weft.worker.call import AttemptLostError, target_of
+from weft.worker.code_change import with_code
 from weft.worker.process import ChildProcess
 
 if TYPE_CHECKING:
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from weft.masking import Mask
     from weft.worker.call import HandlerCall
     from weft.worker.capture import AttemptOutput
+    from weft.worker.code_change import AttemptCode
     from weft.worker.logs import LogWriter
 
 # A child that has not loaded its modules by then never will.
@@ -57,8 +55,6 @@ PROBE_SECONDS = 1.0
 COLLECT_SECONDS = 0.1
 # What a message holds beside an output.
 ENVELOPE_BYTES = 1024 * 1024
-# Of so many nodes, the code of the last attempt is remembered.
-_REMEMBERED_NODES = 10_000
 
 _log = logging.getLogger("weft.worker")
 
@@ -87,6 +83,8 @@ class _Running:
     is_overdue: bool = False
     # Where its function stood when it was asked to stop.
     stood: str | None = None
+    # What the attempt before this one ran, until it is compared.
+    code_before: AttemptCode | None = None
     # The next thing that happens to it by itself.
     timer: asyncio.TimerHandle | None = None
 
@@ -133,9 +131,6 @@ class ChildPool:
         self._last_number = 0
         # By target. Learned from the children: this process need not import the users' code to know.
         self._is_coroutine: dict[str, bool] = {}
-        # How often the code was replaced, and under which number the last attempt of a node began.
-        self._code_number = 0
-        self._code_of: Lru[tuple[str, str], int] = Lru(_REMEMBERED_NODES)
         self._is_closed = False
         # The loop holds its tasks weakly.
         self._replies: set[asyncio.Task[None]] = set()
@@ -156,10 +151,10 @@ class ChildPool:
         """Run a call in a child; see ``Caller.call``."""
         if self._is_closed:
             raise AttemptLostError("the worker was closed before the call started", charged=False)
+        before = None if call.last_code is None else await call.last_code()
         self._last_number += 1
-        self._note_code(call)
         ended: asyncio.Future[_End] = asyncio.get_running_loop().create_future()
-        running = _Running(self._last_number, call, _target(call), ended)
+        running = _Running(self._last_number, call, target_of(call), ended, code_before=before)
         self._line.append(running)
         self._serve_line()
         try:
@@ -183,7 +178,6 @@ class ChildPool:
     def replace_code(self, code: UserCode) -> None:
         """Load ``code`` in new child processes; those that are there end after the calls in them."""
         self.code = code
-        self._code_number += 1
         self._is_coroutine.clear()
         for child in tuple(self._children):
             child.should_recycle = True
@@ -203,17 +197,6 @@ class ChildPool:
             child.dismiss()
         for child in children:
             await child.gone.wait()
-
-    def _note_code(self, call: HandlerCall) -> None:
-        """Log that a later attempt of a node runs other code than the attempt before it."""
-        node = (call.execution_id, call.node_id)
-        before = self._code_of.get(node)
-        if before is not None and before != self._code_number:
-            fields = {"execution": call.execution_id, "node": call.node_id, "attempt": call.attempt}
-            _log.info("code.changed", extra={**fields, "since_attempt": call.attempt - 1})
-            if self.logs is not None:
-                self.logs.note(call, f"code changed since attempt {call.attempt - 1}")
-        self._code_of.put(node, self._code_number)
 
     # What the children report.
 
@@ -302,6 +285,8 @@ class _Child:
         self._loop = asyncio.get_running_loop()
         self._is_ready = False
         self._loop_answers = False
+        # By target: the digest of the code that it has loaded.
+        self._codes: dict[str, str] = {}
         # Why it was killed, and whether that is the fault of the call in it.
         self._verdict: str | None = None
         self._is_blameless = False
@@ -379,6 +364,7 @@ class _Child:
                 secrets=dict(call.secrets),
             )
         )
+        self._compare_code(running)
         running.rearm(self._loop.call_later(call.timeout_seconds, self.stop, running, _Stop.TIMEOUT))
 
     def _insist(self, running: _Running) -> None:
@@ -401,6 +387,9 @@ class _Child:
                 for running in self.calls.values():
                     self._run(running)
             case wire.CallTarget():
+                self._codes[message.name] = message.code
+                for running in self.calls.values():
+                    self._compare_code(running)
                 self._pool.learn(message.name, message.is_coroutine)
             case wire.AskFacts():
                 running_or_none = self.calls.get(message.number)
@@ -423,6 +412,19 @@ class _Child:
                     self._loop_answers = True
                     self._kill("was killed because another call in it did not stop")
 
+    def _compare_code(self, running: _Running) -> None:
+        """Note in the log of an attempt that it runs other code than the attempt before it."""
+        before, code = running.code_before, self._codes.get(running.target)
+        if before is None or not code:
+            return
+        running.code_before = None
+        if before.digest != code:
+            call = running.call
+            fields = {"execution": call.execution_id, "node": call.node_id, "attempt": call.attempt}
+            _log.info("code.changed", extra={**fields, "since_attempt": before.attempt})
+            if self._pool.logs is not None:
+                self._pool.logs.note(call, f"code changed since attempt {before.attempt}")
+
     async def _tell_facts(self, running: _Running) -> None:
         """Send a call what it asked for, unless it has ended meanwhile."""
         reader = running.call.facts
@@ -440,7 +442,7 @@ class _Child:
         running = self.calls.pop(message.number, None)
         self.should_recycle = self.should_recycle or message.should_recycle
         if running is not None:
-            running.end(_outcome(running, message))
+            running.end(with_code(_outcome(running, message), self._codes.get(running.target, "")))
             self._pool.has_room(self)
 
     def _fill(self, output: AttemptOutput) -> None:
@@ -473,28 +475,13 @@ class _Child:
         text = f"the process that ran the attempt {self._verdict or exit_text}"
         for running in self.calls.values():
             if running.stop is _Stop.TIMEOUT and (was_alone or (self._loop_answers and running.is_overdue)):
-                running.end(timed_out(running.call.timeout_seconds, stood=running.stood))
+                late = timed_out(running.call.timeout_seconds, stood=running.stood)
+                running.end(with_code(late, self._codes.get(running.target, "")))
             else:
                 running.end(AttemptLostError(text, charged=was_alone and not self._is_blameless))
         self.calls.clear()
         self.gone.set()
         self._pool.has_gone(self)
-
-
-class _PythonConfig(msgspec.Struct):
-    function: str
-
-
-_PYTHON_CONFIG = msgspec.json.Decoder(_PythonConfig)
-
-
-def _target(call: HandlerCall) -> str:
-    if call.handler != PYTHON:
-        return call.handler
-    try:
-        return _PYTHON_CONFIG.decode(call.config).function
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return PYTHON  # the child will say what is wrong with it
 
 
 def _outcome(running: _Running, message: wire.Ended) -> Outcome:

@@ -22,6 +22,7 @@ from weft.masking import Mask
 from weft.open_files import OutOfFilesError, is_exhausted
 from weft.validator.asker import current_asker
 from weft.worker.call import AttemptLostError, Caller, HandlerCall
+from weft.worker.code_change import last_code
 from weft.worker.facts import FactsReader, read_facts
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ class Runner:
                     facts=self.facts(task),
                     secrets=_secrets(task),
                     namespace=task.namespace,
+                    last_code=partial(last_code, task, self._ports.journal) if task.attempt > 1 else None,
                 )
             )
         context = NativeContext(

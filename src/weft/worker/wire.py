@@ -78,10 +78,12 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class CallTarget(msgspec.Struct, frozen=True, tag=True):
-    """Said once, when a target is first called: whether it shares its process well."""
+    """Said once, when a target is first called: whether it shares its process well, and its code."""
 
     name: str
     is_coroutine: bool
+    # ``code_digest``; "": not known.
+    code: str = ""
 
 
 class AskFacts(msgspec.Struct, frozen=True, tag=True):

@@ -12,11 +12,11 @@ import pytest
 import weft.cli
 from weft.cli.main import main
 from weft.cli.printing import print_json, print_text, say
-from weft.cli.report import report, traceback_lines
 from weft.cli.table import facts, table
 from weft.core.state import NodeState
 from weft.drawing.escaping import escaped
 from weft.sdk.progress import shorten
+from weft.sdk.report import report, traceback_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.cli.engine import execution, node
 
-from weft.cli.report import report
+from weft.sdk.report import report
 
 
 def test_a_completed_execution_is_one_line() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import traceback
 from dataclasses import dataclass
 from datetime import date
@@ -119,6 +120,10 @@ def test_progress_shows_on_stderr_how_far_it_has_come(capsys: pytest.CaptureFixt
     assert "COMPLETED  fine" in shown.err
     assert "FAILED     lookup" in shown.err
     assert shown.out == ""
+    # As ``weft run`` tells it.
+    assert re.search(r"^FAILED after .+: 1 completed, 1 failed", shown.err, re.MULTILINE)
+    assert re.search(r"^  failed: lookup: handler_error: ", shown.err, re.MULTILINE)
+    assert "    Traceback (most recent call last):\n" in shown.err
     failing().run()
     assert capsys.readouterr().err == ""
 

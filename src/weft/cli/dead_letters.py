@@ -8,11 +8,11 @@ from cyclopts import Parameter
 
 from weft.cli.identify import letter_id
 from weft.cli.printing import print_json, print_text, say
-from weft.cli.report import traceback_lines
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, facts, moment, table, took, why
 from weft.errors import WeftError
 from weft.sdk import calls
+from weft.sdk.report import traceback_lines
 
 if TYPE_CHECKING:
     from weft.cli.server import RemoteServer

@@ -299,8 +299,8 @@ def _finish(followed: Followed, *, serve: str | None, as_json: bool, quiet: bool
 
     ``serve``: the command behind which the execution can be retried; None: it was kept nowhere.
     """
-    from weft.cli.report import report
     from weft.core.state import ExecutionState
+    from weft.sdk.report import report
 
     execution = followed.execution
     completed = execution["state"] == ExecutionState.COMPLETED

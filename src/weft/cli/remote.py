@@ -451,7 +451,7 @@ def _progress(node: Mapping[str, Any]) -> str:
 
 def _tracebacks(nodes: list[dict[str, Any]]) -> str:
     """Return the tracebacks of the first nodes that failed, each under the name of its node."""
-    from weft.cli.report import MAX_TRACEBACKS, traceback_lines
+    from weft.sdk.report import MAX_TRACEBACKS, traceback_lines
 
     text = ""
     failed = [node for node in nodes if node["state"] == NodeState.FAILED]

@@ -21,13 +21,13 @@ from weft.cli.identify import execution_id
 from weft.cli.main import FAILED, INTERRUPTED
 from weft.cli.notices import NodeNotices, attempts_of
 from weft.cli.printing import print_json, print_text, say, write_error
-from weft.cli.report import report
 from weft.cli.server import on_server
 from weft.cli.table import elapsed_seconds, why
 from weft.core.state import SETTLED, ExecutionState, NodeState
 from weft.errors import ApiError, UnreachableError
 from weft.sdk import calls
 from weft.sdk.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress, progress_text
+from weft.sdk.report import report
 from weft.sdk.stream import follow, follow_logs
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from weft.core.state import ExecutionState
 from weft.definition.validation import check
 from weft.engine import Engine
 from weft.errors import DefinitionError, NotAllowedError, SettingsError
@@ -55,7 +56,8 @@ def run(
     ``workflow``: a Workflow, a definition as a dict, or the path of a file with one (``path.py:variable``
     for a Workflow). ``data``: a folder that keeps the history; without it nothing is kept. Functions run
     in this process, coroutines on one loop and others in threads. Ctrl-C cancels the execution.
-    ``progress``: show on stderr how far it has come, as a bar or, where stderr is no terminal, as lines.
+    ``progress``: show on stderr how far it has come, as a bar or, where stderr is no terminal, as lines; and
+    in the end what failed, with its traceback.
 
     Raises DefinitionError, InputError or DocumentError before anything has run.
     """
@@ -99,10 +101,11 @@ async def ended(execution_id: str, engine: Engine) -> None:
 
 
 async def _ended_with_bar(execution_id: str, engine: Engine, plan: Plan) -> None:
-    """Return once an execution is terminal, and show meanwhile how far it has come."""
+    """Return once an execution is terminal; show how far it has come, and in the end what failed."""
     # Loaded late: few ask for it, and the terminal's library takes longer than a small run.
     from weft.sdk.look import LOOK_INTERVAL_SECONDS, ExecutionLook
     from weft.sdk.progress import open_progress
+    from weft.sdk.report import report
 
     loop = asyncio.get_running_loop()
     begun, total = loop.time(), len(plan.nodes)
@@ -121,6 +124,9 @@ async def _ended_with_bar(execution_id: str, engine: Engine, plan: Plan) -> None
         ending.cancel()
         await asyncio.wait((ending,))
     ending.result()
+    execution = await engine.describe(execution_id)
+    if execution["state"] != ExecutionState.COMPLETED:
+        sys.stderr.write(report(execution, elapsed_seconds=loop.time() - begun) + "\n")
 
 
 def effective_settings(given: Mapping[str, object] | None = None) -> Settings:

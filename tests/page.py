@@ -57,7 +57,7 @@ FENCE = re.compile(
 DIFFERS = re.compile(
     r"(?P<id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})|\d+(\.\d+)? m?s\b"
     r"|\d{4}-\d\d-\d\d[T ][\d:.]+(Z|[+-]\d\d:\d\d)?|(?<=127\.0\.0\.1:)\d+"
-    r"|(?<=File \")[^\"]*/|\b\d\d:\d\d:\d\d\.\d{3}\b"
+    r"|(?<=File \")[^\"]*/|\b\d\d:\d\d:\d\d\.\d{3}\b([+-]\d\d:\d\d)?"
 )
 # Columns are as wide as what is in them, and that differs, too.
 GAP = re.compile(r"(?<=\S) {2,}")

@@ -106,6 +106,7 @@ async def test_lines_are_chosen_by_node_attempt_and_level(play: Play) -> None:
     assert await lines_of(play, f"{path}?attempt=2") == ["a2", "late"]
     assert await lines_of(play, f"{execution_id}/nodes/a/logs?attempt=1&level=INFO") == ["info"]
     assert await lines_of(play, f"{path}?level=WARNING") == ["late"]
+    assert await lines_of(play, f"{path}?level=warning") == ["late"]
 
 
 async def test_pages_go_on_where_the_last_one_ended(play: Play) -> None:

@@ -54,19 +54,30 @@ def test_lines_are_shown_by_attempt_and_level(
     shown = shell.weft("logs", execution_id)
     assert shown.code == 0
     texts = [line.partition(" ")[2] for line in shown.out.splitlines()]
-    assert texts == [
+    # The attempt that failed stands where it ended, although the node has completed.
+    failure = [text for text in texts if "printed" not in text and "logged" not in text]
+    assert [text for text in texts if text not in failure] == [
         "says │ printed in 1",
         "says │ WARNING weft.handlers: logged in 1",
         "says #2 │ printed in 2",
         "says #2 │ WARNING weft.handlers: logged in 2",
     ]
-    assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} ", line) for line in shown.out.splitlines())
+    assert failure[0] == "says │ FAILED handler_error: RuntimeError: once"
+    assert 'says │     raise RuntimeError("once")' in failure
+    assert texts.index(failure[0]) == 2
+    zoned = re.compile(r"\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d ")
+    assert all(zoned.match(line) for line in shown.out.splitlines())
+    described = shell.weft("show", execution_id, "says").out
+    assert "\nattempt 1:\nTraceback (most recent call last):\n" in described
+    assert '    raise RuntimeError("once")\n' in described
+    assert shell.weft("logs", execution_id, "--level", "warning").code == 0
     logged = shell.weft("logs", execution_id, "says", "--level", "WARNING", "--attempt", "2", "--json").lines
     assert [line["message"] for line in logged] == ["logged in 2"]
     # The attempt that failed is among them, with its traceback, where one node is asked for.
     assert 'raise RuntimeError("once")' in shell.weft("logs", execution_id, "says").out
     nothing = shell.weft("logs", execution_id, "--level", "ERROR")
-    assert (nothing.out, nothing.err) == ("", "weft: the nodes have printed and logged nothing\n")
+    assert "logged in" not in nothing.out
+    assert nothing.err == "weft: the nodes have printed and logged nothing\n"
     wrong = shell.weft("logs", execution_id, "sys")
     assert wrong.code == 3
     assert "says" in wrong.err

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
 from weft.api.answer import no_content, page
@@ -69,7 +69,9 @@ class NodeLogsQuery(QueryModel):
     # The largest number that both journals have in a column of attempts.
     attempt: Annotated[int | None, Field(ge=1, le=2**31 - 1, description="of this attempt alone")] = None
     level: Annotated[
-        Level | None, Field(description="logged at this level or above; what was printed has no level")
+        Level | None,
+        BeforeValidator(lambda given: given.upper() if isinstance(given, str) else given),
+        Field(description="logged at this level or above, in either case; what was printed has no level"),
     ] = None
     limit: Limit = 50
     after: Annotated[

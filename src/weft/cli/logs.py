@@ -7,25 +7,29 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token, convert
 
 from weft.cli.identify import execution_id, nodes_missing
 from weft.cli.main import INTERRUPTED
 from weft.cli.notices import line_texts
 from weft.cli.printing import print_text, say
-from weft.cli.report import traceback_lines
 from weft.cli.server import AsJson, on_server
 from weft.cli.watch import for_report
 from weft.core.state import NodeState
 from weft.drawing.escaping import escaped
 from weft.errors import ApiError
 from weft.sdk import calls
+from weft.sdk.report import MAX_FAILURES, traceback_lines
 from weft.sdk.stream import follow_logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from weft.cli.server import RemoteServer
+
+
+def _in_either_case(choices: type, tokens: Sequence[Token]) -> Any:
+    return convert(choices, [tokens[0].evolve(value=tokens[0].value.upper())])
 
 
 def logs(
@@ -39,7 +43,7 @@ def logs(
     attempt: Annotated[int | None, Parameter(metavar="N", help="of this attempt alone")] = None,
     level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None,
-        Parameter(help="logged at this level or above; printed lines have none"),
+        Parameter(converter=_in_either_case, help="logged at this level or above; printed lines have none"),
     ] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -96,20 +100,30 @@ async def _lines(
 
 
 async def _failures(found: str, wanted: Mapping[str, Any], server: RemoteServer) -> list[dict[str, Any]]:
-    """List failed attempts by their ends: all of one node, or the last ones of the nodes that failed."""
-    failed: Sequence[dict[str, Any]]
+    """List failed attempts by their ends: all of one node, or of all nodes.
+
+    Of a node that failed only the last one: the others are most often the same.
+    """
+    failed: list[dict[str, Any]]
     if wanted["node"] is not None:
-        node = await server.ask(calls.node(found, wanted["node"]))
-        failed = [{**each, "node": node["id"]} for each in node["attempts"] if each["error"]]
+        failed = _failed_attempts(await server.ask(calls.node(found, wanted["node"])))
     else:
         execution = await for_report(found, server)
+        nodes = execution["nodes"]
         failed = [
             {**node, "node": node["id"], "number": node["attempt"]}
-            for node in execution["nodes"]
+            for node in nodes
             if node["state"] == NodeState.FAILED
         ]
+        again = [node["id"] for node in nodes if node["attempt"] > 1 and node["state"] != NodeState.FAILED]
+        for name in again[:MAX_FAILURES]:
+            failed += _failed_attempts(await server.ask(calls.node(found, name)))
     chosen = [each for each in failed if wanted["attempt"] in (None, each["number"]) and each["finished_at"]]
     return sorted(chosen, key=lambda each: str(each["finished_at"]))
+
+
+def _failed_attempts(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**each, "node": node["id"]} for each in node["attempts"] if each["error"]]
 
 
 def _failure_text(failure: Mapping[str, Any]) -> str:
@@ -123,7 +137,7 @@ def _line_text(line: Mapping[str, Any]) -> str:
 
 
 def _prefixed(at: str, node: str, attempt: int, lines: Sequence[str]) -> str:
-    """Write lines with the time and the node before each; attempts from the second on are numbered."""
-    moment = datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    """Write lines with the time, its zone and the node before each; attempts from the second on numbered."""
+    moment = datetime.fromisoformat(at).astimezone().timetz().isoformat(timespec="milliseconds")
     head = f"{moment} {node}{f' #{attempt}' if attempt > 1 else ''} │ "
     return "".join(f"{head}{escaped(line)}\n" for line in lines)

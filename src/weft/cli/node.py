@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.report import traceback_lines
 from weft.cli.table import facts, moment, payload, table, took, why
 from weft.sdk.progress import progress_text
+from weft.sdk.report import MAX_TRACEBACKS, traceback_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,23 @@ def describe_node(node: Mapping[str, Any]) -> str:
             for attempt in attempts
         ]
         text += "\n" + table(["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "WORKER", "WHY"], rows)
-    if lines := list(traceback_lines(node["error"])):
-        text += "\n" + "\n".join(lines) + "\n"
+    return text + _tracebacks(node)
+
+
+def _tracebacks(node: Mapping[str, Any]) -> str:
+    """Return the tracebacks of the last attempts that failed, each with its attempts if there are several."""
+    groups: list[tuple[list[str], list[int]]] = []
+    for attempt in node["attempts"]:
+        lines = list(traceback_lines(attempt["error"]))
+        if lines and groups and groups[-1][0] == lines:
+            groups[-1][1].append(attempt["number"])
+        elif lines:
+            groups.append((lines, [attempt["number"]]))
+    if not groups and (lines := list(traceback_lines(node["error"]))):
+        groups = [(lines, [])]
+    text = ""
+    for lines, numbers in groups[-MAX_TRACEBACKS:]:
+        named = ", ".join(map(str, numbers))
+        heading = [f"attempt {named}:"] if len(node["attempts"]) > 1 else []
+        text += "\n" + "\n".join([*heading, *lines]) + "\n"
     return text

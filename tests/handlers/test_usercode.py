@@ -61,3 +61,6 @@ def test_what_cannot_be_imported_is_said_and_the_rest_is_loaded(tmp_path: Path) 
         )
     ] == [True] * 4
     assert "usercode_good" in sys.modules
+    # Where it is: the user's own line.
+    assert problems[0].endswith("ModuleNotFoundError: No module named 'not_there'")
+    assert 'usercode_broken.py", line 1, in <module>\n    import not_there\n' in problems[0]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.handlers import kept_sources
 from weft.handlers.outcome import described
+from weft.handlers.user_traceback import user_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +53,7 @@ def beside(file: Path) -> UserCode:
 
 
 def load(code: UserCode, registry: Registry) -> list[str]:
-    """Import and allow all of it; what could not be imported is returned, one sentence each."""
+    """Import and allow all of it; return what could not be imported: a sentence, then its traceback."""
     kept_sources.install(code.sources)
     sys.path[:0] = [folder for folder in code.folders if folder not in sys.path]
     registry.allow(code.allow)
@@ -61,13 +62,18 @@ def load(code: UserCode, registry: Registry) -> list[str]:
         try:
             _register_declared(importlib.import_module(module), registry)
         except (Exception, SystemExit) as error:
-            problems.append(f"the module {module!r} cannot be imported: {described(error)}")
+            problems.append(_problem(f"the module {module!r} cannot be imported", error))
     for file in code.files:
         try:
             _register_declared(_load_file(Path(file), code.sources), registry)
         except (Exception, SystemExit) as error:
-            problems.append(f"{file} cannot be loaded: {described(error)}")
+            problems.append(_problem(f"{file} cannot be loaded", error))
     return problems
+
+
+def _problem(sentence: str, error: BaseException) -> str:
+    trace = user_traceback(error)
+    return f"{sentence}: {described(error)}" + ("" if trace is None else f"\n{trace}")
 
 
 def import_file(file: Path, registry: Registry, sources: Mapping[str, bytes]) -> ModuleType:

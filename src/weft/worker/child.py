@@ -286,7 +286,8 @@ class Child:
             if not self._load_problems:
                 raise
             # The likely reason. It may be mended without a new definition, so this one retries.
-            raise HandlerError(f"{error}; at the start, {'; '.join(self._load_problems)}") from None
+            problems = [problem.partition("\n")[0] for problem in self._load_problems]
+            raise HandlerError(f"{error}; at the start, {'; '.join(problems)}") from None
 
     def _announce(self, handler: str, invocation: Invocation) -> None:
         if invocation.target not in self._announced:

@@ -163,6 +163,14 @@ async def test_a_kept_node_is_named_behind_one_that_runs_again_and_differs(play:
     assert answer.json["problems"][0]["message"].startswith("tidy would be kept, but it runs after 'a'")
 
 
+async def test_an_unknown_field_is_told_with_the_fields_as_they_are_written(play: Play) -> None:
+    answer = await fork(play, "any", nodes=["a"])
+    check_problem(answer, 422, "invalid_request", "/nodes")
+    assert answer.json["problems"][0]["message"] == "unknown field 'nodes'; known are from, input, version"
+    answer = await fork(play, "any", from_=["a"])
+    assert answer.json["problems"][0]["message"] == "unknown field 'from_'; did you mean 'from'?"
+
+
 async def test_only_what_has_ended_is_forked(play: Play) -> None:
     await play.store(node("a"))
     execution_id = await play.start()

@@ -62,7 +62,7 @@ async def read_model(request: Request, model: type[M], *, empty: bool = False) -
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        fields = model.model_fields.keys()
+        fields = [field.alias or name for name, field in model.model_fields.items()]
         raise invalid_request([fault_of(dict(fault), fields) for fault in error.errors()]) from None
 
 

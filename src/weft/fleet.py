@@ -202,6 +202,11 @@ class Fleet:
             incarnation_began=lambda: self._redis.began_at,
         )
 
+    def replace_code(self, code: UserCode) -> None:
+        """Run users' functions as ``code`` has them now: child processes are replaced after what they run."""
+        if self._children is not None:
+            self._children.replace_code(code)
+
     # -- start and stop ----------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:

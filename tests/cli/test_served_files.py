@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from weft.cli.main import main
 from weft.errors import DocumentError
 from weft.sdk.client import Client
 from weft.sdk.flow_files import read_files
@@ -54,7 +55,11 @@ class Served:
         self.process = process
         self._events: Queue[dict[str, Any]] = Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.client = Client(self.until("server.ready")["url"])
+        # Those that the server logs before it is ready.
+        self.first: list[dict[str, Any]] = []
+        while (event := self._events.get(timeout=PATIENCE_SECONDS))["event"] != "server.ready":
+            self.first.append(event)
+        self.client = Client(event["url"])
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -70,8 +75,9 @@ class Served:
 
 
 @contextmanager
-def serving(*arguments: str, folder: Path) -> Iterator[Served]:
+def serving(*arguments: str, folder: Path, **settings: str) -> Iterator[Served]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    environment |= settings
     command = [sys.executable, "-m", "weft", *arguments, "--port", "0"]
     with subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
@@ -178,7 +184,6 @@ def test_a_child_process_that_starts_after_a_file_was_broken_runs_what_was_serve
         served.until("workflow.deployed")
         # No function was called yet: no child process has imported the file.
         flows.write_text("import nothere\n" + good)
-        (tmp_path / "words.py").write_text("1 / 0\n")
         assert "nothere" in served.until("code.broken")["problem"]
         first = client.wait(client.start("late").id)
         assert first.state == "COMPLETED", first.error
@@ -193,6 +198,45 @@ def test_a_child_process_that_starts_after_a_file_was_broken_runs_what_was_serve
         error = client.node(failed.id, "greet").error
         assert error is not None
         assert "line 13, in greet\n    raise ValueError(words.word())\n" in error.details["traceback"]
+
+
+def flow_of(name: str, *, says: str, imports: str = "") -> str:
+    return (
+        f"{imports}from weft import Workflow\n\nflow = Workflow('{name}')\n\n\n"
+        f"@flow.node\ndef say():\n    return {says}\n"
+    )
+
+
+def test_a_broken_file_holds_up_no_other_and_a_new_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("import nothere\n" + flow_of("bad", says="1"))
+    (tmp_path / "good.py").write_text(flow_of("good", says="1"))
+    with serving("dev", folder=tmp_path) as served:
+        client = served.client
+
+        def output(name: str) -> Any:
+            return client.wait(client.start(name).id).output
+
+        assert [
+            "bad.py" in event["problem"] for event in served.first if event["event"] == "code.broken"
+        ] == [True]
+        assert served.until("workflow.deployed")["workflow"] == "good"
+        assert output("good") == {"say": 1}
+        (tmp_path / "new.py").write_text(flow_of("new", says="WORD", imports="from words import WORD\n"))
+        (tmp_path / "words.py").write_text("WORD = 'hello'\n")
+        assert served.until("workflow.deployed")["workflow"] == "new"
+        assert output("new") == {"say": "hello"}
+        # Now `new` is broken by what it imports, and goes on as it was; `good` and `bad` change.
+        (tmp_path / "words.py").write_text("WORD = undefined\n")
+        assert "words.py" in served.until("code.broken")["problem"]
+        (tmp_path / "good.py").write_text(flow_of("good", says="2"))
+        served.until("code.replaced")
+        assert (output("new"), output("good")) == ({"say": "hello"}, {"say": 2})
+        (tmp_path / "bad.py").write_text(flow_of("bad", says="3"))
+        assert served.until("workflow.deployed")["workflow"] == "bad"
+        assert (output("new"), output("bad")) == ({"say": "hello"}, {"say": 3})
+        (tmp_path / "good.py").write_text("from weft import Workflow\nflow = Workflow('good', nodes=1)\n")
+        assert "good.py" in served.until("code.broken")["problem"]
+        assert output("good") == {"say": 2}
 
 
 def test_a_module_beside_the_file_is_taken_up_too(tmp_path: Path) -> None:
@@ -256,6 +300,32 @@ def test_the_command_that_weft_run_prints_for_a_retry_runs_the_function(tmp_path
         assert (ended.state, ended.output) == ("COMPLETED", {"greet": "hello ann"}), ended.error
 
 
+@pytest.mark.parametrize("size", ["one process", "a fleet"])
+def test_up_serves_files_on_the_servers_of_production_too(
+    tmp_path: Path, size: str, postgres_url: str, redis_url: str
+) -> None:
+    settings = {"WEFT_DATABASE_URL": postgres_url}
+    if size == "a fleet":
+        settings["WEFT_REDIS_URL"] = redis_url
+    (tmp_path / "flows.py").write_text(FLOW.replace("nme", "name"))
+    with serving("up", "flows.py", folder=tmp_path, **settings) as served:
+        served.until("workflow.deployed")
+        ended = served.client.wait(served.client.start("greet", {"name": "ann"}).id)
+        assert ended.output == {"shout": "HELLO ANN"}, ended.error
+
+
+def test_up_refuses_files_where_celery_runs_the_functions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flows.py").write_text(FLOW)
+    for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
+        monkeypatch.setenv(f"WEFT_{name}", "redis://127.0.0.1:1" if "REDIS" in name else "amqp://127.0.0.1:1")
+    monkeypatch.setenv("WEFT_DATABASE_URL", "postgresql://127.0.0.1:1/weft")
+    monkeypatch.setenv("WEFT_TRANSPORT", "celery")
+    assert main(["up", str(tmp_path / "flows.py")]) == 2
+    assert "WEFT_IMPORTS of Celery's workers" in capsys.readouterr().err
+
+
 def test_files_below_a_folder_are_those_that_declare_a_workflow(tmp_path: Path) -> None:
     (tmp_path / "flows.py").write_text(FLOW)
     (tmp_path / "script.py").write_text("raise SystemExit('never imported')\n")
@@ -273,9 +343,9 @@ def test_files_below_a_folder_are_those_that_declare_a_workflow(tmp_path: Path) 
 def test_two_workflows_of_one_name_are_a_problem(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(FLOW)
     (tmp_path / "two.py").write_text(FLOW.replace('"loud"', '"louder"'))
-    problem = read_files(SourceTree([tmp_path / "one.py", tmp_path / "two.py"]).read()).problem
-    assert problem is not None
-    assert "two workflows of the name 'greet'" in problem
+    (problem,) = read_files(SourceTree([tmp_path / "one.py", tmp_path / "two.py"]).read()).problems
+    assert problem.file.endswith("two.py")
+    assert problem.text.endswith("two.py: two.py:flow and one.py:flow are two workflows of the name 'greet'")
 
 
 def test_functions_that_the_server_may_not_call_are_named_and_those_of_the_files_are_not(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PROGRAM = """\
 import inspect, json, pkgutil, sys
 from pathlib import Path
-from weft.handlers import kept_sources
+from weft.handlers.kept_sources import KeptSources
 
 sys.dont_write_bytecode = False
 folder = Path(sys.argv[1])
@@ -22,10 +22,12 @@ for path in kept:
     Path(path).unlink()
 (folder / "words.py").write_text("WORD = 'new'")
 (folder / "other.py").write_text("WORD = 'on disk'")
-kept_sources.install(kept)
+sources = KeptSources(kept)
+sources.install()
 sys.path.insert(0, str(folder))
 import other, pack.inner, words
 print(json.dumps({
+    "read": sorted(Path(path).name for path in sources.read),
     "words": words.WORD,
     "inner": pack.inner.WORD,
     "other": other.WORD,
@@ -46,6 +48,7 @@ def test_kept_sources_are_imported_in_place_of_the_files_and_others_from_the_dis
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == {
+        "read": ["__init__.py", "inner.py", "words.py"],
         "words": "kept",
         "inner": "kept",
         "other": "on disk",

@@ -112,6 +112,9 @@ def test_the_first_bug_is_found_mended_and_run_again(tmp_path: Path, columns: in
 
     with desk.developing() as dev, Client(desk.environment["WEFT_URL"]) as client:
         failed = client.wait(client.start("shop", {"orders": [{"price": 3}, {"price": 4}]}).id)
+        if columns:
+            # On the developer's terminal too, and not only as a line of the log.
+            dev.until(BUG, seconds=PATIENCE_SECONDS)
         with pytest.raises(ExecutionFailed, match=re.escape(BUG)):
             failed.raise_for_state()
         code, lines = desk.weft("watch", failed.id)

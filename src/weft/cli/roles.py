@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from pathlib import Path  # noqa: TC003 - the parser reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +17,10 @@ from weft.errors import JournalError, SettingsError, StoreError, UnreachableErro
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from weft.cli.served_files import ServedFiles
+    from weft.core.ledger.changes import RecordedEvent
     from weft.engine import Engine
     from weft.handlers.registry import Registry
     from weft.handlers.usercode import UserCode
@@ -56,7 +58,7 @@ def up(
     """Serve workflows from this process: API, orchestrator and worker.
 
     On a data folder; or on Redis and PostgreSQL, where WEFT_REDIS_URL and WEFT_DATABASE_URL are set. The
-    workflows of files are deployed, and their functions allowed, on a data folder.
+    workflows of files are deployed, and this process runs their functions.
     """
     from weft.api.auth import check_bind
     from weft.api.server import bind
@@ -67,27 +69,29 @@ def up(
     settings, warnings = read_settings(flags={"data": data, "worker_concurrency": concurrency})
     kind = set_up_of(settings)
     check_bind(host, settings)
-    if files and kind is not SetUp.FOLDER:
-        raise SettingsError(
-            "`weft up FILE.py` serves files from a data folder; on Redis and PostgreSQL, deploy them with "
-            "`weft deploy`, and name their modules in WEFT_IMPORTS of the workers"
-        )
-    with logs_of_server(settings, warnings):
-        if files:
-            from weft.cli.served_files import ServedFiles
+    served = None
+    if files:
+        from weft.cli.served_files import ServedFiles
 
-            served = ServedFiles(files, open_engine)
-            with bind(host, port) as bound:
-                return run_until_stopped(served.serve(settings, bound, watches=False))
+        if settings.transport == "celery":
+            raise SettingsError(
+                "`weft up FILE.py` runs the functions of files in this process, and WEFT_TRANSPORT is "
+                "celery: deploy the files with `weft deploy`, and name their modules in WEFT_IMPORTS of "
+                "Celery's workers"
+            )
+        served = ServedFiles(files, watches=False)
+    with logs_of_server(settings, warnings):
         registry = load_registry(settings)
         with bind(host, port) as bound:
             if kind is SetUp.FLEET:
                 every = ["api", "orchestrator"]
                 if settings.transport != "celery":
                     every.append("worker")
-                work = _serve_fleet("up", settings, registry, bound=bound, roles=every, migrates=True)
+                work = _serve_fleet(
+                    "up", settings, registry, bound=bound, roles=every, served=served, migrates=True
+                )
             else:
-                work = _serve_alone(settings, registry, bound)
+                work = _serve_alone(settings, registry, bound, served=served)
             return run_until_stopped(work)
 
 
@@ -102,6 +106,7 @@ def dev(
     """Serve the workflows of Python files, and take up changes when a file is saved."""
     from weft.api.auth import check_bind
     from weft.api.server import bind
+    from weft.cli.local import load_registry
     from weft.cli.served_files import ServedFiles
     from weft.cli.serving import logs_of_server, run_until_stopped
     from weft.settings import read_settings
@@ -109,11 +114,12 @@ def dev(
     settings, warnings = read_settings(flags={"data": data})
     # Always one process on a data folder, whatever server the settings name for production.
     settings = replace(settings, redis_url=None, database_url=None, transport="auto")
-    # The children see all that this process sees: a developer's own code on a developer's machine.
-    served = ServedFiles(files, partial(open_engine, environment=dict(os.environ)))
+    served = ServedFiles(files, watches=True)
     check_bind(host, settings)
-    with logs_of_server(settings, warnings), bind(host, port) as bound:
-        return run_until_stopped(served.serve(settings, bound, watches=True))
+    with logs_of_server(settings, warnings):
+        registry = load_registry(settings)
+        with bind(host, port) as bound:
+            return run_until_stopped(_serve_alone(settings, registry, bound, served=served, is_dev=True))
 
 
 def api(*, host: Host = HOST, port: Port = PORT) -> int:
@@ -195,11 +201,12 @@ def open_engine(
     *,
     code: UserCode | None = None,
     environment: Mapping[str, str] | None = None,
+    listen: Callable[[Sequence[RecordedEvent]], None] | None = None,
 ) -> Engine:
     """Make a server's engine: it takes up what an earlier process left, and runs users' code in children.
 
     ``code``: what the children load, where that is more than the settings name. ``environment``: that of the
-    children; by default this process's without its secrets.
+    children; by default this process's without its secrets. ``listen``: hears what is recorded.
     """
     from weft.clock import new_id
     from weft.engine import Engine, EngineParts
@@ -226,6 +233,7 @@ def open_engine(
         registry=registry,
         data=settings.data,
         code=code or UserCode(modules=settings.imports, allow=settings.python_allow),
+        listen=listen,
         recovers=True,
         metrics=Metrics(),
         parts=EngineParts(
@@ -235,17 +243,39 @@ def open_engine(
     )
 
 
-async def _serve_alone(settings: Settings, registry: Registry, bound: socket.socket) -> int:
+async def _serve_alone(
+    settings: Settings,
+    registry: Registry,
+    bound: socket.socket,
+    *,
+    served: ServedFiles | None = None,
+    is_dev: bool = False,
+) -> int:
     """Serve from this process alone, on a data folder or a database that no other process may have."""
+    from weft.cli.failure_reports import FailureReports
     from weft.cli.serving import Front, serve
 
-    engine = open_engine(settings, registry)
+    code = None if served is None else await served.load(settings, registry)
+    reports = FailureReports() if is_dev and sys.stderr.isatty() else None
+    engine = open_engine(
+        settings,
+        registry,
+        code=code,
+        # The children see all that this process sees: a developer's own code on a developer's machine.
+        environment=dict(os.environ) if is_dev else None,
+        listen=None if reports is None else reports.hear,
+    )
+    beside = []
+    if served is not None:
+        beside.append(served.serve(engine, registry, engine.replace_code))
+    if reports is not None:
+        beside.append(reports.print_all(engine))
+    about = {"data": str(settings.data)} if settings.database_url is None else {}
+    front = Front(role="up", bound=bound, is_shared=False, about=about)
     if settings.database_url is None:
-        front = Front(role="up", bound=bound, is_shared=False, about={"data": str(settings.data)})
-        return await serve(engine, registry, front)
+        return await serve(engine, registry, front, beside=beside)
     try:
-        front = Front(role="up", bound=bound, is_shared=False)
-        return await serve(engine, registry, front, beside=[_note_position(engine)])
+        return await serve(engine, registry, front, beside=[*beside, _note_position(engine)])
     except JournalError as error:
         raise UnreachableError(f"WEFT_DATABASE_URL: {error}") from error
 
@@ -271,6 +301,7 @@ async def _serve_fleet(
     bound: socket.socket | None = None,
     roles: Collection[str] | None = None,
     queues: Collection[str] | None = None,
+    served: ServedFiles | None = None,
     migrates: bool = False,
 ) -> int:
     """Serve in a fleet. Its servers may come later: until then the process is there, and not ready."""
@@ -280,15 +311,20 @@ async def _serve_fleet(
     from weft.telemetry import Metrics
 
     is_checked = await _check_redis(settings)
+    code = UserCode(modules=settings.imports, allow=settings.python_allow)
+    if served is not None:
+        code = await served.load(settings, registry)
     fleet = Fleet(
         settings,
         registry=registry,
         roles=roles or {role},
         queues=queues,
-        code=UserCode(modules=settings.imports, allow=settings.python_allow),
+        code=code,
         metrics=Metrics(),
     )
     beside = []
+    if served is not None:
+        beside.append(served.serve(fleet, registry, fleet.replace_code))
     if not is_checked:
         beside.append(_check_redis_later(settings))
     if migrates:

@@ -12,102 +12,156 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.cli.printing import say
 from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.definition.validation import check
-from weft.errors import DefinitionError, DocumentError
+from weft.errors import DefinitionError, DocumentError, JournalError
 from weft.handlers.contract import Handler, HandlerKind
 from weft.handlers.python import uncallable
+from weft.handlers.usercode import UserCode
 from weft.journal.contract import LOCAL_ACTOR
-from weft.sdk.flow_files import FlowFiles, code_of, read_files
+from weft.sdk.flow_files import FileProblem, FlowFiles, code_of, read_files
 from weft.sdk.source_tree import Sources, SourceTree
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable, Sequence
 
+    from weft.api.service import Process
     from weft.definition.plan import Plan
-    from weft.engine import Engine
     from weft.handlers.registry import Registry
-    from weft.handlers.usercode import UserCode
     from weft.sdk.flow_files import FoundWorkflow
     from weft.settings import Settings
+
+ReplaceCode: TypeAlias = Callable[[UserCode], None]
 
 log = logging.getLogger("weft.server")
 
 # A saved file is taken up within a second: this, and the time that the import of the files takes.
 _LOOK_SECONDS = 0.25
+# While the journal is away, it is tried this often.
+_RETRY_SECONDS = 1.0
 
 
-class OpenEngine(Protocol):
-    """Makes a server's engine whose child processes load ``code``."""
+@dataclass(frozen=True, slots=True)
+class _CheckedFiles:
+    """Sources with the definitions that they declare, checked."""
 
-    def __call__(self, settings: Settings, registry: Registry, *, code: UserCode) -> Engine: ...
+    sources: Sources
+    found: FlowFiles
+    plans: list[tuple[FoundWorkflow, Plan]]
+    problems: list[FileProblem]
+
+
+_NOTHING = _CheckedFiles(Sources(), FlowFiles(), [], [])
 
 
 class ServedFiles:
-    """The Python files that a server serves, as they were read last."""
+    """The Python files that a server serves, as they were when they could be served last."""
 
-    def __init__(self, given: Sequence[Path], open_engine: OpenEngine) -> None:
+    def __init__(self, given: Sequence[Path], *, watches: bool) -> None:
+        """``watches``: take up saved files, and serve what can be served where a file is broken."""
         self._tree = SourceTree(given)
-        self._sources = self._tree.read()
-        self._open_engine = open_engine
+        self._watches = watches
+        self._serving = _NOTHING
+        self._newest = self._tree.read()
+        self._problems: list[FileProblem] = []
+        # What was told of each file that is broken.
+        self._told: dict[str, str] = {}
 
-    async def serve(self, settings: Settings, bound: socket.socket, *, watches: bool) -> int:
-        """Serve until a signal comes. ``watches``: take up saved files, and outlive a broken one."""
-        from weft.cli.local import load_registry
-        from weft.cli.serving import Front, serve
+    async def load(self, settings: Settings, registry: Registry) -> UserCode:
+        """Read the files for the first time, and return the code that child processes load.
 
-        read = read_files(self._sources)
-        if read.problem is not None and not watches:
-            raise DocumentError(read.problem)
-        registry = load_registry(settings)
-        _register(read, registry)
-        engine = self._open_engine(settings, registry, code=self._code(settings))
-        plans = _checked(read, registry, settings) if read.problem is None or not watches else []
-        front = Front(role="up", bound=bound, is_shared=False, about={"data": str(settings.data)})
-        return await serve(
-            engine, registry, front, beside=[self._work(engine, registry, read, plans, watches)]
-        )
+        Raises DocumentError for a broken file, unless it may be mended while the server runs.
+        """
+        if self._watches:
+            await self._take_newest(settings, registry)
+        else:
+            reading = await _read(self._newest, settings, registry)
+            if reading.problems:
+                raise DocumentError("\n".join(problem.text for problem in reading.problems))
+            self._serving = reading
+        return self._code(settings)
 
-    async def _work(
-        self,
-        engine: Engine,
-        registry: Registry,
-        read: FlowFiles,
-        plans: Sequence[tuple[FoundWorkflow, Plan]],
-        watches: bool,
-    ) -> None:
-        if read.problem is not None:
-            _tell_problem(read.problem)
-        await _deploy(plans, engine, registry)
-        while watches:
+    async def serve(self, process: Process, registry: Registry, replace_code: ReplaceCode) -> None:
+        """Deploy the workflows as soon as the process is at work; then take up what is saved."""
+        self._tell_problems()
+        await process.started()
+        await self._deploy(process, registry)
+        while self._watches:
             await asyncio.sleep(_LOOK_SECONDS)
-            sources = await asyncio.to_thread(self._tree.look)
-            if sources is not None:
-                await self._take_up(sources, engine, registry)
+            newest = await asyncio.to_thread(self._tree.look)
+            if newest is None:
+                continue
+            self._newest = newest
+            is_changed = await self._take_newest(process.settings, registry)
+            self._tell_problems()
+            if is_changed:
+                replace_code(self._code(process.settings))
+                await self._deploy(process, registry)
+                _tell("the files changed: functions run as they are now", "code.replaced")
 
-    async def _take_up(self, sources: Sources, engine: Engine, registry: Registry) -> None:
-        """Serve the files as they are now; a broken one is told, and what was served before goes on."""
-        read = await asyncio.to_thread(read_files, sources)
-        try:
-            if read.problem is not None:
-                raise DocumentError(read.problem)
-            _register(read, registry)
-            plans = await asyncio.to_thread(_checked, read, registry, engine.settings)
-        except (DocumentError, DefinitionError) as error:
-            _tell_problem(str(error))
-            return
-        self._sources = sources
-        engine.replace_code(self._code(engine.settings))
-        await _deploy(plans, engine, registry)
-        _tell("the files changed: functions run as they are now", "code.replaced")
+    async def _deploy(self, process: Process, registry: Registry) -> None:
+        """Store the definitions that are new, as soon as the journal can be reached."""
+        while True:
+            try:
+                return await _deploy(self._serving.plans, process, registry)
+            except JournalError as error:
+                log.warning("journal.unavailable", extra={"error": str(error)})
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _take_newest(self, settings: Settings, registry: Registry) -> bool:
+        """Serve the files as they are now; True if that is something else than before.
+
+        A broken file, and what it imports, stay as they were, and the other files are taken up. Where those
+        cannot be imported together, all stay as they were.
+        """
+        before = self._serving
+        reading = await _read(self._newest, settings, registry)
+        self._problems = reading.problems
+        if reading.problems:
+            mixed = self._without(reading.problems)
+            if mixed != before.sources:
+                reading = await _read(mixed, settings, registry)
+        if reading.problems:
+            _register(before.found, registry)
+            return False
+        self._serving = reading
+        return reading.sources != before.sources
+
+    def _without(self, problems: Sequence[FileProblem]) -> Sources:
+        """Return the newest sources; those of broken files as they are served, or not at all."""
+        serving, newest = self._serving.sources, self._newest
+        broken = {problem.file for problem in problems}
+        if "" in broken:
+            return serving
+        names = {name for problem in problems for name in problem.read}
+        kept = {name: text for name, text in serving.texts.items() if name in names}
+        files = [file for file in newest.files if str(file) not in broken or file in serving.files]
+        return Sources(tuple(files), {**serving.texts, **newest.texts, **kept})
+
+    def _tell_problems(self) -> None:
+        """Tell each problem once, however often other files are saved meanwhile."""
+        found = {problem.file: problem.text for problem in self._problems}
+        for file, text in found.items():
+            if self._told.get(file) != text:
+                _tell_problem(file, text)
+        self._told = found
 
     def _code(self, settings: Settings) -> UserCode:
-        return code_of(self._sources).joined(modules=settings.imports, allow=settings.python_allow)
+        code = code_of(self._serving.sources)
+        return code.joined(modules=settings.imports, allow=settings.python_allow)
+
+
+async def _read(sources: Sources, settings: Settings, registry: Registry) -> _CheckedFiles:
+    found = await asyncio.to_thread(read_files, sources)
+    _register(found, registry)
+    plans, problems = await asyncio.to_thread(_checked, found, registry, settings)
+    return _CheckedFiles(sources, found, plans, [*found.problems, *problems])
 
 
 def _register(read: FlowFiles, registry: Registry) -> None:
@@ -121,9 +175,11 @@ def _runs_in_a_child(config: object, context: object) -> None:
     raise AssertionError("a handler of a user runs in a child process")
 
 
-def _checked(read: FlowFiles, registry: Registry, settings: Settings) -> list[tuple[FoundWorkflow, Plan]]:
-    """Check the definitions; raises DefinitionError with the problems of the first that is wrong."""
-    plans = []
+def _checked(
+    read: FlowFiles, registry: Registry, settings: Settings
+) -> tuple[list[tuple[FoundWorkflow, Plan]], list[FileProblem]]:
+    """Check the definitions; return the plans of the right ones, and what is wrong with the others."""
+    plans, problems = [], []
     for found in read.workflows:
         checked = check(
             found.document,
@@ -133,14 +189,16 @@ def _checked(read: FlowFiles, registry: Registry, settings: Settings) -> list[tu
             resource_limits=settings.resource_limits,
         )
         if checked.plan is None:
-            raise DefinitionError(checked.problems)
-        plans.append((found, checked.plan))
-    return plans
+            text = f"{found.file}:{found.variable}: {DefinitionError(checked.problems)}"
+            problems.append(FileProblem(found.file, text, [found.file]))
+        else:
+            plans.append((found, checked.plan))
+    return plans, problems
 
 
-async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], engine: Engine, registry: Registry) -> None:
+async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], process: Process, registry: Registry) -> None:
     """Store the definitions; content that is stored already keeps its version."""
-    bounds = engine.settings.bounds()
+    bounds = process.settings.bounds()
     for found, plan in plans:
         document = encode(
             found.document,
@@ -149,7 +207,7 @@ async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], engine: Engine, r
             max_values=MAX_DOCUMENT_VALUES,
         )
         name = str(plan.definition.name)
-        catalog = engine.ports.catalog
+        catalog = process.ports.catalog
         latest = await catalog.workflow(name)
         if latest is not None and latest.latest.digest == plan.digest:
             continue
@@ -176,8 +234,9 @@ def _tell_warning(text: str, workflow: str) -> None:
         log.warning("function.unknown", extra={"workflow": workflow, "problem": text})
 
 
-def _tell_problem(problem: str) -> None:
+def _tell_problem(file: str, problem: str) -> None:
     if sys.stderr.isatty():
-        say(f"the files cannot be served as they are; what was served before goes on:\n{problem}")
+        name = Path(file).name if file else "the files"
+        say(f"{name} cannot be served now; what was served before goes on:\n{problem}")
     else:
         log.error("code.broken", extra={"problem": problem})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.handlers import kept_sources
+from weft.handlers.kept_sources import KeptSources
 from weft.handlers.outcome import described
 from weft.handlers.user_traceback import user_traceback
 
@@ -54,7 +54,8 @@ def beside(file: Path) -> UserCode:
 
 def load(code: UserCode, registry: Registry) -> list[str]:
     """Import and allow all of it; return what could not be imported: a sentence, then its traceback."""
-    kept_sources.install(code.sources)
+    sources = KeptSources(code.sources)
+    sources.install()
     sys.path[:0] = [folder for folder in code.folders if folder not in sys.path]
     registry.allow(code.allow)
     problems = []
@@ -65,7 +66,7 @@ def load(code: UserCode, registry: Registry) -> list[str]:
             problems.append(_problem(f"the module {module!r} cannot be imported", error))
     for file in code.files:
         try:
-            _register_declared(_load_file(Path(file), code.sources), registry)
+            _register_declared(_load_file(Path(file), sources), registry)
         except (Exception, SystemExit) as error:
             problems.append(_problem(f"{file} cannot be loaded", error))
     return problems
@@ -76,10 +77,10 @@ def _problem(sentence: str, error: BaseException) -> str:
     return f"{sentence}: {described(error)}" + ("" if trace is None else f"\n{trace}")
 
 
-def import_file(file: Path, registry: Registry, sources: Mapping[str, bytes]) -> ModuleType:
+def import_file(file: Path, registry: Registry, sources: KeptSources) -> ModuleType:
     """Import a file with the modules beside it, as ``load`` does, and let its errors out.
 
-    ``sources``: those that ``kept_sources`` was given; without them the files are read.
+    ``sources`` are installed already; a file that they do not have is read.
     """
     code = beside(file)
     sys.path[:0] = [folder for folder in code.folders if folder not in sys.path]
@@ -101,7 +102,7 @@ def _register_declared(module: ModuleType, registry: Registry) -> None:
                 registry.add_function(reference, function)
 
 
-def _load_file(path: Path, sources: Mapping[str, bytes]) -> ModuleType:
+def _load_file(path: Path, sources: KeptSources) -> ModuleType:
     name = path.stem
     if name in sys.stdlib_module_names:
         raise ImportError(f"the standard library has a module {name!r}; rename the file")
@@ -110,7 +111,7 @@ def _load_file(path: Path, sources: Mapping[str, bytes]) -> ModuleType:
         if Path(getattr(present, "__file__", None) or "").resolve() == path.resolve():
             return present
         raise ImportError(f"another module is loaded as {name!r}; rename the file")
-    specification = kept_sources.spec_of_file(name, str(path), sources)
+    specification = sources.spec_of_file(name, str(path))
     if specification is None or specification.loader is None:
         raise ImportError("it is not a Python file")
     module = importlib.util.module_from_spec(specification)

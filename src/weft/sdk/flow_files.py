@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable  # noqa: TC003 - msgspec reads the annotations
+from collections.abc import Iterable, Mapping  # noqa: TC003 - msgspec reads the annotations
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from weft.handlers import kept_sources, usercode
+from weft.errors import DocumentError
+from weft.handlers import usercode
 from weft.handlers.contract import HandlerKind
+from weft.handlers.kept_sources import KeptSources
 from weft.handlers.registry import default_registry
 from weft.handlers.user_traceback import user_traceback
 from weft.handlers.usercode import UserCode
@@ -39,14 +41,24 @@ class FoundHandler(msgspec.Struct, frozen=True):
     config_schema: Any = None
 
 
+class FileProblem(msgspec.Struct, frozen=True):
+    """Why a file cannot be served."""
+
+    # "": all of them.
+    file: str
+    text: str
+    # The sources that were imported for it, its own among them.
+    read: list[str] = []
+
+
 class FlowFiles(msgspec.Struct, frozen=True):
-    """The workflows that Python files declare, or the reason why a file could not be read."""
+    """The workflows that Python files declare, and the files that could not be read."""
 
     workflows: list[FoundWorkflow] = []
     handlers: list[FoundHandler] = []
     # That the files let ``python`` call: ``module:name`` or ``module:*``.
     functions: list[str] = []
-    problem: str | None = None
+    problems: list[FileProblem] = []
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -80,40 +92,54 @@ def read_files(sources: Sources) -> FlowFiles:
             command, input=order, stdout=subprocess.PIPE, timeout=_READ_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return FlowFiles(problem=f"the files were not imported within {_READ_SECONDS:g} s")
+        text = f"the files were not imported within {_READ_SECONDS:g} s"
+        return FlowFiles(problems=[FileProblem("", text)])
     if done.returncode:
-        return FlowFiles(problem=f"the import of the files ended with exit code {done.returncode}")
+        text = f"the import of the files ended with exit code {done.returncode}"
+        return FlowFiles(problems=[FileProblem("", text)])
     return msgspec.json.decode(done.stdout, type=FlowFiles)
 
 
 def _read(sources: Sources) -> FlowFiles:
-    kept_sources.install(sources.texts)
+    kept = KeptSources(sources.texts)
+    kept.install()
     registry = default_registry()
     before = set(registry.names())
     workflows: dict[str, FoundWorkflow] = {}
+    problems = []
     for file in sources.files:
+        kept.read.clear()
         try:
-            module = usercode.import_file(file, registry, sources.texts)
-            declared = workflows_of(module)
-            for variable, workflow in declared.items():
-                document = workflow.definition()
-                name = str(document.get("name"))
-                known = workflows.get(name)
-                if known is not None and known.document != document:
-                    return FlowFiles(
-                        problem=f"{file.name}:{variable} and {Path(known.file).name}:{known.variable} "
-                        f"are two workflows of the name {name!r}"
-                    )
-                workflows.setdefault(name, FoundWorkflow(str(file), variable, document))
+            declared = workflows_of(usercode.import_file(file, registry, kept))
+            workflows |= _found(file, declared, workflows)
         except (Exception, SystemExit) as error:
-            trace = user_traceback(error)
-            return FlowFiles(problem=trace or f"{file}: {type(error).__name__}: {error}")
+            plain = str(error) if isinstance(error, DocumentError) else f"{type(error).__name__}: {error}"
+            text = user_traceback(error) or f"{file}: {plain}"
+            problems.append(FileProblem(str(file), text, sorted({str(file), *kept.read})))
     handlers = [
         FoundHandler(handler.name, handler.config_schema)
         for name in registry.names()
         if name not in before and (handler := registry.get(name)).kind is HandlerKind.USER
     ]
-    return FlowFiles(list(workflows.values()), handlers, sorted(registry.functions()))
+    return FlowFiles(list(workflows.values()), handlers, sorted(registry.functions()), problems)
+
+
+def _found(
+    file: Path, declared: Mapping[str, Any], workflows: Mapping[str, FoundWorkflow]
+) -> dict[str, FoundWorkflow]:
+    """Return the workflows of a file by their names; ``workflows``: those of the files before it."""
+    found: dict[str, FoundWorkflow] = {}
+    for variable, workflow in declared.items():
+        document = workflow.definition()
+        name = str(document.get("name"))
+        known = found.get(name) or workflows.get(name)
+        if known is not None and known.document != document:
+            raise DocumentError(
+                f"{file.name}:{variable} and {Path(known.file).name}:{known.variable} are two workflows of "
+                f"the name {name!r}"
+            )
+        found[name] = known or FoundWorkflow(str(file), variable, document)
+    return found
 
 
 if __name__ == "__main__":

@@ -89,3 +89,15 @@ def test_the_package_is_a_command_too() -> None:
         [sys.executable, "-m", "weft", "--version"], text=True, capture_output=True, check=True, timeout=60
     )
     assert done.stdout.startswith("weft ")
+
+
+def test_a_page_of_the_documentation_is_printed_by_any_of_its_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (ROOT / "docs" / "howto" / "debugging.md").read_text(encoding="utf-8")
+    for name in ("debugging", "howto/debugging", "howto/debugging.md"):
+        assert main(["docs", name]) == 0
+        assert capsys.readouterr().out == page
+    assert main(["docs", "debuging"]) == 2
+    assert "did you mean 'howto/debugging'?" in capsys.readouterr().err
+    assert main(["docs", "x/../../pyproject"]) == 2

@@ -120,7 +120,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     files = {str(path.relative_to(SOURCE)) for path in (SOURCE / "weft").rglob("*") if path.is_file()}
-    expected = {name for name in files if "__pycache__" not in name}
+    pages = {f"weft/docs/{path.relative_to(ROOT / 'docs')}" for path in (ROOT / "docs").rglob("*.md")}
+    expected = {name for name in files if "__pycache__" not in name} | pages
     names = set(ZipFile(wheel).namelist())
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert any(name.endswith("/licenses/LICENSE") for name in names)
@@ -135,6 +136,32 @@ def test_what_is_installed_is_the_wheel_and_it_runs_workflows(installed: Install
     assert _do([installed.python, "flows.py"], folder=folder) == "ADA\n"
     output = _do([installed.weft, "run", "flows.py:flow", "--input", "name=ada"], folder=folder)
     assert json.loads(output) == "ADA"
+
+
+def test_what_a_package_index_shows_links_to_nothing_that_it_does_not_have(wheel: Path) -> None:
+    with ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        description = opened.read(name).decode().partition("\n\n")[2]
+    assert "# weft\n" in description
+    assert "the tutorial (`weft docs tutorial`)" in re.sub(r"\s+", " ", description)
+    links = re.findall(r"\]\(([^)]+)\)", description)
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+def test_every_page_that_the_readme_and_the_index_name_is_printed(
+    wheel: Path, installed: Installed, folder: Path
+) -> None:
+    index = _do([installed.weft, "docs"], folder=folder)
+    assert index == (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    with ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        named = re.findall(r"`weft docs ([\w/-]+)`", opened.read(name).decode())
+        linked = re.findall(r"\]\(([\w/-]+)\.md", index)
+        shipped = set(opened.namelist())
+    assert {f"weft/docs/{page}.md" for page in {*named, *linked}} <= shipped
+    page = (ROOT / "docs" / "howto" / "debugging.md").read_text(encoding="utf-8")
+    assert _do([installed.weft, "docs", "debugging"], folder=folder) == page
+    assert "weft docs" in _do([installed.weft, "--help"], folder=folder)
 
 
 def test_the_schema_of_a_definition_is_installed(installed: Installed, folder: Path) -> None:

@@ -47,6 +47,7 @@ GROUPS = {
         Command("validate", "weft.cli.local:validate", "Check definitions, and list every problem."),
         Command("graph", "weft.cli.local:graph", "Draw a definition as text, Mermaid or SVG."),
         Command("schema", "weft.cli.editors:schema", "Print the JSON Schema of a definition, for editors."),
+        Command("docs", "weft.cli.pages:docs", "Print a page of the documentation."),
         Command("completion", "weft.cli.editors:completion", "Print the completion script of a shell."),
     ),
     "serving": (
@@ -96,6 +97,7 @@ EXAMPLES = {
     "run": "order.yaml --input number=7",
     "validate": "order.yaml flows.py:flow",
     "graph": "order.yaml --mermaid",
+    "docs": "tutorial",
     "completion": "bash",
     "dev": "flows.py",
     "up": "flows.py --port 8700",
@@ -258,7 +260,7 @@ usage: weft COMMAND [arguments]
 The server is that of WEFT_URL (http://127.0.0.1:8700), with the key of WEFT_API_KEY where it needs one.
 Exit codes: 0 done, 1 the execution failed or was cancelled, 2 bad input or usage, 3 not found,
 4 the server cannot be reached, 130 interrupted.
-Documentation: docs/index.md of the source, as a site by ./dev docs; the API: /docs of a server.
+Documentation: `weft docs`; the API: /docs of a server.
 """
 
 

@@ -87,10 +87,11 @@ OPEN_PATHS = {
     "/healthz",
     "/openapi.json",
     "/readyz",
+    "/v1/session",
 }
 
 
-async def test_only_health_and_pages_are_open_and_only_by_their_exact_paths(serve: Serve) -> None:
+async def test_only_health_pages_and_sign_in_are_open_and_only_by_their_exact_paths(serve: Serve) -> None:
     async with serve(api_keys=KEYS) as server:
         app = create_app(server.service)
         opened = paths_of_open_routes(app.router.routes)
@@ -101,7 +102,8 @@ async def test_only_health_and_pages_are_open_and_only_by_their_exact_paths(serv
         for path in opened:
             assert (await server.get(path)).status == 200, path
             assert (await server.call("HEAD", path)).status == 200, path
-            for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
+            own = {"POST", "DELETE"} if path == "/v1/session" else set()
+            for method in {"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - own:
                 assert (await server.call(method, path)).status == 401, (method, path)
         for path in (
             "/healthz/",
@@ -125,6 +127,8 @@ async def test_only_health_and_pages_are_open_and_only_by_their_exact_paths(serv
             "/console/checkout/index.html",
             "/console/checkout/../../v1/workflows",
             "/console/checkout/styles",
+            "/v1/session/",
+            "/v1/session/x",
         ):
             assert (await server.session.get(URL(server.url + path, encoded=True))).status == 401, path
 
@@ -306,16 +310,18 @@ async def call(
     *,
     path: str = "/v1/workflows",
     method: str = "GET",
-    key: str = KEYS[0],
+    key: str | None = KEYS[0],
     peer: str = "203.0.113.7",
     headers: dict[str, str] | None = None,
+    body: bytes = b"",
 ) -> tuple[int, dict[str, str], bytes]:
     """Send a request as if it came from that address."""
-    given = {"host": "localhost", "authorization": f"Bearer {key}", **(headers or {})}
+    shown = {} if key is None else {"authorization": f"Bearer {key}"}
+    given = {"host": "localhost", **shown, **(headers or {})}
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:
         sent.append(message)

@@ -19,6 +19,7 @@ from weft.api import (
     openapi,
     page,
     problem,
+    session,
     stream,
     topology,
     workflows,
@@ -32,7 +33,20 @@ if TYPE_CHECKING:
     from weft.api.service import Service
 
 # In the order in which a request is compared with them.
-_NOUNS = (executions, workflows, batches, dead_letters, fleet, stream, logs, topology, health, page, console)
+_NOUNS = (
+    executions,
+    workflows,
+    batches,
+    dead_letters,
+    fleet,
+    stream,
+    logs,
+    topology,
+    session,
+    health,
+    page,
+    console,
+)
 
 
 def create_app(service: Service) -> FastAPI:

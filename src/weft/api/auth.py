@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.routing import BaseRoute, Match, Route
 
+from weft.api.caller import ApiCaller
 from weft.api.problem import ProblemError
+from weft.api.session_token import SessionTokens
 from weft.errors import SettingsError
 from weft.journal.contract import DEFAULT_NAMESPACE, LOCAL_ACTOR
+from weft.telemetry import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,25 +28,23 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
     from starlette.types import Scope
 
+    from weft.api.session_token import ConsoleSession
+    from weft.logs import RateLimitedLog
     from weft.settings import Settings
 
 # Longer ones are no keys of anybody, and are not worth a hash.
 _MAX_CREDENTIALS = 1024
+# Whatever else is sent as a method is not worth a time series.
+METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _CALLER = "weft.caller"
+_SESSION = "weft.session"
+SESSION_COOKIE = "weft_session"
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _open: set[Callable[..., Any]] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class ApiCaller:
-    """The sender of a request: the namespace that it may see, and its name in the history."""
-
-    namespace: str
-    actor: str
-    name: str
+_takes_key: set[Callable[..., Any]] = set()
 
 
 # Without keys only this machine is let in. Everybody on it is one caller.
@@ -57,15 +57,32 @@ def caller_of(request: HTTPConnection) -> ApiCaller:
     return caller
 
 
+def session_of(request: HTTPConnection) -> ConsoleSession | None:
+    """Return the session by which the caller is known; None: known by an API key, or not at all."""
+    session: ConsoleSession | None = request.scope[_SESSION]
+    return session
+
+
 def open_to_all(endpoint: _Endpoint) -> _Endpoint:
     """Let a route be served without a key, and apart from the rate limit of the keys."""
     _open.add(endpoint)
     return endpoint
 
 
+def takes_a_key(endpoint: _Endpoint) -> _Endpoint:
+    """Let a route be served to callers without a key, which it reads itself: limited as wrong keys are."""
+    _takes_key.add(endpoint)
+    return open_to_all(endpoint)
+
+
 def is_open(route: BaseRoute) -> bool:
     """True if a route is served without an API key."""
     return getattr(route, "endpoint", None) in _open
+
+
+def reads_a_key(route: BaseRoute) -> bool:
+    """True if a route looks at an API key itself, so that calling it is a way to guess one."""
+    return getattr(route, "endpoint", None) in _takes_key
 
 
 def paths_of_open_routes(routes: Sequence[BaseRoute]) -> frozenset[str]:
@@ -77,10 +94,10 @@ def paths_of_open_routes(routes: Sequence[BaseRoute]) -> frozenset[str]:
     return frozenset().union(*(getattr(route, "open_paths", (route.path,)) for route in opened))
 
 
-def leads_to_open_route(routes: Sequence[BaseRoute], scope: Scope) -> bool:
-    """True if the route that will serve this request, the first one that matches, is open."""
+def open_route_of(routes: Sequence[BaseRoute], scope: Scope) -> BaseRoute | None:
+    """Return the route that will serve this request, the first one that matches, if that route is open."""
     found = next((route for route in routes if route.matches(scope)[0] is Match.FULL), None)
-    return found is not None and is_open(found)
+    return found if found is not None and is_open(found) else None
 
 
 def route_path(routes: Sequence[BaseRoute], scope: Scope) -> str | None:
@@ -100,6 +117,7 @@ class ApiKeys:
             (_digest(key.encode()), ApiCaller(DEFAULT_NAMESPACE, name := fingerprint(key), name))
             for key in keys
         ]
+        self.sessions = SessionTokens(self._callers)
 
     def __bool__(self) -> bool:
         return bool(self._callers)
@@ -113,13 +131,53 @@ class ApiKeys:
         scheme, _, key = given[0].partition(b" ")
         if scheme.lower() != b"bearer":
             return None
-        digest = _digest(key.strip(b" "))
+        return self.find(key.strip(b" "))
+
+    def find(self, key: bytes) -> ApiCaller | None:
+        """Find the caller whose key this is; None: nobody's."""
+        digest = _digest(key)
         found = None
         # All are compared, whichever it is: the time tells nothing about how near a guess came.
         for known, caller in self._callers:
             if hmac.compare_digest(known, digest):
                 found = caller
         return found
+
+    def session(self, headers: Sequence[tuple[bytes, bytes]], *, now_seconds: int) -> ConsoleSession | None:
+        """Find the session whose cookie is in the headers of a request; None: there is none that is good."""
+        if any(name == b"authorization" for name, _ in headers):
+            # Whoever shows a key, also a wrong one, means to be known by it.
+            return None
+        given = [
+            value.strip()
+            for name, line in headers
+            if name == b"cookie"
+            for pair in line.decode("latin-1").split(";")
+            for key, _, value in (pair.partition("="),)
+            if key.strip() == SESSION_COOKIE
+        ]
+        # Of two, one may have been set by a neighbour of this host name.
+        return self.sessions.read(given[0], now_seconds=now_seconds) if len(given) == 1 else None
+
+
+def require_csrf(scope: Scope) -> None:
+    """Raise if a request changes something on the word of a cookie alone, which a browser sends by itself."""
+    session: ConsoleSession = scope[_SESSION]
+    given = [value for name, value in scope["headers"] if name == b"x-csrf-token"]
+    if len(given) != 1 or not hmac.compare_digest(given[0], session.csrf.encode()):
+        raise ProblemError(
+            403, "forbidden", "send the csrf of GET /v1/session as X-CSRF-Token, or a key as Authorization"
+        )
+
+
+def set_caller(scope: Scope, caller: ApiCaller, session: ConsoleSession | None) -> None:
+    """Note in a request's scope who sent it, and by which session the caller is known."""
+    scope[_CALLER], scope[_SESSION] = caller, session
+
+
+def is_safe(scope: Scope) -> bool:
+    """True if the method of a request changes nothing."""
+    return scope["method"] in _SAFE_METHODS
 
 
 def _digest(key: bytes) -> bytes:
@@ -131,12 +189,26 @@ def fingerprint(key: str) -> str:
     return "key-" + hashlib.blake2b(key.encode(), digest_size=4, person=b"weft actor").hexdigest()
 
 
-def unauthenticated() -> ProblemError:
+def unauthenticated(
+    detail: str = "send a key of this server as Authorization: Bearer KEY",
+) -> ProblemError:
     return ProblemError(
         401,
         "unauthenticated",
-        "send a key of this server as Authorization: Bearer KEY",
+        detail,
         headers={"WWW-Authenticate": 'Bearer realm="weft"'},
+    )
+
+
+def log_refusal(log: RateLimitedLog, scope: Scope, *, reason: str, route: str) -> None:
+    """Log who was refused and where, at most every few seconds; nothing of what was sent as a key."""
+    client = scope.get("client")
+    log.warning(
+        "api.key_refused",
+        reason=reason,
+        address=client[0] if client else "local socket",
+        method=scope["method"] if scope["method"] in METHODS else OTHER,
+        route=route,
     )
 
 

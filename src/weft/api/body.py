@@ -35,6 +35,7 @@ class Media:
     readers: dict[str, Callable[..., Json]]
 
 
+JSON = Media({"application/json": read_json})
 JSON_OR_YAML = Media({"application/json": read_json, "application/yaml": read_yaml, "text/yaml": read_yaml})
 
 # Up to this size a document is read at once; a larger one in a thread, so that the event loop goes on.
@@ -54,10 +55,20 @@ async def read_value(request: Request, *, media: Media = JSON_OR_YAML) -> Json:
     return await _parse(request, await _read_bytes(request), reader)
 
 
-async def read_model(request: Request, model: type[M], *, empty: bool = False) -> M:
-    """Read the body as a model; ``empty``: no body at all reads as an object without fields."""
-    reader = _reader(request, JSON_OR_YAML)
-    body = await _read_bytes(request)
+async def read_model(
+    request: Request,
+    model: type[M],
+    *,
+    empty: bool = False,
+    media: Media = JSON_OR_YAML,
+    max_bytes: int | None = None,
+) -> M:
+    """Read the body as a model.
+
+    ``empty``: no body at all reads as an object without fields. ``max_bytes``: less than WEFT_MAX_BODY_BYTES.
+    """
+    reader = _reader(request, media)
+    body = await _read_bytes(request, max_bytes=max_bytes)
     value = {} if empty and not body else await _parse(request, body, reader)
     try:
         return model.model_validate(value)
@@ -99,8 +110,10 @@ def _unsupported(message: str, media: Media) -> ProblemError:
     return ProblemError(415, "unsupported_media_type", f"{message}; accepted: {accepted}")
 
 
-async def _read_bytes(request: Request) -> bytes:
+async def _read_bytes(request: Request, *, max_bytes: int | None = None) -> bytes:
     limit = service_of(request).settings.max_body_bytes
+    if max_bytes is not None:
+        limit = min(limit, max_bytes)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise _too_large(limit)

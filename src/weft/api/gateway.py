@@ -6,7 +6,6 @@ route broke. The middleware is plain ASGI, so a stream passes through as it come
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING
@@ -15,22 +14,26 @@ from starlette.requests import ClientDisconnect
 
 from weft.api.auth import (
     ANYBODY,
-    ApiCaller,
-    ApiKeys,
+    METHODS,
     address_group,
-    leads_to_open_route,
+    is_safe,
+    log_refusal,
+    open_route_of,
     paths_of_open_routes,
     peer_of,
+    reads_a_key,
     refuse_foreign_pages,
+    require_csrf,
     route_path,
+    set_caller,
     unauthenticated,
 )
 from weft.api.connection import connection_of
 from weft.api.load import OverloadedError, RequestLoad, current_caller
 from weft.api.problem import ProblemError, internal_response, problem_response
+from weft.core.time import MICROSECONDS
 from weft.errors import StoreError
 from weft.limits.memory import MemoryLimits
-from weft.logs import RateLimitedLog
 from weft.settings import RateLimit
 from weft.telemetry import OTHER
 from weft.validator.asker import current_asker
@@ -43,9 +46,8 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from weft.api.caller import ApiCaller
     from weft.api.service import Service
-
-log = logging.getLogger("weft.api")
 
 # A browser shows and runs only what this server sends itself, and nobody frames it.
 CONTENT_SECURITY_POLICY = (
@@ -64,8 +66,6 @@ _CLOSE = (b"connection", b"close")
 _PIECE_BYTES = 256 * 1024
 # Probes of a load balancer and of a node's kubelet are far below it.
 OPEN_RATE = RateLimit(600, 60.0)
-# Whatever else is sent as a method is not worth a time series.
-_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
 class Gateway:
@@ -77,8 +77,7 @@ class Gateway:
         self._routes = routes
         # Most requests go elsewhere, and asking each route whether it matches costs tens of microseconds.
         self._open_paths = paths_of_open_routes(routes)
-        self._keys = ApiKeys(service.settings.api_keys)
-        self._log = RateLimitedLog(log, now=service.ports.clock.monotonic)
+        self._keys = service.keys
         # While the fleet's own counts cannot be reached, each process counts for itself.
         self._own_limits = MemoryLimits({}, now=service.ports.clock.now)
 
@@ -98,9 +97,9 @@ class Gateway:
         answers = _Answers(self._counting(scope, send), head=head, stopping=self._service.stopping)
         request_load: RequestLoad | None = None
         try:
-            scope["weft.caller"], open_route = await self._let_in(scope)
-            is_known = scope["weft.caller"] is not ANYBODY
-            name = scope["weft.caller"].name if is_known else _address(scope)
+            caller, open_route = await self._let_in(scope)
+            is_known = caller is not ANYBODY
+            name = caller.name if is_known else _address(scope)
             if is_known and (connection := connection_of(scope)) is not None:
                 connection.identify(name)
             _refuse_unstorable(scope)
@@ -136,7 +135,7 @@ class Gateway:
             if message["type"] == "http.response.start":
                 metrics.answered(
                     route=getattr(scope.get("route"), "path", OTHER),
-                    method=scope["method"] if scope["method"] in _METHODS else OTHER,
+                    method=scope["method"] if scope["method"] in METHODS else OTHER,
                     status=message["status"],
                     microseconds=now() - began_at,
                 )
@@ -151,41 +150,53 @@ class Gateway:
 
     async def _let_in(self, scope: Scope) -> tuple[ApiCaller, bool]:
         """Return the caller and whether the route is open to all, or raise if the caller is refused."""
-        open_route = scope["path"] in self._open_paths and leads_to_open_route(self._routes, scope)
-        caller: ApiCaller | None = ANYBODY
+        open_route = None
+        if scope["path"] in self._open_paths:
+            open_route = open_route_of(self._routes, scope)
+        caller, session = ANYBODY if not self._keys else None, None
         if self._keys:
             caller = self._keys.identify(scope["headers"])
+            session = self._keys.session(
+                scope["headers"], now_seconds=self._service.ports.clock.now() // MICROSECONDS
+            )
+            if session is not None:
+                caller = session.caller
         else:
             refuse_foreign_pages(scope)
-        if open_route:
+        set_caller(scope, caller or ANYBODY, session)
+        if open_route is not None:
             await self._limit_open_rate(scope)
+            if reads_a_key(open_route):
+                await self._limit_rate(scope, None)
             return caller or ANYBODY, True
         if caller is None:
             self._log_refusal(scope)
         # Before a bad key is refused: whoever guesses keys calls too.
-        await self._limit_rate(scope, caller)
+        await self._limit_rate(scope, caller, by_session=session is not None)
         if caller is None:
             raise unauthenticated()
+        if session is not None and not is_safe(scope):
+            require_csrf(scope)
         return caller, False
 
     def _log_refusal(self, scope: Scope) -> None:
-        """Log who was refused and where, at most every few seconds; nothing of what was sent as a key."""
         given = any(name == b"authorization" for name, _ in scope["headers"])
-        client = scope.get("client")
-        self._log.warning(
-            "api.key_refused",
+        log_refusal(
+            self._service.rate_limited_log,
+            scope,
             reason="unknown" if given else "missing",
-            address=client[0] if client else "local socket",
-            method=scope["method"] if scope["method"] in _METHODS else OTHER,
             route=route_path(self._routes, scope) or OTHER,
         )
 
-    async def _limit_rate(self, scope: Scope, caller: ApiCaller | None) -> None:
+    async def _limit_rate(self, scope: Scope, caller: ApiCaller | None, *, by_session: bool = False) -> None:
         rate = self._service.settings.api_rate_limit
         peer = peer_of(scope)
         if rate is None or peer is None:
             return
         who = peer if caller is None or caller is ANYBODY else caller.actor
+        if by_session:
+            # A person who looks at pages does not use up what programs with the same key may ask.
+            who += "/session"
         name, window = f"api/{who}", rate.per_seconds
         try:
             wait = await self._service.ports.limits.hit(name, limit=rate.requests, window_seconds=window)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from weft.api.auth import is_open
+from weft.api.auth import SESSION_COOKIE, is_open
 from weft.api.schema import NAMED, example_of, problems
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _TAGS = {
     "batches": "Many executions as one",
     "dead letters": "Nodes that failed for good",
     "fleet": "Workers and queues",
+    "session": "Signing a browser in: a cookie instead of a key",
     "health": "Whether this server is alive and ready, and its numbers",
     "pages": "This document, and pages for people",
 }
@@ -51,10 +52,16 @@ def describe(app: FastAPI) -> dict[str, Any]:
         if name not in ("HTTPValidationError", "ValidationError")
     }
     components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "needed where WEFT_API_KEYS is set"}
+        "key": {"type": "http", "scheme": "bearer", "description": "needed where WEFT_API_KEYS is set"},
+        "session": {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": SESSION_COOKIE,
+            "description": "of a browser that is signed in; what is not a `GET` needs `X-CSRF-Token` too",
+        },
     }
     # Without keys none is asked for: the empty alternative.
-    document["security"] = [{"key": []}, {}]
+    document["security"] = [{"key": []}, {"session": []}, {}]
     return document
 
 

@@ -32,6 +32,8 @@ What a server answers to. The same for tools is [openapi.json](openapi.json); a 
 - A list comes in pages: `limit` items (1 to 500, by default 50), and `next_cursor` for the page behind;
   `null` at the end.
 - Where a server has keys, each call needs `Authorization: Bearer KEY`, unless it says otherwise.
+  A browser may [sign in](#post-v1session) instead: then a cookie stands for the key, and a call that is no
+  `GET` needs `X-CSRF-Token`.
 - Errors are `application/problem+json`; [errors](errors.md#problems) lists their codes by status. Every
   call that needs a key may answer EVERYWHERE; what else it may refuse with is below.
 

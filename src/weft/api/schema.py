@@ -205,14 +205,18 @@ def answers(
     return {status: declared}
 
 
-def takes(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+_JSON_ALONE = ("application/json",)
+_JSON_OR_YAML = (*_JSON_ALONE, "application/yaml", "text/yaml")
+
+
+def takes(model: type[BaseModel], *, required: bool = True, only_json: bool = False) -> dict[str, Any]:
     """Declare the body that a route reads: give it as ``openapi_extra``."""
     NAMED[model.__name__] = model
     content = _content(model)
     return {
         "requestBody": {
             "required": required,
-            "content": dict.fromkeys(("application/json", "application/yaml", "text/yaml"), content),
+            "content": dict.fromkeys(_JSON_ALONE if only_json else _JSON_OR_YAML, content),
         }
     }
 

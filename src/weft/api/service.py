@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
 
+from weft.api.auth import ApiKeys
 from weft.api.connection_table import ConnectionTable, connection_limit
 from weft.api.load import Load, current_caller
 from weft.api.shared_result import SharedResults
@@ -87,6 +88,9 @@ class Service:
     feed: Feed
     # Set when the process is asked to stop: streams and waits end, and new work is refused.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    keys: ApiKeys = field(init=False)
+    # For what callers can cause.
+    rate_limited_log: RateLimitedLog = field(init=False, repr=False)
     # How much the requests have in hand now.
     load: Load = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
@@ -114,11 +118,12 @@ class Service:
         self.connections = ConnectionTable(
             limit=limit, has_keys=bool(self.settings.api_keys), metrics=self.metrics, now=now
         )
-        rate_limited = RateLimitedLog(log, now=now)
+        self.keys = ApiKeys(self.settings.api_keys)
+        self.rate_limited_log = RateLimitedLog(log, now=now)
 
         def refused(reason: str) -> None:
             self.metrics.count(REQUESTS_REFUSED, reason)
-            rate_limited.warning("request.refused", reason=reason)
+            self.rate_limited_log.warning("request.refused", reason=reason)
 
         self.load = Load(connections=limit, refused=refused)
 

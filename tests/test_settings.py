@@ -17,6 +17,7 @@ from weft.settings import (
     child_environment,
     read_settings,
     settings_page,
+    show_settings,
     weak_secrets,
 )
 
@@ -409,3 +410,63 @@ def test_every_page_names_a_setting_as_users_set_it(page: str) -> None:
         for name in without_prefix.findall(path.read_text(encoding="utf-8"))
     ]
     assert found == []
+
+
+class TestWhereValuesCameFrom:
+    def test_each_setting_that_was_given_has_its_source(self, tmp_path: Path) -> None:
+        (tmp_path / "weft.toml").write_text("worker_concurrency = 1\nmax_deliveries = 1\nlogs = 'off'\n")
+        (tmp_path / "keys").write_text("a-key-in-a-file-0123456789\n")
+        settings, _ = read_settings(
+            flags={"worker_concurrency": 3, "worker_processes": None},
+            environ={"WEFT_MAX_DELIVERIES": "2", "WEFT_API_KEYS_FILE": str(tmp_path / "keys")},
+            folder=tmp_path,
+        )
+        assert settings.sources == {
+            "worker_concurrency": "flag",
+            "max_deliveries": "environment",
+            "api_keys": "environment",
+            "logs": "file",
+        }
+        assert settings == Settings(
+            worker_concurrency=3, max_deliveries=2, logs="off", api_keys=("a-key-in-a-file-0123456789",)
+        )
+
+    def test_what_a_command_sets_aside_was_not_given(self, tmp_path: Path) -> None:
+        settings = read(tmp_path, WEFT_REDIS_URL="redis://localhost", WEFT_MAX_DELIVERIES="2")
+        kept = settings.with_defaults("redis_url", "transport")
+        assert (kept.redis_url, kept.max_deliveries) == (None, 2)
+        assert kept.sources == {"max_deliveries": "environment"}
+
+
+class TestShowing:
+    def test_values_are_shown_as_they_are_written(self, tmp_path: Path) -> None:
+        settings = read(
+            tmp_path,
+            WEFT_API_RATE_LIMIT="30/hour",
+            WEFT_HTTP_ALLOW="one.example, two.example",
+            WEFT_RESOURCE_LIMITS='{"gemini": {"rate_per_second": 2}}',
+            WEFT_WORKER_GRACE="500ms",
+        )
+        shown = {one.name: one.value for one in show_settings(settings)}
+        assert shown["WEFT_API_RATE_LIMIT"] == "30/hour"
+        assert shown["WEFT_HTTP_ALLOW"] == "one.example, two.example"
+        assert shown["WEFT_RESOURCE_LIMITS"] == '{"gemini": {"rate_per_second": 2.0, "burst": 1}}'
+        assert shown["WEFT_WORKER_GRACE"] == "0.5 s"
+        # What is shown means the same where it is set.
+        again = read(
+            tmp_path,
+            **{name: value for name, value in shown.items() if value is not None and name in MEANT_TO_COPY},
+        )
+        assert again == settings
+
+    def test_no_text_is_markdown_and_no_secret_is_in_it(self) -> None:
+        settings = Settings(
+            database_url="postgresql://weft:hunter2@localhost/weft", api_keys=("a-key-0123456789",)
+        )
+        shown = show_settings(settings)
+        assert not [one for one in shown if "`" in one.doc + one.default or "](" in one.doc]
+        assert "hunter2" not in str(shown)
+        assert "a-key-" not in str(shown)
+
+
+MEANT_TO_COPY = {"WEFT_API_RATE_LIMIT", "WEFT_HTTP_ALLOW", "WEFT_RESOURCE_LIMITS", "WEFT_WORKER_GRACE"}

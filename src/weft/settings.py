@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -417,9 +417,18 @@ class Settings:
         1_000_000, _count, "nodes not yet settled, of all executions; over it a submit is 503 `overloaded`"
     )
 
+    # Not a setting: of each that was given, by its name in lower case, where its value came from ("flag",
+    # "environment" or "file").
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def with_defaults(self, *names: str) -> Settings:
+        """Return these settings with some as if nobody had given them, by the names of their fields."""
+        kept = {name: where for name, where in self.sources.items() if _FIELDS[name].name not in names}
+        return replace(self, **{name: getattr(Settings(), name) for name in names}, sources=kept)
+
     def secrets(self) -> list[str]:
         """Return the values of these settings that must not be shown anywhere."""
-        found = [getattr(self, item.name) for item in fields(self) if item.metadata["secret"]]
+        found = [getattr(self, item.name) for item in _FIELDS.values() if item.metadata["secret"]]
         values = [value if isinstance(value, tuple) else (value,) for value in found if value]
         secrets = [value for several in values for value in several]
         return secrets + [password for secret in secrets for password in _passwords(secret)]
@@ -458,7 +467,12 @@ def _passwords(url: str) -> list[str]:
 
 
 # Setting name in lower case -> dataclass field.
-_FIELDS = {item.name.removesuffix("_seconds"): item for item in fields(Settings)}
+_FIELDS = {item.name.removesuffix("_seconds"): item for item in fields(Settings) if "read" in item.metadata}
+
+
+def setting_names() -> list[str]:
+    """List the name of every setting in lower case."""
+    return list(_FIELDS)
 
 
 # --- Reading them.
@@ -484,19 +498,16 @@ def read_settings(
     untrusted = {} if trusts_folder or environ.get("WEFT_CONFIG") else _code_in(in_file)
     in_file = {name: value for name, value in in_file.items() if name not in untrusted}
     layers = [
-        _Layer(given={name: v for name, v in (flags or {}).items() if v is not None}, label=_flag_label),
-        # A variable that is set to nothing is one that a compose file or a shell left blank.
         _Layer(
-            given={
-                name.removeprefix(PREFIX).lower(): value
-                for name, value in environ.items()
-                if _is_setting_name(name) and value
-            },
-            label=lambda name: PREFIX + name.upper(),
+            source="flag",
+            given={name: v for name, v in (flags or {}).items() if v is not None},
+            label=_flag_label,
         ),
-        _Layer(given=in_file, label=lambda name: f"{path}: {name}"),
+        _environment_layer(environ),
+        _Layer(source="file", given=in_file, label=lambda name: f"{path}: {name}"),
     ]
     values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     problems: list[str] = []
     for name, item in _FIELDS.items():
         for layer in layers:
@@ -504,13 +515,14 @@ def read_settings(
                 found = layer.find(name, secret=item.metadata["secret"])
                 if found is not None:
                     values[item.name] = item.metadata["read"](found)
+                    sources[name] = layer.source
                     break
             except ValueError as error:
                 problems.append(f"{layer.label(name)} {error}")
                 break
     if problems:
         raise SettingsError("\n".join(problems))
-    settings = Settings(**values)
+    settings = Settings(**values, sources=sources)
     _check_together(settings)
     warnings = [warning for layer in layers[1:] for warning in layer.unknown()]
     if untrusted:
@@ -561,6 +573,7 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
 class _Layer:
     """The values of one source, by setting name in lower case."""
 
+    source: str
     given: Mapping[str, object]
     label: Callable[[str], str]
 
@@ -583,6 +596,16 @@ class _Layer:
         near = Suggester().nearest(name, known)
         hint = f"; did you mean {self.label(near).rpartition(': ')[2]}?" if near else ""
         return f"{self.label(name)} is not a setting of weft{hint}"
+
+
+def _environment_layer(environ: Mapping[str, str]) -> _Layer:
+    # A variable that is set to nothing is one that a compose file or a shell left blank.
+    given = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environ.items()
+        if _is_setting_name(name) and value
+    }
+    return _Layer(source="environment", given=given, label=lambda name: PREFIX + name.upper())
 
 
 def _flag_label(name: str) -> str:
@@ -690,6 +713,64 @@ def settings_page() -> str:
     ]
     secrets = ", ".join(f"`{name.upper()}`" for name, item in _FIELDS.items() if item.metadata["secret"])
     return _PAGE.replace("SECRETS", secrets).replace("ROWS", "\n".join(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSetting:
+    """One setting as people are shown it: plain text, and no secret."""
+
+    name: str
+    value: str | None
+    # flag, environment, file or default
+    source: str
+    default: str
+    doc: str
+
+
+def show_settings(settings: Settings) -> list[ShownSetting]:
+    """List every setting with its value and where that came from, in the order of ``docs/settings.md``."""
+    return [
+        ShownSetting(
+            name=PREFIX + name.upper(),
+            value=_shown_value(name, getattr(settings, item.name)),
+            source=settings.sources.get(name, "default"),
+            default=_without_marks(_shown_default(item)),
+            doc=_without_marks(item.metadata["doc"]),
+        )
+        for name, item in _FIELDS.items()
+    ]
+
+
+def _shown_value(name: str, value: object) -> str | None:
+    if value is None or value == ():
+        return None
+    item = _FIELDS[name]
+    if item.metadata["secret"]:
+        from weft.masking import HIDDEN
+
+        return HIDDEN
+    match value:
+        case tuple():
+            return ", ".join(value)
+        case RateLimit(requests=requests, per_seconds=seconds):
+            units = {seconds: unit for unit, seconds in _RATE_UNITS.items()}
+            return f"{requests}/{units[seconds]}"
+        case dict():
+            limits = {
+                tag: {"rate_per_second": one.rate_per_second, "burst": one.burst}
+                for tag, one in value.items()
+            }
+            return str(limits).replace("'", '"')
+        case _:
+            return f"{value:g} s" if item.name.endswith("_seconds") else str(value)
+
+
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+
+
+def _without_marks(text: str) -> str:
+    """Return a sentence of the docs without what makes it Markdown."""
+    return _LINK.sub(r"\1", text).replace("`", "")
 
 
 def _shown_default(item: Field[Any]) -> str:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from weft.api import (
+    about,
     batches,
     console,
     dead_letters,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _NOUNS = (
     executions,
     workflows,
+    about,
     batches,
     dead_letters,
     fleet,

@@ -5,9 +5,11 @@ As in ``schema``: the OpenAPI document shows them, and tests compare what is sen
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from weft.api.schema import Time  # noqa: TC001 - pydantic reads the annotations
 
 _DIGEST = "3a7bd3e2360a3d29eea436fcfb7e44c735d117c42d1c1835420b6b9942dd4f1b"
 
@@ -36,3 +38,111 @@ class Topology(BaseModel):
     handler: list[int] = Field(description="of each node: the index of its handler")
     from_: list[int] = Field(alias="from", description="of each dependency: the node that runs first")
     to: list[int] = Field(description="of each dependency: the node that runs after it")
+
+
+class SignIn(BaseModel):
+    """An API key, to sign in with."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"key": "kQ3xZ6vT1rNy8mHc4jBs0dLp7gWf2aEu"}]}
+    )
+
+    key: str = Field(min_length=1, max_length=1024, description="one of WEFT_API_KEYS")
+
+
+class SessionState(BaseModel):
+    """The caller, and whether a session says who that is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "keys": True,
+                    "signed_in": True,
+                    "csrf": "0bJ1hYk0S3m9nX2vQ5tW8zC4fR7uI6oPaLsDgEjKlMn",
+                    "name": "key-3f9a1c20",
+                }
+            ]
+        }
+    )
+
+    keys: bool = Field(description="whether the server has API keys; if not, nobody signs in")
+    signed_in: bool = Field(description="whether the caller is known by the cookie of a session")
+    csrf: str | None = Field(
+        description="to be sent as `X-CSRF-Token` with every call that is not a `GET`, while signed in"
+    )
+    name: str | None = Field(description="what the history calls the caller; null: not known")
+
+
+class SchemaVersions(BaseModel):
+    """The last migration of the journal's database; null for a journal in memory."""
+
+    have: str | None = Field(description="that the database has had")
+    want: str | None = Field(description="that this release knows")
+
+
+class SettingValue(BaseModel):
+    """One setting, as plain text."""
+
+    name: str
+    value: str | None = Field(description="null: not set; `***`: set, and a secret")
+    source: Literal["flag", "environment", "file", "default"]
+    default: str
+    doc: str
+
+
+class Link(BaseModel):
+    """A page of this server."""
+
+    title: str
+    url: str
+
+
+class About(BaseModel):
+    """The API process that answers. In a fleet, the settings of other processes may differ."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "version": "0.1.0",
+                    "python": "3.12.4",
+                    "started_at": "2026-01-05T10:30:00.000000Z",
+                    "journal": "postgresql",
+                    "store": "redis",
+                    "transport": "redis",
+                    "durability": "strict",
+                    "schema": {"have": "0011_parked", "want": "0011_parked"},
+                    "settings": [
+                        {
+                            "name": "WEFT_DATABASE_URL",
+                            "value": "***",
+                            "source": "environment",
+                            "default": "a SQLite file in the data folder",
+                            "doc": "postgresql://… for a fleet",
+                        },
+                        {
+                            "name": "WEFT_WORKER_CONCURRENCY",
+                            "value": "128",
+                            "source": "flag",
+                            "default": "64",
+                            "doc": "tasks a worker has in hand at once",
+                        },
+                    ],
+                    "links": [{"title": "Metrics", "url": "/metrics"}],
+                }
+            ]
+        },
+        populate_by_name=True,
+    )
+
+    version: str = Field(description="of weft")
+    python: str
+    started_at: Time
+    journal: Literal["memory", "sqlite", "postgresql"]
+    store: Literal["memory", "redis"]
+    transport: Literal["in-process", "redis", "celery"]
+    durability: Literal["strict", "relaxed"]
+    schema_: SchemaVersions = Field(alias="schema")
+    settings: list[SettingValue]
+    links: list[Link]

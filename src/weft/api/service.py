@@ -89,6 +89,8 @@ class Service:
     # Set when the process is asked to stop: streams and waits end, and new work is refused.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     keys: ApiKeys = field(init=False)
+    # Microseconds since 1970.
+    started_at: int = field(init=False)
     # For what callers can cause.
     rate_limited_log: RateLimitedLog = field(init=False, repr=False)
     # How much the requests have in hand now.
@@ -118,6 +120,7 @@ class Service:
         self.connections = ConnectionTable(
             limit=limit, has_keys=bool(self.settings.api_keys), metrics=self.metrics, now=now
         )
+        self.started_at = self.ports.clock.now()
         self.keys = ApiKeys(self.settings.api_keys)
         self.rate_limited_log = RateLimitedLog(log, now=now)
 

@@ -27,7 +27,7 @@ from weft.api.auth import (
 from weft.api.body import JSON, read_model
 from weft.api.problem import ProblemError
 from weft.api.schema import answers, problems, takes
-from weft.api.schema_session import SessionState, SignIn
+from weft.api.schema_console import SessionState, SignIn
 from weft.api.service import service_of
 from weft.api.session_token import SESSION_SECONDS
 from weft.core.time import MICROSECONDS

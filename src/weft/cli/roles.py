@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - the parser reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -113,7 +112,7 @@ def dev(
 
     settings, warnings = read_settings(flags={"data": data})
     # Always one process on a data folder, whatever server the settings name for production.
-    settings = replace(settings, redis_url=None, database_url=None, transport="auto")
+    settings = settings.with_defaults("redis_url", "database_url", "transport")
     served = ServedFiles(files, watches=True)
     check_bind(host, settings)
     with logs_of_server(settings, warnings):

@@ -101,6 +101,15 @@ class CatalogChange(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: str | None = None
 
 
+class JournalSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """Which database a journal lies in, and how far its schema is; a journal in memory has none."""
+
+    database: Literal["memory", "sqlite", "postgresql"]
+    # The name of the last migration that it has had, and of the last that this release knows.
+    have: str | None = None
+    want: str | None = None
+
+
 class WorkflowRow(msgspec.Struct, frozen=True, kw_only=True):
     """A named workflow as a list shows it: its latest version, and the names given to others."""
 
@@ -464,6 +473,9 @@ class Catalog(RowReader, SearchReader, Protocol):
 
     async def check(self) -> None:
         """Return if the journal can be read and written now; raises JournalError otherwise."""
+
+    async def schema(self) -> JournalSchema:
+        """Read how far the schema of the journal is."""
 
     async def stats(self) -> JournalStats:
         """Count what is not done, of all namespaces."""

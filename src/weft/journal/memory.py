@@ -28,6 +28,7 @@ from weft.journal.contract import (
     Batch,
     CatalogChange,
     Claim,
+    JournalSchema,
     JournalStats,
     LogChunk,
     NewBatch,
@@ -558,6 +559,9 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
 
     async def signing_key(self) -> bytes:
         return self._signing_key
+
+    async def schema(self) -> JournalSchema:
+        return JournalSchema(database="memory")
 
     async def stats(self) -> JournalStats:
         counts = Counter(row.state for row in self._executions.values())

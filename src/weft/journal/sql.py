@@ -18,6 +18,7 @@ from weft.journal.contract import (
     CatalogChange,
     Claim,
     ExecutionQuery,
+    JournalSchema,
     JournalStats,
     LetterQuery,
     Version,
@@ -67,6 +68,9 @@ class PlanCache:
         """Forget a plan whose definition is gone."""
         with self._lock:
             self._plans.drop(digest)
+
+
+_UNKNOWN = JournalSchema(database="memory")
 
 
 class SqlJournal:
@@ -134,6 +138,9 @@ class SqlJournal:
         labels: Any = tuple(tuple(map(self._stored_label, label)) for label in query.labels)
         asks_duration = query.min_microseconds is not None or query.max_microseconds is not None
         return replace(query, labels=labels), page, await self._clock() if asks_duration else 0
+
+    async def schema(self) -> JournalSchema:
+        return await self._query(self._own.schema, nothing=_UNKNOWN)
 
     async def nodes(
         self, execution_id: str, *, names: Collection[str] | None = None

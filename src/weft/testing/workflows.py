@@ -13,7 +13,7 @@ from weft.errors import SettingsError
 from weft.handlers.http.outbound import Outbound
 from weft.sdk.result import ExecutionResult, read_result
 from weft.sdk.run import effective_settings, ended, make_plan, registry_of, run_to_end
-from weft.settings import Settings
+from weft.settings import Settings, setting_names
 from weft.testing.mocks import MockingCaller, MockingRunner, Mocks
 from weft.testing.virtual_time import LoopClock, OrderlyThreads, VirtualLoop
 
@@ -120,7 +120,7 @@ async def _run(
 
 
 def _settings(wanted: Mapping[str, object]) -> Settings:
-    known = [item.name.removesuffix("_seconds") for item in fields(Settings)]
+    known = setting_names()
     for name in wanted:
         if name not in known:
             raise SettingsError(f"{name!r} is not a setting of weft{Suggester().hint(name, known)}")

@@ -7,6 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.journal import rows
+from weft.journal.contract import JournalSchema
+from weft.journal.migrations import read_migrations
 from weft.journal.postgres import rows as postgres_rows
 from weft.journal.postgres.connection import CLOCK
 from weft.journal.queries import Listing
@@ -72,6 +74,11 @@ _LABEL_TEXT = (
 WANTED_CLOCK = 1 + len(rows.PROGRESS)
 WANTED_NAME = WANTED_CLOCK + 2
 WANTED_NODE = WANTED_CLOCK + 3
+
+
+def schema() -> Query[JournalSchema]:
+    found = yield "SELECT max(name) FROM migrations", ()
+    return JournalSchema(database="postgresql", have=found[0][0], want=max(read_migrations("postgres")))
 
 
 async def run_query(connection: Connection, query: Query[T]) -> T:

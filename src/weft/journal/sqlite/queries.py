@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.rows import completion_event, digest_of, own_output, without_output
 from weft.errors import JournalError
+from weft.journal.contract import JournalSchema
+from weft.journal.migrations import read_migrations
 from weft.journal.queries import Listing, blobs
 from weft.journal.sqlite import rows as sqlite_rows
 
@@ -42,6 +44,12 @@ _COMPLETED_NODES = _COMPLETED.format("sqlite_autoindex_nodes_1", " AND node_id I
 # No event has a larger number.
 _LAST_NUMBER = 2**63 - 1
 _NUMBERED = ("executions", "purging")
+
+
+def schema() -> Query[JournalSchema]:
+    found = yield "SELECT user_version FROM pragma_user_version", ()
+    names = list(read_migrations("sqlite"))
+    return JournalSchema(database="sqlite", have=names[found[0][0] - 1], want=names[-1])
 
 
 def run_query(connection: Connection, query: Query[T]) -> T:

@@ -31,6 +31,13 @@ async def put(journal: JournalAdapter, name: str, number: int = 1, *, namespace:
 
 
 class WorkflowsContract:
+    async def test_the_schema_of_a_new_journal_is_the_one_that_is_wanted(
+        self, journal: JournalAdapter
+    ) -> None:
+        schema = await journal.schema()
+        assert schema.have == schema.want
+        assert (schema.want is None) == (schema.database == "memory")
+
     async def test_versions_are_numbered_from_1_and_the_last_is_the_latest(
         self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:

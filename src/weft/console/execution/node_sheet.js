@@ -139,14 +139,14 @@ export function Failure({ error }) {
     <div class="row wrap"><strong class="state-failed">${error.code}</strong><span class="muted small">${error.retryable ? "retryable" : "not retryable"}</span>
       ${error.node && html`<${NodeLink} name=${error.node} />`}</div>
     <pre class="failure-message">${visible(error.message)}</pre>
-    ${typeof traceback === "string" && html`<details open><summary class="small">Traceback <${CopyTrace} text=${traceback} /></summary><pre class="traceback" tabindex="0">${visible(traceback)}</pre></details>`}
+    ${typeof traceback === "string" && html`<details open><summary class="small">Traceback</summary><${CopyTrace} text=${traceback} /><pre class="traceback" tabindex="0">${visible(traceback)}</pre></details>`}
     ${more && html`<${JsonTree} value=${details} label="Details of the error" />`}
   </section>`;
 }
 
 /** @param {{text: string}} props */
 function CopyTrace({ text }) {
-  return html`<button class="link small" onClick=${(/** @type {Event} */ event) => (event.preventDefault(), copyText(text, "Traceback copied"))}>copy</button>`;
+  return html`<button class="link small" onClick=${() => copyText(text, "Traceback copied")}>copy the traceback</button>`;
 }
 
 /** @param {{attempts: import("../types").Attempt[], allowed: number}} props */

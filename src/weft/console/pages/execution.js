@@ -168,9 +168,10 @@ function Expected({ expected }) {
 
 /** @param {{error: import("../types").WeftError}} props */
 function ErrorLine({ error }) {
-  return html`<details class="note note-danger error-line"><summary class="break"><strong>${error.code}</strong> ${error.message.split("\n")[0]}
-    ${error.node && html` <button class="link" onClick=${(/** @type {Event} */ event) => (event.preventDefault(), setQuery({ node: error.node }))}>show <bdi>${error.node}</bdi></button>`}</summary>
-    <${Failure} error=${error} /></details>`;
+  return html`<div class="note note-danger error-line">
+    <details><summary class="break"><strong>${error.code}</strong> <bdi>${error.message.split("\n")[0]}</bdi></summary><${Failure} error=${error} /></details>
+    ${error.node && html`<button class="link" onClick=${() => setQuery({ node: error.node })}>show <bdi>${error.node}</bdi></button>`}
+  </div>`;
 }
 
 /** Keep the last value while the next one is loaded. @template T @param {T | undefined} value @returns {T | null} */

@@ -75,11 +75,11 @@ class Server:
         self.url = (await self.logged("server.ready")).get("url", "")
         return self.url
 
-    async def logged(self, name: str) -> dict[str, Any]:
-        """Return the first line of an event once it is there; raises where the server ended without it."""
+    async def logged(self, name: str, *, times: int = 1) -> dict[str, Any]:
+        """Return the first line of an event once as many are there; raises where the server ended before."""
         async with asyncio.timeout(PATIENCE_SECONDS), self._wrote:
-            await self._wrote.wait_for(lambda: self._ended or self.events(name))
-        assert self.events(name), f"the server ended: {self.log}"
+            await self._wrote.wait_for(lambda: self._ended or len(self.events(name)) >= times)
+        assert len(self.events(name)) >= times, f"the server ended: {self.log}"
         return self.events(name)[0]
 
     async def stop(self, number: int = signal.SIGTERM) -> int:

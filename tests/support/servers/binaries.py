@@ -128,7 +128,7 @@ def _redis_of_wheel() -> Iterator[tuple[Path, str]]:
 
 
 def _redis_of_system() -> Iterator[tuple[Path, str]]:
-    return _apt("redis-server", _redis_on_path)
+    return from_apt("redis-server", _redis_on_path)
 
 
 # --- PostgreSQL.
@@ -186,7 +186,7 @@ def _copied(install: Path) -> Path:
 
 
 def _postgres_of_system() -> Iterator[tuple[Path, str]]:
-    return _apt("postgresql", _postgres_installed)
+    return from_apt("postgresql", _postgres_installed)
 
 
 # --- RabbitMQ.
@@ -234,7 +234,7 @@ def _sbin() -> str:
 
 
 def _rabbitmq_of_system() -> Iterator[tuple[Path, str]]:
-    return _apt("rabbitmq-server", _rabbitmq_installed)
+    return from_apt("rabbitmq-server", _rabbitmq_installed)
 
 
 # --- Wheels and packages.
@@ -248,7 +248,7 @@ def _package_files(package: str, pattern: str) -> Iterator[Path]:
             yield from Path(location).glob(pattern)
 
 
-def _apt(package: str, look: _Source) -> Iterator[tuple[Path, str]]:
+def from_apt(package: str, look: _Source) -> Iterator[tuple[Path, str]]:
     """Install a package of the system, where we may, and look again."""
     if os.geteuid() == 0 and shutil.which("apt-get") is not None and _is_installed(package):
         yield from ((path, "apt-get") for path, _ in look())

@@ -1,0 +1,86 @@
+"""The workflows that the console shows in these tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KEY = "a-key-of-this-server-for-tests-01"
+
+# Functions, so that there is something printed and raised.
+FLOWS = """\
+from pathlib import Path
+
+from weft import Workflow
+
+greet = Workflow("greet", output="{{ shout.output }}")
+
+
+@greet.node
+def shout(input):
+    print("greeting", input["name"])
+    return input["name"].upper()
+
+
+# Fails until the file that its input names is there.
+broken = Workflow("broken")
+
+
+@broken.node
+def before(input):
+    return 1
+
+
+@broken.node
+def mend(before, input):
+    print("looking for", input["file"])
+    if not Path(input["file"]).exists():
+        raise ValueError("the file is not there yet")
+    return "mended"
+
+
+@broken.node
+def behind(mend):
+    return 3
+
+
+# Prints, returns and raises what its input is.
+hostile = Workflow("hostile", output="{{ echoes.output }}")
+
+
+@hostile.node
+def echoes(input):
+    print(input["text"])
+    return {"text": input["text"], input["text"][:200]: "as a key", "much": "<b>wide</b>" * input["times"]}
+
+
+@hostile.node
+def raises(echoes, input):
+    raise ValueError(input["text"])
+"""
+
+# Takes as long as its input says, and asks for that in a form.
+PATIENT: dict[str, Any] = {
+    "name": "patient",
+    "input_schema": {
+        "type": "object",
+        "properties": {"seconds": {"type": "number", "title": "Seconds", "default": 0}},
+        "required": ["seconds"],
+    },
+    "nodes": [
+        {"id": "first", "handler": "echo", "config": "ready"},
+        {
+            "id": "rest",
+            "handler": "sleep",
+            "dependencies": ["first"],
+            "config": {"seconds": "{{ input.seconds }}"},
+        },
+        {"id": "last", "handler": "echo", "dependencies": ["rest"]},
+    ],
+}
+
+# Markup, the end of a script, right-to-left text and its controls, control characters, a combining mark.
+HOSTILE = (
+    "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script></script>"
+    "<b>&amp;</b> ${alert(1)} {{ 7 * 7 }} javascript:alert(1) \u202eevil\u202c \u0007\u001b[31m \u0301"
+    " \u05e9\u05dc\u05d5\u05dd \ufeff"
+)

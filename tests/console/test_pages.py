@@ -1,0 +1,60 @@
+"""Every page of the console: it loads without an error, everybody can use it, and it fits a telephone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.console.conftest import window
+from tests.support.browser import grave_findings, overflow
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+    from tests.console.conftest import Console
+    from tests.operation.serving import Api, Server
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PAGES = {
+    "executions": "/executions",
+    "execution, graph": "/executions/{failed}?tab=graph",
+    "execution, timeline": "/executions/{failed}?tab=timeline",
+    "execution, nodes": "/executions/{failed}?tab=nodes",
+    "execution, logs": "/executions/{failed}?tab=logs",
+    "execution, events": "/executions/{failed}?tab=events",
+    "execution, data": "/executions/{completed}?tab=data",
+    "execution, definition": "/executions/{completed}?tab=definition",
+    "execution, node": "/executions/{failed}?tab=nodes&node=mend",
+}
+
+
+@pytest.mark.parametrize("where", PAGES.values(), ids=PAGES)
+async def test_a_page_loads_without_an_error_and_without_a_grave_finding_in_light_and_dark(
+    console: Console, shown: dict[str, str], where: str
+) -> None:
+    page = await console.open(where.format(**shown))
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme)
+        assert await grave_findings(page) == [], scheme
+
+
+@pytest.mark.parametrize("where", PAGES.values(), ids=PAGES)
+async def test_a_page_fits_a_telephone(
+    browser: Browser, server: Server, api: Api, shown: dict[str, str], where: str
+) -> None:
+    async with window(browser, server.url, api, viewport={"width": 360, "height": 720}) as console:
+        page = await console.open(where.format(**shown))
+        assert await overflow(page) == []
+
+
+async def test_the_policy_of_the_page_allows_no_inline_script(console: Console) -> None:
+    page = await console.open("/executions")
+    console.watch.expected.append("Content Security Policy")
+    await page.evaluate(
+        """() => {
+          const script = document.createElement("script");
+          script.textContent = "document.title = 'owned'";
+          document.body.append(script);
+        }"""
+    )
+    assert await page.title() != "owned"

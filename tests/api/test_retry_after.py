@@ -36,7 +36,7 @@ LOCAL = ("127.0.0.1",)
             {"max_retry_after_seconds": 90.0},
             {"max_delay_seconds": 86_400},
             86_400,
-            "the service asked for 604800 s (Retry-After), cut to 86400 s (WEFT_MAX_RETRY_AFTER)",
+            "the service asked for 604800 s (Retry-After), cut to 86400 s (the node's `max_delay_seconds`)",
         ),
         ({"max_retry_after_seconds": 700_000.0}, {}, 604_800, "the service asked for 604800 s (Retry-After)"),
     ],

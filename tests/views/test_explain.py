@@ -13,7 +13,7 @@ from weft.core.rows import History, NodeRow
 from weft.core.state import TERMINAL, ExecutionState
 from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow
-from weft.views.explain import Position, Why, explain
+from weft.views.explain import Position, RetryDelay, Why, explain
 
 PLAN = compile_plan(
     workflow(
@@ -34,7 +34,7 @@ def reasons(
     settled: frozenset[str] = PARENTS,
     served: bool = True,
     max_concurrency_binds: bool = False,
-    retrying: History | None = None,
+    retrying: RetryDelay | None = None,
 ) -> list[Why]:
     return explain(
         PLAN,
@@ -153,5 +153,15 @@ def delayed(seconds: float, *, code: str = "handler_error", asked: float | None 
     ],
 )
 def test_a_delay_says_who_asked_for_it(retrying: History, source: str) -> None:
-    (why,) = reasons(at("timer"), retrying=retrying)
+    (why,) = reasons(at("timer"), retrying=RetryDelay(retrying))
     assert why.message == f"attempt 2 follows after a failure; {source}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "limit"), [(299.0, "the node's `max_delay_seconds`"), (300.0, "WEFT_MAX_RETRY_AFTER")]
+)
+def test_a_delay_that_was_cut_says_by_which_limit(setting: float, limit: str) -> None:
+    """The node has the default, 300 s; the larger of the two counts."""
+    delay = RetryDelay(delayed(300, code="http_status", asked=7200), max_retry_after_seconds=setting)
+    (why,) = reasons(at("timer"), retrying=delay)
+    assert why.message.endswith(f"the service asked for 7200 s (Retry-After), cut to 300 s ({limit})")

@@ -19,7 +19,7 @@ from weft.core.state import NodeState
 from weft.errors import EvaluationError, NotFoundError, PayloadError, StoreError
 from weft.expressions.scope import Scope
 from weft.store.contract import NodeStatus, WorkerState
-from weft.views.explain import Position, explain
+from weft.views.explain import Position, RetryDelay, explain
 from weft.views.summary import Show, execution_fields, progress_of, time_of
 
 if TYPE_CHECKING:
@@ -268,10 +268,12 @@ async def explain_node(
     return {"state": _state(rows.get(node_id), seen), "reasons": shown}
 
 
-async def _retrying(execution_id: str, row: NodeRow, ports: ApiPorts) -> History | None:
-    """Return the event that scheduled a node's next attempt, or None if another event made its row."""
+async def _retrying(execution_id: str, row: NodeRow, ports: ApiPorts) -> RetryDelay | None:
+    """Return what scheduled a node's next attempt, or None if another event made its row."""
     found = await ports.catalog.events(execution_id, after=row.seq - 1, limit=1, nodes=[row.node_id])
-    return found[0] if found and found[0].seq == row.seq and found[0].type == "node.retrying" else None
+    if not found or found[0].seq != row.seq or found[0].type != "node.retrying":
+        return None
+    return RetryDelay(found[0], ports.max_retry_after_seconds)
 
 
 def serves(worker: WorkerStatus, queue: str) -> bool:

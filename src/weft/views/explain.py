@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.core.judge import SERVICE_STATUS
+from weft.core.judge import DEFAULT_MAX_RETRY_AFTER_SECONDS, SERVICE_STATUS
 from weft.core.state import ExecutionState
 from weft.core.time import MICROSECONDS, micros
 
@@ -26,6 +26,13 @@ class Position(msgspec.Struct, frozen=True):
     slots_taken: int = 0
     slots: int = 0
     memory: MemoryWait | None = None
+
+
+class RetryDelay(msgspec.Struct, frozen=True):
+    """The event that began a retry delay, and the limit (WEFT_MAX_RETRY_AFTER) on what others ask for."""
+
+    event: History
+    max_retry_after_seconds: float = DEFAULT_MAX_RETRY_AFTER_SECONDS
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,11 +58,11 @@ def explain(
     settled: frozenset[str] | set[str],
     served: bool,
     max_concurrency_binds: bool,
-    retrying: History | None = None,
+    retrying: RetryDelay | None = None,
 ) -> list[Why]:
     """List the reasons. ``position`` None: the store does not have the execution (yet, or any more).
 
-    ``retrying``: the event that began a retry delay.
+    ``retrying``: of a node that waits for its next attempt.
     """
     if row.is_settled or execution.is_terminal:
         return []
@@ -110,16 +117,17 @@ def _without_slot(position: Position, max_concurrency_binds: bool) -> Why:
     return Why("window", text)
 
 
-def _delay_source(retrying: History | None, policy: RetryPolicy) -> str:
+def _delay_source(retrying: RetryDelay | None, policy: RetryPolicy) -> str:
     """Return who set the delay of a retry: the service, the node's function, or the node's backoff.
 
     The event has both times, so the delay is known exactly; ``details`` of the error have what was asked for.
     """
-    if retrying is None or retrying.due_at is None:
+    if retrying is None or retrying.event.due_at is None:
         return ""
-    delay = retrying.due_at - retrying.at
+    event, due_at = retrying.event, retrying.event.due_at
+    delay = due_at - event.at
     shown = _seconds(delay / MICROSECONDS)
-    error = retrying.error or {}
+    error = event.error or {}
     details = error.get("details")
     asked = details.get("retry_after_seconds") if isinstance(details, dict) else None
     by_service = error.get("code") == SERVICE_STATUS
@@ -127,7 +135,10 @@ def _delay_source(retrying: History | None, policy: RetryPolicy) -> str:
     if isinstance(asked, int | float) and delay <= micros(asked):
         if delay == micros(asked):
             return f"; {asker} asked for {shown} ({how})"
-        return f"; {asker} asked for {_seconds(asked)} ({how}), cut to {shown} (WEFT_MAX_RETRY_AFTER)"
+        # The larger of the two is the limit.
+        is_own = policy.max_delay_seconds > retrying.max_retry_after_seconds
+        limit = "the node's `max_delay_seconds`" if is_own else "WEFT_MAX_RETRY_AFTER"
+        return f"; {asker} asked for {_seconds(asked)} ({how}), cut to {shown} ({limit})"
     if asked is None and delay > micros(policy.max_delay_seconds * (1 + policy.jitter)):
         # More than the policy can give, and the error does not tell: a handler with details of its own.
         return f"; {asker} asked for {shown} ({how})"

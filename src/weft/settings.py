@@ -329,8 +329,8 @@ class Settings:
     execution_bytes: int = _setting(
         32 * 2**20,
         _count,
-        "memory for the large configs (over 16 KiB) of one execution in flight; the rest of its nodes wait "
-        "([memory](operation.md#memory))",
+        "memory for the large configs (over 16 KiB) of one execution in flight on one server; the rest of "
+        "its nodes wait. A fleet has no bound for one execution ([memory](operation.md#memory))",
     )
     process_bytes: int = _setting(
         64 * 2**20, _count, "the same of all executions together, in one process: a server, or a worker"

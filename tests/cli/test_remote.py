@@ -284,6 +284,20 @@ def test_a_dead_letter_is_listed_shown_retried_and_dropped(shell: Shell, fresh: 
     assert shell.weft("dlq", "show", "0000").code == 3
 
 
+def test_executions_and_groups_of_dead_letters_are_searched_from_a_shell(shell: Shell, fresh: str) -> None:
+    execution = shell.failed(fresh)
+    given = ("--error", "handler_error", "--node", "crack", "--q", execution, "--min-seconds", "0")
+    assert execution in shell.weft("list", *given, "--max-seconds", "1e6").out
+    assert shell.weft("list", "--worker", "stranger", "--json").json == {"items": []}
+    items = shell.weft("dlq", "list", "--node", "crack", "--q", execution, "--json").json["items"]
+    assert [item["execution"] for item in items] == [execution]
+    groups = shell.weft("dlq", "list", "--groups", "--workflow", "fragile")
+    assert groups.out.startswith("COUNT ")
+    assert f"it cracked at {fresh}" in groups.out
+    assert shell.weft("dlq", "list", "--groups", "--json").json["items"][0]["count"] >= 1
+    assert shell.weft("dlq", "list", "--groups", "--code", "x").code == 2
+
+
 def test_changes_name_their_actors(shell: Shell) -> None:
     shell.client.set_alias("order", "live", 1)
     newest = shell.weft("changes", "--json", "--limit", "1").json["items"][0]

@@ -255,6 +255,29 @@ def test_dead_letters_are_listed_retried_and_dropped(client: Client, server: Bac
     assert client.wait(executions[0]).state == "COMPLETED"
 
 
+def test_executions_and_dead_letters_are_searched_and_mended_by_the_group(
+    client: Client, server: BackgroundServer
+) -> None:
+    gate, case = fresh(), fresh()
+    failed = [
+        client.wait(client.start("fragile", {"gate": gate}, labels={"case": case}).id).id for _ in range(2)
+    ]
+    found = client.executions(error="handler_error", node="crack", q=case, min_seconds=0, max_seconds=1e6)
+    assert [one.id for one in found] == failed[::-1]
+    assert list(client.executions(q=case, worker="stranger")) == []
+    letters = [letter.id for letter in client.dead_letters(node="crack", q=case)]
+    assert len(letters) == 2
+    (group,) = [one for one in client.dead_letter_groups(workflow="fragile") if one.node == "crack"]
+    assert group.count >= 2
+    assert group.sample.id == letters[0]
+    refused = client.drop_dead_letters(ids=["stranger"])
+    assert (refused.done, refused.refused[0].code) == (0, "not_found")
+    server.open(gate)
+    assert client.retry_dead_letters(ids=letters).done == 2
+    assert {client.wait(one).state for one in failed} == {"COMPLETED"}
+    assert client.drop_dead_letters(workflow="fragile", node="stranger").matched == 0
+
+
 def test_a_batch_gives_its_results_in_the_order_of_the_inputs(client: Client) -> None:
     batch = client.start_batch("order", [{"number": number} for number in range(5)])
     while batch.finished_at is None:

@@ -16,6 +16,7 @@ from weft.api import (
     executions,
     fleet,
     health,
+    letter_groups,
     logs,
     openapi,
     page,
@@ -39,6 +40,8 @@ _NOUNS = (
     workflows,
     about,
     batches,
+    # Before the letters: groups are no letter's id.
+    letter_groups,
     dead_letters,
     fleet,
     stream,

@@ -991,6 +991,95 @@ class DeadLetters(BaseModel):
     next_cursor: str | None
 
 
+_GROUP = {
+    "workflow": "order-report",
+    "node": "fetch",
+    "code": "http_status",
+    "count": 12,
+    "executions": 12,
+    "first_at": _AT,
+    "last_at": _LATER,
+    "sample": _LETTER,
+}
+_GROUPED = "of dead letters in one state; at most 10,000 are counted"
+
+
+class LetterGroup(BaseModel):
+    """Dead letters of one workflow, node and error code."""
+
+    model_config = ConfigDict(json_schema_extra=_example(_GROUP))
+
+    workflow: str | None
+    node: str
+    code: str | None
+    count: int = Field(description=f"number {_GROUPED}")
+    executions: int = Field(description="number of the executions that they are of")
+    first_at: Time
+    last_at: Time
+    sample: DeadLetter = Field(description="the newest of them")
+
+
+class LetterGroups(BaseModel):
+    """Groups of dead letters, by workflow, node and code."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"items": [_GROUP], "next_cursor": None}))
+
+    items: list[LetterGroup]
+    next_cursor: str | None
+
+
+class SelectLetters(Body):
+    """The open dead letters to retry or to drop: those that meet all of these, or those of the ids."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_example({"workflow": "order-report", "node": "fetch", "code": "http_status"})
+    )
+
+    workflow: str | None = Field(
+        None, description="`null`: letters without a workflow", json_schema_extra=_without_default
+    )
+    node: str = _MAY_BE_MISSING
+    code: str | None = Field(
+        None, description="`null`: letters without a code", json_schema_extra=_without_default
+    )
+    ids: list[str] = Field([], max_length=200, description="of dead letters, in any state")
+    cursor: str | None = Field(None, description="`next_cursor` of the answer before, to go on behind it")
+
+
+class RefusedLetter(BaseModel):
+    """A dead letter that stays as it is, and why."""
+
+    id: str
+    code: str
+    message: str
+
+
+class LettersDone(BaseModel):
+    """The outcome of a call on many dead letters: it takes on 200 at most."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_example(
+            {
+                "matched": 12,
+                "done": 11,
+                "refused": [
+                    {
+                        "id": _ID,
+                        "code": "not_allowed",
+                        "message": f"execution {_ID} is RUNNING and cannot be retried",
+                    }
+                ],
+                "next_cursor": None,
+            }
+        )
+    )
+
+    matched: int = Field(description="how many this call took on")
+    done: int
+    refused: list[RefusedLetter] = Field(description="the first 20 of those that stay as they are")
+    next_cursor: str | None = Field(description="the same call with this `cursor` takes on the next ones")
+
+
 # --- The fleet, and its health.
 
 _WORKER = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -16,6 +16,7 @@ from weft.sdk.report import traceback_lines
 
 if TYPE_CHECKING:
     from weft.cli.server import RemoteServer
+    from weft.sdk.calls import ApiCall
 
 Id = Annotated[str, Parameter(help="a dead letter's id, or the first characters of it")]
 
@@ -29,12 +30,19 @@ def list_(
     code: Annotated[str | None, Parameter(metavar="CODE", help="with this error code")] = None,
     node: Annotated[str | None, Parameter(metavar="NODE", help="of this node")] = None,
     q: Annotated[str | None, Parameter(metavar="TEXT", help="with this text: see weft list")] = None,
+    groups: Annotated[bool, Parameter(help="how many there are of each workflow, node and error")] = False,
     limit: Annotated[int, Parameter(metavar="N", help="at most so many (20)")] = 20,
     as_json: AsJson = False,
 ) -> int:
-    """List dead letters, newest first."""
+    """List dead letters, newest first; or groups of them."""
     if limit < 1:
         raise WeftError(f"--limit needs a number from 1 up, not {limit}")
+    if groups:
+        if state == "all" or code or node or q:
+            raise WeftError(
+                "--groups are of one --state and, if you like, one --workflow: leave out the others"
+            )
+        return _list_groups(calls.dead_letter_groups(workflow=workflow, state=state), limit, as_json=as_json)
     call = calls.dead_letters(
         workflow=workflow, state=None if state == "all" else state, code=code, node=node, q=q
     )
@@ -46,6 +54,24 @@ def list_(
         elif items:
             rows = [[item["id"], age(item["created_at"]), item["node"], why(item)] for item in items]
             print_text(table(["ID", "AGE", "NODE", "WHY"], rows))
+        else:
+            say("there are no such dead letters")
+        return 0
+
+    return on_server(work)
+
+
+def _list_groups(call: ApiCall[Any], limit: int, *, as_json: bool) -> int:
+    async def work(server: RemoteServer) -> int:
+        items = [item async for item in server.items(call, limit=limit)]
+        if as_json:
+            print_json({"items": items})
+        elif items:
+            rows = [
+                [item["count"], age(item["last_at"]), item["workflow"], item["node"], why(item["sample"])]
+                for item in items
+            ]
+            print_text(table(["COUNT", "LAST", "WORKFLOW", "NODE", "WHY"], rows))
         else:
             say("there are no such dead letters")
         return 0

@@ -403,6 +403,11 @@ class Catalog(RowReader, SearchReader, Protocol):
         A dropped letter stays so: a retry of its execution does not change it.
         """
 
+    async def drop_letters(
+        self, letter_ids: Sequence[str], *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> int:
+        """Mark dead letters as dropped, in one transaction; return how many there were that were not."""
+
     async def changes(
         self, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50
     ) -> Sequence[CatalogChange]:

@@ -328,6 +328,16 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         self._add_change(namespace, actor, "dead_letter.dropped", dead_letter=letter_id)
         return True
 
+    async def drop_letters(
+        self, letter_ids: Sequence[str], *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> int:
+        dropped = 0
+        for letter_id in dict.fromkeys(letter_ids):
+            letter = await self.dead_letter(letter_id, namespace=namespace)
+            if letter is not None and letter.state != "dropped":
+                dropped += await self.drop_letter(letter_id, namespace=namespace, actor=actor)
+        return dropped
+
     async def put_blob(self, payload: bytes) -> str:
         name = self._new_id()
         self._blobs[name] = payload

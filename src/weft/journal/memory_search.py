@@ -15,7 +15,16 @@ from weft.journal.contract import (
     ExecutionQuery,
     LetterQuery,
 )
-from weft.journal.search import ID_CHARACTERS, Found, failure_terms, folded
+from weft.journal.search import (
+    ID_CHARACTERS,
+    MAX_WALKED,
+    Found,
+    LetterGroup,
+    code_of,
+    failure_terms,
+    folded,
+    group_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,9 +115,9 @@ class MemorySearch:
             if self._executions[execution_id].namespace == namespace
             for letter in letters
             if query.execution_id in (None, execution_id)
-            and query.workflow in (None, letter.workflow)
+            and query.workflow in (None, letter.workflow or "")
             and query.state in (None, letter.state)
-            and query.code in (None, letter.error.get("code"))
+            and query.code in (None, code_of(letter.error) or "")
             and query.node in (None, letter.node_id)
             and (query.text is None or _has_text(self._executions[execution_id], query.text))
             and (before is None or (letter.created_at, letter.id) < before)
@@ -124,6 +133,51 @@ class MemorySearch:
         limit: int = 50,
     ) -> Found[DeadLetter]:
         return Found(rows=await self.dead_letters(query, namespace=namespace, before=before, limit=limit))
+
+    async def letter_groups(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        state: str = "open",
+        workflow: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[LetterGroup]:
+        groups = await self._groups(namespace, LetterQuery(state=state, workflow=workflow))
+        return [groups[key] for key in sorted(groups) if after is None or key > after][:limit]
+
+    async def newest_letter_groups(
+        self, *, namespace: str = DEFAULT_NAMESPACE, state: str = "open", limit: int = 10
+    ) -> Sequence[LetterGroup]:
+        return list((await self._groups(namespace, LetterQuery(state=state))).values())[:limit]
+
+    async def _groups(self, namespace: str, query: LetterQuery) -> dict[str, LetterGroup]:
+        """Return all groups by their keys, the one with the newest letter first."""
+        most = sum(map(len, self._letters.values()))
+        letters: dict[str, list[DeadLetter]] = {}
+        for letter in await self.dead_letters(query, namespace=namespace, limit=most):
+            letters.setdefault(_group_of(letter), []).append(letter)
+        return {key: _group(own) for key, own in letters.items()}
+
+
+def _group_of(letter: DeadLetter) -> str:
+    return group_key(letter.workflow, letter.node_id, code_of(letter.error))
+
+
+def _group(letters: Sequence[DeadLetter]) -> LetterGroup:
+    """Return the group of letters that are given newest first."""
+    newest = letters[0]
+    counted = letters[:MAX_WALKED]
+    return LetterGroup(
+        workflow=newest.workflow,
+        node_id=newest.node_id,
+        code=code_of(newest.error),
+        count=len(counted),
+        executions=len({letter.execution_id for letter in counted}),
+        first_at=letters[-1].created_at,
+        last_at=newest.created_at,
+        sample=newest,
+    )
 
 
 def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from weft.core.state import ExecutionState
 from weft.journal import rows
+from weft.journal.letter_groups import GROUP_KEY
 from weft.journal.queries import Listing
 from weft.journal.search import ID_CHARACTERS, MAX_SAME_BEGINNING, MAX_WALKED, Found, folded
 
@@ -287,9 +288,19 @@ def letter_walk(query: LetterQuery, page: PageOf) -> IndexWalk:
     }
     given = {index: asked for index, asked in conditions.items() if asked[1] is not None}
     walked = next(iter(given), "dead_letters_newest")
+    group = query.workflow, query.node, query.code
+    if query.state is not None and None not in group:
+        walked = "dead_letters_groups"
     walk = IndexWalk(_LETTERS_BY_INDEX.format(walked), page.namespace, page.before)
+    if walked == "dead_letters_groups":
+        walk.walk(f"dead_letters.state = ? AND {GROUP_KEY} = ?", query.state, f"{' '.join(map(str, group))}")
+        given = {index: asked for index, asked in given.items() if index == "dead_letters_execution"}
     for index, (condition, value) in given.items():
-        (walk.walk if index == walked else walk.ask)(condition, value)
+        add = walk.walk if index == walked else walk.ask
+        if value == "" and condition.endswith(" = ?"):
+            add(condition.replace("= ?", "IS NULL"))
+        else:
+            add(condition, value)
     if query.text is not None:
         walk.ask(_HAS_TEXT, *[folded(query.text)] * 3)
     return walk

@@ -186,6 +186,21 @@ def drop_letter(by: CatalogWriter, letter_id: str) -> Query[bool]:
     return bool(changed)
 
 
+def drop_letters(by: CatalogWriter, letter_ids: list[str]) -> Query[int]:
+    chosen = "namespace = ? AND id IN ? AND state <> 'dropped'"
+    yield (
+        "INSERT INTO changes (namespace, at, action, actor, dead_letter)"  # noqa: S608
+        f" SELECT namespace, CAST(? AS bigint), 'dead_letter.dropped', CAST(? AS text), id"
+        f" FROM dead_letters WHERE {chosen} ORDER BY id FOR UPDATE",
+        (by.now, by.actor, by.namespace, letter_ids),
+    )
+    dropped: int = yield (
+        f"UPDATE dead_letters SET state = 'dropped' WHERE {chosen}",  # noqa: S608
+        (by.namespace, letter_ids),
+    )
+    return dropped
+
+
 # -- who changed what --------------------------------------------------------------------------------
 
 

@@ -10,11 +10,13 @@ history.
 from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003 - msgspec reads the annotations
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from weft.core.rows import DeadLetter, ExecutionRow, History
     from weft.core.state import ExecutionState
 
@@ -66,9 +68,9 @@ class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters a list shows."""
 
     execution_id: str | None = None
-    workflow: str | None = None
+    workflow: str | None = None  # "": without one
     state: str | None = None
-    code: str | None = None  # of the error
+    code: str | None = None  # of the error; "": without one
     node: str | None = None
     text: str | None = None  # as of an execution: of the letter's
 
@@ -84,6 +86,26 @@ class Found(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     # (created_at, id) up to which the search has come before the page was full: the next goes on behind it.
     # None: the page is full, or the search came to the end.
     searched_to: tuple[int, str] | None = None
+
+
+class LetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of one workflow, node and error code, in one state."""
+
+    workflow: str | None
+    node_id: str
+    code: str | None
+    # At most MAX_WALKED are counted.
+    count: int
+    executions: int
+    first_at: int
+    last_at: int
+    # The newest of them.
+    sample: DeadLetter
+
+    @property
+    def key(self) -> str:
+        """The place of the group in the list of all groups."""
+        return group_key(self.workflow, self.node_id, self.code)
 
 
 class SearchReader(Protocol):
@@ -112,6 +134,25 @@ class SearchReader(Protocol):
     ) -> Found[DeadLetter]:
         """List dead letters like ``dead_letters``, within a bounded walk."""
 
+    async def letter_groups(
+        self,
+        *,
+        namespace: str = ...,
+        state: str = "open",
+        workflow: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[LetterGroup]:
+        """List groups of dead letters by workflow, node and code. ``after``: key of the last one shown.
+
+        ``workflow``: of this one, or of none ("").
+        """
+
+    async def newest_letter_groups(
+        self, *, namespace: str = ..., state: str = "open", limit: int = 10
+    ) -> Sequence[LetterGroup]:
+        """List the groups that the newest dead letters belong to, the newest first."""
+
 
 def failure_terms(event: History) -> list[tuple[str, str]]:
     """Return what an execution is found by because of an event: fields of a query, with their values."""
@@ -120,13 +161,24 @@ def failure_terms(event: History) -> list[tuple[str, str]]:
         return []
     has_error, has_node, has_worker = told
     terms = []
-    if has_error and event.error is not None and isinstance(code := event.error.get("code"), str):
+    if has_error and event.error is not None and (code := code_of(event.error)) is not None:
         terms.append(("error", code))
     if has_node and event.node is not None:
         terms.append(("node", event.node))
     if has_worker and event.worker is not None:
         terms.append(("worker", event.worker))
     return terms
+
+
+def group_key(workflow: str | None, node_id: str, code: str | None) -> str:
+    """Return the key of a group. Neither a workflow's name nor a node's id has a space."""
+    return f"{workflow or ''} {node_id} {code or ''}"
+
+
+def code_of(error: Mapping[str, Any]) -> str | None:
+    """Return the code of an error, if it has one."""
+    code = error.get("code")
+    return code if isinstance(code, str) else None
 
 
 def folded(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from weft.journal import logs, pages, purge, queries
+from weft.journal import letter_groups, logs, pages, purge, queries
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk
     from weft.journal.queries import Query
+    from weft.journal.search import LetterGroup
 
 T = TypeVar("T")
 
@@ -209,6 +210,29 @@ class SqlJournal:
     ) -> bool:
         by = queries.CatalogWriter(namespace, actor, await self._clock())
         return await self._transact(queries.drop_letter, by, letter_id)
+
+    async def drop_letters(
+        self, letter_ids: Sequence[str], *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> int:
+        by = queries.CatalogWriter(namespace, actor, await self._clock())
+        return await self._transact(queries.drop_letters, by, list(letter_ids))
+
+    async def letter_groups(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        state: str = "open",
+        workflow: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[LetterGroup]:
+        chosen = namespace, state, workflow, after, limit
+        return await self._query(letter_groups.letter_groups, *chosen, nothing=[])
+
+    async def newest_letter_groups(
+        self, *, namespace: str = DEFAULT_NAMESPACE, state: str = "open", limit: int = 10
+    ) -> Sequence[LetterGroup]:
+        return await self._query(letter_groups.newest_groups, namespace, state, limit, nothing=[])
 
     async def changes(
         self, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50

@@ -498,6 +498,59 @@ def drop_dead_letter(letter_id: str) -> ApiCall[None]:
     return ApiCall(method="DELETE", path=_path("dead-letters", letter_id), shape=type(None))
 
 
+def dead_letter_groups(
+    *,
+    workflow: str | None = None,
+    state: Literal["open", "retried", "handled", "dropped"] | None = None,
+) -> ApiCall[shapes.Page[shapes.LetterGroup]]:
+    """List the open dead letters (or those in ``state``) by workflow, node and error code."""
+    return ApiCall(
+        method="GET",
+        path="/v1/dead-letters/groups",
+        shape=shapes.Page[shapes.LetterGroup],
+        query=_query(workflow=workflow, state=state, limit=PAGE_SIZE),
+    )
+
+
+def retry_dead_letters(
+    *,
+    workflow: str | None = None,
+    node: str | None = None,
+    code: str | None = None,
+    ids: Sequence[str] | None = None,
+    cursor: str | None = None,
+    key: str | None = None,
+) -> ApiCall[shapes.LettersDone]:
+    """Retry the executions of open dead letters, up to 200 letters a call.
+
+    ``workflow``, ``code``: "" for letters without one. ``cursor``: ``next_cursor`` of the call before.
+    """
+    return ApiCall(
+        method="POST",
+        path="/v1/dead-letters/retry",
+        shape=shapes.LettersDone,
+        body=_body({"workflow": workflow, "node": node, "code": code, "ids": ids, "cursor": cursor}),
+        key=new_key() if key is None else key,
+    )
+
+
+def drop_dead_letters(
+    *,
+    workflow: str | None = None,
+    node: str | None = None,
+    code: str | None = None,
+    ids: Sequence[str] | None = None,
+    cursor: str | None = None,
+) -> ApiCall[shapes.LettersDone]:
+    """Mark open dead letters as dropped, up to 200 a call; otherwise as ``retry_dead_letters``."""
+    return ApiCall(
+        method="POST",
+        path="/v1/dead-letters/drop",
+        shape=shapes.LettersDone,
+        body=_body({"workflow": workflow, "node": node, "code": code, "ids": ids, "cursor": cursor}),
+    )
+
+
 # --- The fleet.
 
 

@@ -148,6 +148,9 @@ class AsyncClient:
     dead_letter = _sends(calls.dead_letter)
     retry_dead_letter = _sends(calls.retry_dead_letter)
     drop_dead_letter = _sends(calls.drop_dead_letter)
+    dead_letter_groups = _lists(calls.dead_letter_groups)
+    retry_dead_letters = _sends(calls.retry_dead_letters)
+    drop_dead_letters = _sends(calls.drop_dead_letters)
 
     workers = _lists(calls.workers)
     queues = _lists(calls.queues)
@@ -313,6 +316,9 @@ class Client:
     dead_letter = _blocks(AsyncClient.dead_letter)
     retry_dead_letter = _blocks(AsyncClient.retry_dead_letter)
     drop_dead_letter = _blocks(AsyncClient.drop_dead_letter)
+    dead_letter_groups = _iterates(AsyncClient.dead_letter_groups)
+    retry_dead_letters = _blocks(AsyncClient.retry_dead_letters)
+    drop_dead_letters = _blocks(AsyncClient.drop_dead_letters)
 
     workers = _iterates(AsyncClient.workers)
     queues = _iterates(AsyncClient.queues)

@@ -307,6 +307,36 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     attempts: list[Attempt] | None = None
 
 
+class LetterGroup(Struct, frozen=True, kw_only=True):
+    """Dead letters of one workflow, node and error code; ``sample`` is the newest, at most 10,000 count."""
+
+    workflow: str | None
+    node: str
+    code: str | None
+    count: int
+    executions: int
+    first_at: datetime
+    last_at: datetime
+    sample: DeadLetter
+
+
+class RefusedLetter(Struct, frozen=True, kw_only=True):
+    """A dead letter that stays as it is, and why."""
+
+    id: str
+    code: str
+    message: str
+
+
+class LettersDone(Struct, frozen=True, kw_only=True):
+    """The outcome of a call on many dead letters; ``refused`` lists 20 at most."""
+
+    matched: int
+    done: int
+    refused: list[RefusedLetter]
+    next_cursor: str | None = None
+
+
 class Worker(Struct, frozen=True, kw_only=True):
     id: str
     host: str

@@ -8,6 +8,7 @@ import pytest
 
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
+from weft.journal.letter_groups import _group, letter_groups
 from weft.journal.pages import Named, PageOf, _named, execution_walks, letter_walk
 from weft.journal.postgres.connection import connect
 from weft.journal.postgres.queries import translated
@@ -129,6 +130,7 @@ async def test_a_list_of_executions_begins_at_its_page(
         ({"state": "open"}, "dead_letters_"),
         ({"code": "code1"}, "dead_letters_code"),
         ({"node": "n1"}, "dead_letters_node"),
+        ({"workflow": "w1", "node": "n1", "code": "code1", "state": "open"}, "dead_letters_groups"),
         ({"state": "open", "text": "blue"}, "dead_letters_"),
     ],
     ids=str,
@@ -177,3 +179,13 @@ async def test_the_beginning_of_an_id_is_found_by_its_index(connection: Any) -> 
         plan
     )
     assert not [step for step in plan if "Seq Scan" in step], plan
+
+
+async def test_groups_of_dead_letters_are_read_by_seeks(connection: Any) -> None:
+    for query in (letter_groups("default", "open", "w1", None, 5), _group("default", "open", "w1 n1 code1")):
+        statement = next(query)
+        assert not isinstance(statement, Listing)
+        sql, values = statement
+        plan = await steps(connection, Listing(sql.removeprefix("SELECT "), "", values))
+        assert any("using dead_letters_groups" in step for step in plan), plan
+        assert not [step for step in plan if "Sort" in step or "Seq Scan on dead_letters" in step], plan

@@ -10,6 +10,7 @@ import pytest
 
 from weft.core.state import ExecutionState
 from weft.journal.contract import ExecutionQuery, LetterQuery
+from weft.journal.letter_groups import _group, letter_groups
 from weft.journal.pages import Named, PageOf, _named, execution_walks, letter_walk
 from weft.journal.queries import Listing
 from weft.journal.rows import LETTER_COLUMNS, LISTED_COLUMNS
@@ -101,6 +102,10 @@ def test_a_list_of_executions_begins_at_its_page(
         ({"state": "open"}, "dead_letters_state (state=? AND namespace=?"),
         ({"code": "timeout", "state": "open"}, "dead_letters_code (namespace=? AND code=?"),
         ({"node": "n", "code": "timeout"}, "dead_letters_node (namespace=? AND node_id=?"),
+        (
+            {"workflow": "w", "node": "n", "code": "timeout", "state": "open"},
+            "dead_letters_groups (namespace=? AND state=? AND <expr>=?",
+        ),
         ({"state": "open", "text": "blue"}, "dead_letters_state (state=? AND namespace=?"),
     ],
     ids=str,
@@ -147,6 +152,14 @@ def test_the_beginning_of_an_id_is_found_by_its_index(connection: sqlite3.Connec
     assert isinstance(named, Listing)
     (step,) = steps(connection, named)
     assert "sqlite_autoindex_executions_1 (id>? AND id<?)" in step
+
+
+def test_groups_of_dead_letters_are_read_by_seeks(connection: sqlite3.Connection) -> None:
+    for query in (letter_groups("default", "open", "w", None, 5), _group("default", "open", "w n timeout")):
+        sql, values = translated(next(query))
+        found = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+        assert "dead_letters_groups (namespace=? AND state=? AND <expr>" in found[0]
+        assert not [step for step in found if step.startswith(("SCAN dead", "USE TEMP"))]
 
 
 def test_payloads_stand_behind_all_that_lists_read(connection: sqlite3.Connection) -> None:

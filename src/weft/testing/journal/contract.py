@@ -37,7 +37,7 @@ from weft.testing.journal.lists import BatchesContract, ClaimsContract, ListsCon
 from weft.testing.journal.logs import LogsContract
 from weft.testing.journal.parked import ParkedRowsContract
 from weft.testing.journal.purge import PurgeContract
-from weft.testing.journal.search import SearchContract
+from weft.testing.journal.search import LetterGroupsContract, SearchContract
 from weft.testing.journal.workflows import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
 
@@ -101,6 +101,7 @@ class JournalContract(
     BatchesContract,
     ListsContract,
     SearchContract,
+    LetterGroupsContract,
     WorkflowsContract,
     PurgeContract,
     HistoryContract,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.clock import VirtualClock
     from weft.core.rows import DeadLetter, ExecutionRow
     from weft.journal.contract import JournalAdapter
+    from weft.journal.search import LetterGroup
 
 FAILED, RUNNING = ExecutionState.FAILED, ExecutionState.RUNNING
 
@@ -208,3 +209,81 @@ class SearchContract:
         ):
             found = await journal.search(query)
             assert [row.id for row in found.rows] == ["later"]
+
+
+class LetterGroupsContract:
+    async def test_dead_letters_are_grouped_by_workflow_node_and_code(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        await self._fail(journal, clock)
+        groups = list(await journal.letter_groups())
+        assert [(group.workflow, group.node_id, group.code, group.count) for group in groups] == [
+            (None, "a", "timeout", 1),
+            ("w", "a", "lost", 1),
+            ("w", "a", "timeout", 2),
+            ("w", "b", "timeout", 1),
+            ("w-2", "a", "timeout", 1),
+        ]
+        two = groups[2]
+        (first,) = await journal.dead_letters(LetterQuery(execution_id="e1", node="a"))
+        (last,) = await journal.dead_letters(LetterQuery(execution_id="e2"))
+        assert (two.executions, two.first_at, two.last_at) == (2, first.created_at, last.created_at)
+        assert two.sample == last
+        assert await journal.newest_letter_groups(limit=3) == [groups[4], groups[0], groups[1]]
+        for group in groups:
+            query = LetterQuery(
+                workflow=group.workflow or "", node=group.node_id, code=group.code, state="open"
+            )
+            assert len(await journal.dead_letters(query)) == group.count
+        assert len(await journal.dead_letters(LetterQuery(workflow=""))) == 1
+
+    async def test_groups_come_in_pages_of_a_state_a_workflow_or_none(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        await self._fail(journal, clock)
+        groups = list(await journal.letter_groups())
+        turned: list[LetterGroup] = []
+        while page := await journal.letter_groups(after=turned[-1].key if turned else None, limit=2):
+            turned += page
+        assert turned == groups
+        assert await journal.letter_groups(workflow="w") == groups[1:4]
+        assert await journal.letter_groups(workflow="w", after=groups[1].key) == groups[2:4]
+        assert await journal.letter_groups(workflow="") == groups[:1]
+        assert [group.count for group in await journal.letter_groups(state="retried")] == [1]
+        assert [group.count for group in await journal.letter_groups(namespace="other")] == [1]
+
+    async def _fail(self, journal: JournalAdapter, clock: VirtualClock) -> None:
+        async def fail(execution_id: str, *names: str, code: str = "timeout", **fields: Any) -> Recording:
+            nodes = [node(name) for name in names]
+            run = await Recording.start(
+                journal, *nodes, execution_id=execution_id, failure_policy="continue", **fields
+            )
+            for name in names:
+                clock.advance(1)
+                await run.failed(name, error={**ERROR, "code": code})
+            return run
+
+        await fail("e1", "a", "b", workflow="w")
+        await fail("e2", "a", workflow="w")
+        await fail("e3", "a", code="lost", workflow="w")
+        retried = await fail("e4", "a", workflow="w")
+        await fail("e5", "a")
+        await fail("e6", "a", workflow="w-2")
+        await fail("e7", "a", workflow="w", namespace="other")
+        await retried.retry()
+
+    async def test_many_letters_are_dropped_as_one(self, journal: JournalAdapter) -> None:
+        names = [f"n{number}" for number in range(5)]
+        run = await Recording.start(journal, *map(node, names), failure_policy="continue")
+        for name in names:
+            await run.failed(name)
+        letters = {letter.node_id: letter.id for letter in await journal.dead_letters()}
+        await journal.drop_letter(letters["n0"])
+        assert await journal.drop_letters(list(letters.values()), namespace="other") == 0
+        wanted = [letters["n0"], letters["n1"], letters["n2"], letters["n2"], "stranger"]
+        assert await journal.drop_letters(wanted, actor="ann") == 2
+        states = {name: state for (name, _), state in (await run.letters()).items()}
+        assert states == dict.fromkeys(names, "open") | dict.fromkeys(names[:3], "dropped")
+        dropped = [change.dead_letter for change in await journal.changes() if change.actor == "ann"]
+        assert sorted(filter(None, dropped)) == sorted([letters["n1"], letters["n2"]])
+        assert await journal.drop_letters([]) == 0

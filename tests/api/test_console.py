@@ -11,7 +11,7 @@ import pytest
 from yarl import URL
 
 from weft.api.app import create_app
-from weft.api.console import FOLDER, ConsoleFiles, edition_of, names_of, without_comments
+from weft.api.console import FOLDER, ConsoleFiles, edition_of, names_of, shortened
 from weft.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class TestTheFiles:
             answer = await server.get(path)
             name = path.removeprefix("/console/checkout/")
             written = (FOLDER / name).read_bytes()
-            own_module = name.endswith(".js") and not name.startswith("vendor/")
-            assert answer.body == (without_comments(written) if own_module else written)
+            is_own = name.endswith((".css", ".js")) and not name.startswith("vendor/")
+            assert answer.body == (shortened(written) if is_own else written)
             expected = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
             assert answer.headers["Content-Type"].startswith(expected.get(Path(name).suffix, "text/plain"))
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -135,7 +135,7 @@ class TestTheFiles:
         sizes = {path: len(files.file(path).compressed) for path in files.paths if "LICENSE" not in path}
         assert sum(sizes.values()) + len(files.start().compressed) <= MOST_BYTES, sizes
 
-    def test_comments_with_lines_of_their_own_are_left_out_and_lines_keep_their_numbers(self) -> None:
+    def test_comments_types_and_indentation_are_left_out_and_lines_keep_their_numbers(self) -> None:
         written = b"""// About.
 /**
  * @param {string} a
@@ -145,8 +145,11 @@ export const f = (a) => a; // stays
 let x = /** @type {any} */ (1);
 const s = "// no /* comment */";
 /* one */ let y;
+if (x) {
+  y = s;
+}
 """
-        served = without_comments(written)
+        served = shortened(written)
         assert served.splitlines() == [
             b"",
             b"",
@@ -154,9 +157,12 @@ const s = "// no /* comment */";
             b"",
             b"export const f = (a) => a; // stays",
             b"",
-            b"let x = /** @type {any} */ (1);",
+            b"let x = (1);",
             b'const s = "// no /* comment */";',
             b"/* one */ let y;",
+            b"if (x) {",
+            b"y = s;",
+            b"}",
         ]
 
 

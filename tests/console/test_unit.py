@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.api.console import without_comments
+from weft.api.console import shortened
 
 UNIT = Path(__file__).parent / "unit"
 CONSOLE = Path(__file__).parents[2] / "src/weft/console"
@@ -24,7 +24,7 @@ def test_the_consoles_unit_tests_pass_on_what_is_served(tmp_path: Path) -> None:
     shutil.copytree(UNIT, tmp_path / "tests/console/unit")
     for module in console.rglob("*.js"):
         if "vendor" not in module.relative_to(console).parts:
-            module.write_bytes(without_comments(module.read_bytes()))
+            module.write_bytes(shortened(module.read_bytes()))
     files = sorted(str(path) for path in (tmp_path / "tests/console/unit").glob("*.test.mjs"))
     assert files
     run = subprocess.run([node, "--test", *files], capture_output=True, text=True, timeout=120, check=False)

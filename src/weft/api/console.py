@@ -43,9 +43,14 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain",
 }
-# Comments that have lines of their own. Types are comments in the console's sources: a fifth of all that a
-# browser would load.
-_COMMENTS = re.compile(rb"^[ \t]*(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)$", re.MULTILINE)
+# Comments that have lines of their own; casts, as in ``/** @type {any} */ (x)``; and indentation. Types are
+# comments in the console's sources: a fifth of all that a browser would load.
+_LEFT_OUT = (
+    re.compile(rb"^[ \t]*(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)$", re.MULTILINE),
+    re.compile(rb"/\*\* @(?:[^*]|\*(?!/))*\*/ ?"),
+    re.compile(rb"^[ \t]+", re.MULTILINE),
+)
+_SHORTENED = (".css", ".js")
 _VENDOR = "vendor"
 _KEEP = "public, max-age=31536000, immutable"
 # Kept by the browser, and asked for each time.
@@ -108,8 +113,8 @@ class ConsoleFiles:
             raise NotFoundError(f"{file.name} was removed after this server had started") from None
         if file is self._start:
             content = content.replace(_PLACEHOLDER, self._prefix.encode())
-        elif file.suffix == ".js" and _VENDOR not in file.relative_to(self._folder).parts:
-            content = without_comments(content)
+        elif file.suffix in _SHORTENED and _VENDOR not in file.relative_to(self._folder).parts:
+            content = shortened(content)
         # Without the time in its head: the same content is the same bytes.
         compressed = gzip.compress(content, mtime=0)
         known = ConsoleFile(content, compressed, hashlib.sha256(content).hexdigest()[:32], changed_at)
@@ -117,9 +122,14 @@ class ConsoleFiles:
         return known
 
 
-def without_comments(source: bytes) -> bytes:
-    """Return a module without the comments that have lines of their own. Each line keeps its number."""
-    return _COMMENTS.sub(lambda comment: b"\n" * comment[0].count(b"\n"), source)
+def shortened(source: bytes) -> bytes:
+    """Return a module or a style sheet without comments, types and indentation. Each line keeps its number.
+
+    Indentation within template strings is left out too: it says nothing in markup.
+    """
+    for left_out in _LEFT_OUT:
+        source = left_out.sub(lambda found: b"\n" * found[0].count(b"\n"), source)
+    return source
 
 
 def names_of(folder: Path) -> list[str]:

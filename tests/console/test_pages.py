@@ -25,6 +25,8 @@ PAGES = {
     "execution, data": "/executions/{completed}?tab=data",
     "execution, definition": "/executions/{completed}?tab=definition",
     "execution, node": "/executions/{failed}?tab=nodes&node=mend",
+    "workers": "/workers",
+    "about": "/about",
 }
 
 

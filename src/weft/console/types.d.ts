@@ -46,4 +46,29 @@ export interface Timeline {
   expected: Expected | null;
 }
 export interface Workflow { name: string; version: number; digest: string; created_at: string; aliases: Record<string, number>; definition?: Json }
+export interface DeadLetter {
+  id: string; execution: string; workflow: string | null; node: string; generation: number; attempt: number; handler: string;
+  queue: string; config: Json; error: WeftError; state: string; created_at: string;
+}
+export interface LetterGroup {
+  workflow: string | null; node: string; code: string | null; count: number; executions: number; first_at: string;
+  last_at: string; sample: DeadLetter; letters?: DeadLetter[];
+}
+export interface LettersChanged { matched: number; done: number; refused: { id: string; code: string; message: string }[] }
+export interface Hour { from: string; COMPLETED: number; FAILED: number; CANCELLED: number; started: number }
+export interface Overview {
+  executions: Record<string, number>; hours: Hour[]; failures: LetterGroup[]; dead_letters: number;
+  workers: { alive: number; slots: number; running: number };
+  queues: { name: string; depth: number; oldest_age_seconds: number | null }[];
+}
+export interface Worker {
+  id: string; host: string; pid: number; version: string; state: "alive" | "draining" | "lost"; queues: string[];
+  handlers: string[]; concurrency: number; running: number; started_at: string; heartbeat_age_seconds: number;
+}
+export interface Queue { name: string; depth: number; oldest_age_seconds: number | null; in_flight: number; workers: number }
+export interface Setting { name: string; value: string | null; source: string; default: string; doc: string }
+export interface About {
+  version: string; python: string; started_at: string; journal: string; store: string; transport: string; durability: string;
+  schema: { have: string | null; want: string | null }; settings: Setting[]; links: { title: string; url: string }[];
+}
 export interface Session { keys: boolean; signed_in: boolean; csrf: string | null; name: string | null }

@@ -237,12 +237,12 @@ function keepGraph(digest, graph) {
 export const listWorkflows = (query, signal) => call("GET", "/v1/workflows", { query, signal });
 /** @param {string} name @param {string | number} [version] @param {Signal} [signal] @returns {Promise<import("./types").Workflow>} */
 export const getWorkflow = (name, version, signal) => call("GET", v1("workflows", name), { query: { version }, signal });
-/** @param {string} name @param {Query} query @param {Signal} [signal] */
+/** @param {string} name @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").Version>>} */
 export const listVersions = (name, query, signal) => call("GET", v1("workflows", name, "versions"), { query, signal });
 /** @param {string} name @param {string | number} [version] @param {Signal} [signal] @returns {Promise<import("./types").Topology>} */
 export const getWorkflowTopology = (name, version, signal) =>
   call("GET", v1("workflows", name, "topology"), { query: { version }, signal });
-/** @param {string} name @param {string | number} [version] @param {Signal} [signal] */
+/** @param {string} name @param {string | number} [version] @param {Signal} [signal] @returns {Promise<import("./types").Statistics>} */
 export const getStatistics = (name, version, signal) =>
   call("GET", v1("workflows", name, "statistics"), { query: { version }, signal });
 /** @param {string} name @param {{input?: any, version?: any, labels?: any, priority?: string}} body @returns {Promise<Execution>} */
@@ -260,13 +260,13 @@ export const listChanges = (query, signal) => call("GET", "/v1/changes", { query
 
 // --- Batches.
 
-/** @param {Query} query @param {Signal} [signal] */
+/** @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").Batch>>} */
 export const listBatches = (query, signal) => call("GET", "/v1/batches", { query, signal });
-/** @param {string} id @param {Signal} [signal] */
+/** @param {string} id @param {Signal} [signal] @returns {Promise<import("./types").Batch>} */
 export const getBatch = (id, signal) => call("GET", v1("batches", id), { signal });
-/** @param {string} id @param {Query} query @param {Signal} [signal] */
+/** @param {string} id @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").BatchResult>>} */
 export const listBatchResults = (id, query, signal) => call("GET", v1("batches", id, "results"), { query, signal });
-/** @param {string} id */
+/** @param {string} id @returns {Promise<import("./types").Batch>} */
 export const cancelBatch = (id) => call("POST", v1("batches", id, "cancel"));
 
 // --- Dead letters.

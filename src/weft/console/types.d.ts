@@ -71,4 +71,15 @@ export interface About {
   version: string; python: string; started_at: string; journal: string; store: string; transport: string; durability: string;
   schema: { have: string | null; want: string | null }; settings: Setting[]; links: { title: string; url: string }[];
 }
+export interface Version { name: string; version: number; digest: string; created_at: string }
+export interface Recent { id: string; state: string; started_at: string | null; finished_at: string | null; seconds: number | null }
+export interface Statistics {
+  recent: Recent[]; seconds: { p50: number | null; p95: number | null; mean: number | null }; success_rate: number | null;
+  nodes?: Record<string, { p50: number | null; failures: number }> | null;
+}
+export interface Batch {
+  id: string; workflow: string; version: number; state: string; total: number; counts: Record<string, number>;
+  retried: number; created_at: string; finished_at: string | null;
+}
+export interface BatchResult { index: number; execution: string; state: string; output: Json; error: WeftError | null }
 export interface Session { keys: boolean; signed_in: boolean; csrf: string | null; name: string | null }

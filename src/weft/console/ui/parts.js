@@ -2,6 +2,7 @@
 
 import { Icon } from "./icons.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
+import { href, place } from "./router.js";
 import { STATES, stateOf } from "./states.js";
 import { formatCount } from "./time.js";
 import { say } from "./toast.js";
@@ -87,6 +88,34 @@ export function Menu({ label, items, title, plain = false }) {
   </div>`;
 }
 
+/**
+ * Steps through the pages of a list. The cursors of the pages before are in the address, so that every page has one.
+ * @param {{query: URLSearchParams, next: string | null | undefined, label: string}} props
+ */
+export function Pager({ query, next, label }) {
+  const { path } = place();
+  const trail = query.getAll(AFTER);
+  if (!next && !trail.length) return null;
+  const at = (/** @type {string[]} */ cursors) => {
+    const changed = new URLSearchParams(query);
+    changed.delete(AFTER);
+    for (const cursor of cursors.slice(-MOST_CURSORS)) changed.append(AFTER, cursor);
+    return href(path, changed);
+  };
+  return html`<nav class="pager row wrap" aria-label=${`Pages of ${label}`}>
+    ${trail.length > 0 && html`<a class="button" href=${at([])}>First page</a><a class="button" href=${at(trail.slice(0, -1))}>Page before</a>`}
+    ${next ? html`<a class="button" href=${at([...trail, next])}>Next page</a>` : html`<span class="muted">This is the last page.</span>`}
+  </nav>`;
+}
+
+/** Return the cursor of the page that an address names; undefined: the first one. @param {URLSearchParams} query */
+export function cursorOf(query) {
+  return query.getAll(AFTER).at(-1);
+}
+
+const AFTER = "after";
+const MOST_CURSORS = 20;
+
 /** Copy a text and say so. @param {string} text @param {string} [what] */
 export async function copyText(text, what = "Copied") {
   try {
@@ -113,19 +142,19 @@ export function CopyButton({ text, label, what = "Copied" }) {
 }
 
 /** The order in which a bar shows states: what is done first, then what moves, then what waits. */
-const ORDER = [3, 5, 6, 4, 2, 7, 1, 8, 0];
+const ORDER = [...[3, 5, 6, 4, 2, 7, 1, 8].map((code) => STATES[code].name), "PAUSED", "PENDING"];
 
 /**
- * How far an execution is, as a bar in a segment per state, and as text for those who do not see it.
- * @param {{counts: Record<string, number>, text?: boolean}} props `counts` by the API's names of states
+ * How far an execution or a batch is, as a bar in a segment per state, and as text for those who do not see it.
+ * @param {{counts: Record<string, number>, text?: boolean, of?: string}} props `counts` by the API's names of states
  */
-export function ProgressBar({ counts, text = false }) {
-  const parts = ORDER.map((code) => ({ state: STATES[code], count: counts[STATES[code].name] ?? 0 })).filter((part) => part.count);
+export function ProgressBar({ counts, text = false, of = "nodes" }) {
+  const parts = ORDER.map((name) => ({ state: stateOf(name), count: counts[name] ?? 0 })).filter((part) => part.count);
   const total = parts.reduce((sum, part) => sum + part.count, 0);
   const done = ["COMPLETED", "SKIPPED", "CANCELLED", "FAILED"].reduce((sum, name) => sum + (counts[name] ?? 0), 0);
   const said = parts.map((part) => `${part.count} ${part.state.word}`).join(", ");
   return html`<div class="progress" title=${said}>
-    <div class="progress-bar" role="img" aria-label=${`${done} of ${total} nodes settled: ${said}`}>
+    <div class="progress-bar" role="img" aria-label=${`${done} of ${total} ${of} settled: ${said}`}>
       ${parts.map((part) => html`<span class=${`progress-part fill-${part.state.css}`} style=${{ flexGrow: part.count }}></span>`)}
     </div>
     ${text && html`<span class="progress-text number" aria-hidden="true">${formatCount(done)}/${formatCount(total)}</span>`}

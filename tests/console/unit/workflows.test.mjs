@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { share } from "../../../src/weft/console/pages/workflows.js";
 import { heightsOf, inWords } from "../../../src/weft/console/workflow/bars.js";
-import { countStatistics } from "../../../src/weft/console/workflow/statistics.js";
+import { countStatistics, share } from "../../../src/weft/console/workflow/statistics.js";
 
 const at = (/** @type {number} */ seconds) => new Date(seconds * 1000).toISOString();
 const ran = (/** @type {string} */ state, /** @type {number | null} */ seconds) => ({

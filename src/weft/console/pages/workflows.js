@@ -8,7 +8,7 @@ import { html, useEffect, useState } from "../ui/preact.js";
 import { href, navigate, to } from "../ui/router.js";
 import { Ago, formatSeconds } from "../ui/time.js";
 import { Bars } from "../workflow/bars.js";
-import { statisticsOf } from "../workflow/statistics.js";
+import { share, statisticsOf } from "../workflow/statistics.js";
 
 export const title = "Workflows";
 
@@ -67,13 +67,6 @@ function Row({ row, current }) {
     <td class="wide"><${Ago} at=${row.created_at} /></td>
     <td class="list-act wide"><a class="button" href=${href(link, { tab: "start" })} aria-label=${`Start ${row.name}`}>Start…</a></td>
   </tr>`;
-}
-
-/** @param {number | null | undefined} rate of 1 */
-export function share(rate) {
-  if (rate === null || rate === undefined) return "–";
-  // Only what is whole is shown as 100 %.
-  return `${rate < 1 ? Math.min(99.9, Math.round(rate * 1000) / 10) : 100} %`;
 }
 
 function None() {

@@ -53,3 +53,9 @@ export function countStatistics(executions) {
 function quantile(sorted, share) {
   return sorted.length ? sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] : null;
 }
+
+/** Return a share as percent; only what is whole is 100 %. @param {number | null | undefined} rate of 1 */
+export function share(rate) {
+  if (rate === null || rate === undefined) return "–";
+  return `${rate < 1 ? Math.min(99.9, Math.round(rate * 1000) / 10) : 100} %`;
+}

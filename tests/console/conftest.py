@@ -120,7 +120,9 @@ async def console(browser: Browser, server: Server, api: Api) -> AsyncIterator[C
 async def _not_there_yet(api: Api) -> list[str]:
     """Return the calls of the console that this server does not have: it shows a note instead."""
     paths = (await api.get("/openapi.json"))["paths"]
-    return [name for name in ("/live", "/timeline") if f"/v1/executions/{{execution_id}}{name}" not in paths]
+    execution = "/v1/executions/{execution_id}"
+    calls = (f"{execution}/live", f"{execution}/timeline", "/v1/workflows/{name}/statistics")
+    return ["/" + path.rpartition("/")[2] for path in calls if path not in paths]
 
 
 @asynccontextmanager

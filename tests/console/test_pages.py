@@ -27,6 +27,13 @@ PAGES = {
     "execution, node": "/executions/{failed}?tab=nodes&node=mend",
     "workers": "/workers",
     "about": "/about",
+    "workflows": "/workflows",
+    "workflow, graph": "/workflows/greet",
+    "workflow, start": "/workflows/greet?tab=start",
+    "workflow, executions": "/workflows/greet?tab=executions",
+    "workflow, versions": "/workflows/greet?tab=versions",
+    "batches": "/batches",
+    "batch": "/batches/{batch}",
 }
 
 

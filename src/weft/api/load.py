@@ -9,7 +9,8 @@ is left free. So one caller gets at most half, two get a third each, and somethi
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import asyncio
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,6 +37,10 @@ _MAX_HELD_BYTES = 256 * 2**20
 # What was made of large bodies: many times the bytes of their text. Small ones are as nothing beside them,
 # and are not refused for them.
 _MAX_VALUE_BYTES = 256 * 2**20
+
+# Between two pages of histories, whoever reads them: a page takes some milliseconds of the loop, and a
+# hundred callers who read on without a pause kept all others waiting for seconds.
+_HISTORY_PAUSE_SECONDS = 0.01
 
 RETRY_AFTER_SECONDS = 1
 # A caller that has not come again by then has given up its turn.
@@ -122,6 +127,20 @@ class Share:
             del self._in_use_by[caller]
 
 
+class Turn(AbstractAsyncContextManager[None]):
+    """Lets one task at a time into a block, in order; the next one enters a pause after the last has left."""
+
+    def __init__(self, pause_seconds: float) -> None:
+        self._free = asyncio.Semaphore(1)
+        self._pause_seconds = pause_seconds
+
+    async def __aenter__(self) -> None:
+        await self._free.acquire()
+
+    async def __aexit__(self, *failure: object) -> None:
+        asyncio.get_running_loop().call_later(self._pause_seconds, self._free.release)
+
+
 def _nobody(reason: str) -> None:
     """Ignore a refusal: nobody counts."""
 
@@ -139,6 +158,7 @@ class Load:
         self.open_requests = Share(_MAX_OPEN_REQUESTS)
         self.waiting = Share(max(1, min(_MAX_WAITING, connections // 2)))
         self.streams = Share(max(1, min(_MAX_STREAMS, connections // 4)))
+        self.history_turn = Turn(_HISTORY_PAUSE_SECONDS)
         self.held_bytes = Share(_MAX_HELD_BYTES)
         self.value_bytes = Share(_MAX_VALUE_BYTES)
         # Nodes that were let in and are not in the store yet.

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -40,6 +41,7 @@ from weft.views.summary import progress_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.types import Receive, Scope, Send
 
@@ -126,10 +128,11 @@ async def list_events(
     if row is None:
         raise NotFoundError(f"there is no execution {execution_id}")
     if not wants_stream(request):
-        events = await catalog.events(execution_id, after=after, limit=query.limit + 1)
-        shown = [describe_event(event) for event in events[: query.limit]]
-        more = len(events) > query.limit
-        return page(shown, next_cursor=str(shown[-1]["seq"]) if more else None)
+        async with service.load.history_turn:
+            events = await catalog.events(execution_id, after=after, limit=query.limit + 1)
+            shown = [describe_event(event) for event in events[: query.limit]]
+            more = len(events) > query.limit
+            return page(shown, next_cursor=str(shown[-1]["seq"]) if more else None)
     if row.is_terminal and after == row.seq:
         return no_content()
     return opened(request, ExecutionStream(service, row, after=after))
@@ -250,7 +253,7 @@ class EventStream(Response, ABC):
 
     async def write(self, events: Sequence[History], *, numbered: bool) -> None:
         if events:
-            await self.send_bytes(b"".join(_framed(event, numbered=numbered) for event in events))
+            await self.send_bytes(_framed_all(events, numbered=numbered))
 
     async def comment(self, text: str = "") -> None:
         await self.send_bytes(f": {text}\n\n".encode())
@@ -292,6 +295,8 @@ class ExecutionStream(EventStream):
         self._after_at: int | None = None
         # Whether the last thing that is known of it is its end: a retry takes that back.
         self._ended = row.is_terminal
+        # Whether the next read may find a full page, as the first may.
+        self._is_behind = True
         # Live events that are told with the next write, see ``_in_order``.
         self._fresh: list[History] = []
 
@@ -314,18 +319,26 @@ class ExecutionStream(EventStream):
     async def _told_all(self, heard: Sequence[History]) -> bool:
         """Write the events that the journal has by now, and return True if the execution has ended."""
         while True:
-            recorded = await self._read_on()
-            behind = len(recorded) == PAGE_EVENTS
-            # For one who is so far behind, what was told live is old news.
-            events = recorded if behind else self._in_order(heard, recorded)
-            await self.write(events, numbered=True)
+            # Those who are up to date read a few events, and wait for nobody.
+            turn: AbstractAsyncContextManager[None] = nullcontext()
+            if self._is_behind:
+                turn = self._service.load.history_turn
+            async with turn:
+                recorded = await self._read_on()
+                self._is_behind = len(recorded) == PAGE_EVENTS
+                # For one who is so far behind, what was told live is old news.
+                events = recorded if self._is_behind else self._in_order(heard, recorded)
+                body = _framed_all(events, numbered=True)
+            # Not in its turn: this client may read slowly.
+            if body:
+                await self.send_bytes(body)
             for event in recorded:
                 self._after, self._after_at = event.seq, event.at
                 if event.type in ENDS:
                     self._ended = True
                 elif event.type == "execution.retried":
                     self._ended = False
-            if not behind:
+            if not self._is_behind:
                 return self._ended
 
     async def _read_on(self) -> Sequence[History]:
@@ -403,6 +416,10 @@ def _was_over(recorded: History, live: History) -> bool:
     happened_at = recorded.at if recorded.finished_at is None else recorded.finished_at
     is_own = (recorded.node, recorded.attempt) == (live.node, live.attempt)
     return happened_at <= live.at and not is_own
+
+
+def _framed_all(events: Sequence[History], *, numbered: bool) -> bytes:
+    return b"".join([_framed(event, numbered=numbered) for event in events])
 
 
 def _framed(event: History, *, numbered: bool) -> bytes:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from weft.core.payload import MAX_VALUES, Json, canonical, count_values, is_json
+from weft.core.payload import MAX_VALUES, Json, canonical, count_values, decoder_for, is_json
 from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.errors import HandlerError
 from weft.handlers.contract import BadConfig, Handler, HandlerKind, NativeContext
@@ -186,7 +184,7 @@ def _json(text: str | None) -> Json:
     if count > MAX_VALUES:
         raise BadResponse(f"the text is JSON of {count:,} values; the limit is {MAX_VALUES:,}")
     try:
-        value = msgspec.json.decode(source)
+        value = decoder_for(source).decode(source)
     except (ValueError, RecursionError):
         raise BadResponse("the text is not JSON, as response_schema wants it", details=_shown(text)) from None
     if not is_json(value, max_values=len(source) + 1, max_depth=DEFAULT_BOUNDS.max_depth):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.cost_fuzz.drawing import Drawing
 
-from weft.core.payload import canonical, encode
+from weft.core.payload import canonical, decode, encode
 from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.document import read_json, read_yaml
 from weft.definition.schema import Schema, compile_schema, quick_problems
@@ -147,6 +147,9 @@ class Prober:
         )
         if isinstance(value, Exception):
             return Found(self.kind, text, size, reading, note="refused")
+        if read is read_json:
+            # What was stored is read again, by another reader.
+            reading += took(lambda: decode(text.encode()))[0]
         node = {"id": "a", "handler": "echo", "config": value}
         checking, _ = took(lambda: check({"nodes": [node]}, handlers=Registry(), named=False))
         return Found(self.kind, text, size, reading + checking)

@@ -29,6 +29,8 @@ _ATOMS = [
 ]
 _AROUND = ["^", "^(?=a)", "(?!b)", "(?<=a)", ""]
 _ALPHABETS = ["a", "ab", "x", "0", "aé", "ab01-", "{", ","]
+# Slow to read for some readers: beyond the tables of powers of ten, or half-way between two floats.
+_COSTLY_NUMBERS = [1e300, 5e-324, 2.2250738585072011e-308, 1.7976931348623157e308, 1e23, 0.1 + 0.2]
 # Of a value, and of a schema, about.
 ROOM = 16 * 1024
 _COUNTED = re.compile(r"\d+")
@@ -125,6 +127,7 @@ class Drawing:
                     lambda: alphabet * n,
                     lambda: "".join(random.choice(alphabet) for _ in range(n)),
                     lambda: random.choice([n, n + 0.5, -n, 10**40, 1e300, True, None]),
+                    lambda: [random.choice(_COSTLY_NUMBERS)] * min(n, room // 24 + 1),
                 ]
             )
         count = self.count(min(3000, room // 8 + 1))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import aiohttp
-import msgspec
 
+from weft.core.payload import decoder_for
 from weft.definition.chunked_json import PIECE_CHARACTERS
 from weft.definition.document import read_foreign_json
 from weft.errors import DocumentTooLargeError
@@ -88,7 +88,7 @@ class Received:
         output may have are ResponseTooLarge.
         """
         if not self.is_large:
-            return msgspec.json.decode(self.body)
+            return decoder_for(self.body).decode(self.body)
         try:
             return read_foreign_json(self.body, max_depth=_MAX_DEPTH)
         except DocumentTooLargeError as error:

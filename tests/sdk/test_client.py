@@ -278,6 +278,18 @@ def test_executions_and_dead_letters_are_searched_and_mended_by_the_group(
     assert client.drop_dead_letters(workflow="fragile", node="stranger").matched == 0
 
 
+def test_figures_of_the_server_and_of_a_workflow_are_read(client: Client) -> None:
+    client.wait(client.start("order", {"number": 7}).id)
+    shown = client.overview()
+    assert len(shown.hours) == 24
+    assert sum(hour.completed for hour in shown.hours) == shown.executions["COMPLETED"] >= 1
+    assert shown.workers is not None
+    figures = client.statistics("order")
+    assert figures.recent[0].seconds is not None
+    assert figures.success_rate is not None
+    assert client.statistics("order", version=1).nodes
+
+
 def test_a_batch_gives_its_results_in_the_order_of_the_inputs(client: Client) -> None:
     batch = client.start_batch("order", [{"number": number} for number in range(5)])
     while batch.finished_at is None:

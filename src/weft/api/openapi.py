@@ -24,7 +24,7 @@ _TAGS = {
     "logs": "What nodes print and log",
     "batches": "Many executions as one",
     "dead letters": "Nodes that failed for good",
-    "fleet": "Workers and queues",
+    "fleet": "Workers and queues, and everything at a glance",
     "session": "Signing a browser in: a cookie instead of a key",
     "health": "Whether this server is alive and ready, and its numbers",
     "pages": "This document, and pages for people",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from weft.api.schema import Time  # noqa: TC001 - pydantic reads the annotations
+from weft.api.schema import ExecutionStateName, LetterGroup, Time, example_of
 
 _DIGEST = "3a7bd3e2360a3d29eea436fcfb7e44c735d117c42d1c1835420b6b9942dd4f1b"
 
@@ -146,3 +146,114 @@ class About(BaseModel):
     schema_: SchemaVersions = Field(alias="schema")
     settings: list[SettingValue]
     links: list[Link]
+
+
+# --- The overview, and the figures of a workflow.
+
+_ID = "0198c5a2-6f1e-7c3a-9d2b-5e8f0a1b2c3d"
+_HOUR = {"from": "2026-01-31T09:00:00.000000Z", "started": 41, "COMPLETED": 38, "FAILED": 2, "CANCELLED": 0}
+_COUNTS = {"PENDING": 0, "RUNNING": 1, "PAUSED": 0, "COMPLETED": 38, "FAILED": 2, "CANCELLED": 0}
+_RECENT = {
+    "id": _ID,
+    "state": "COMPLETED",
+    "started_at": "2026-01-31T09:30:00.000000Z",
+    "finished_at": "2026-01-31T09:30:01.250000Z",
+    "seconds": 1.25,
+}
+
+
+class Hour(BaseModel):
+    """Executions of one hour: how many began in it, and how many ended in it in each state."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: Time = Field(alias="from")
+    started: int = Field(description="submitted in this hour")
+    COMPLETED: int
+    FAILED: int
+    CANCELLED: int
+
+
+class WorkerTotals(BaseModel):
+    """Living workers, the slots that they have, and the attempts in them."""
+
+    alive: int
+    slots: int
+    running: int
+
+
+class QueueDepth(BaseModel):
+    """A queue, and what waits in it."""
+
+    name: str
+    depth: int
+    oldest_age_seconds: float | None
+
+
+class Overview(BaseModel):
+    """The state of everything at a glance. No figure of executions or letters counts above 100,000."""
+
+    model_config = _example(
+        {
+            "executions": _COUNTS,
+            "hours": [_HOUR],
+            "failures": [example_of(LetterGroup)],
+            "dead_letters": 12,
+            "workers": {"alive": 1, "slots": 64, "running": 3},
+            "queues": [{"name": "echo", "depth": 12, "oldest_age_seconds": 0.4}],
+        }
+    )
+
+    executions: dict[ExecutionStateName, int] = Field(
+        description="under way now; in the last three states, those that ended within `hours`"
+    )
+    hours: list[Hour] = Field(description="the last 24 hours (UTC), the running one last")
+    failures: list[LetterGroup] = Field(description="the 10 groups of open dead letters that grew last")
+    dead_letters: int = Field(description="that are open")
+    workers: WorkerTotals | None = Field(description="`null` while the store cannot be asked")
+    queues: list[QueueDepth] | None = Field(description="`null` while the store cannot be asked")
+
+
+class RecentExecution(BaseModel):
+    """One of the last executions of a workflow."""
+
+    id: str
+    state: ExecutionStateName
+    started_at: Time | None
+    finished_at: Time | None
+    seconds: float | None
+
+
+class Durations(BaseModel):
+    """Seconds that completed executions took; `null` where there is none."""
+
+    p50: float | None
+    p95: float | None
+    mean: float | None
+
+
+class NodeFigures(BaseModel):
+    """One node in the last executions."""
+
+    p50: float | None = Field(description="seconds that its completed attempts took, half of them at most")
+    failures: int = Field(description="how often it failed for good")
+
+
+class Statistics(BaseModel):
+    """Figures of the last 50 executions of a workflow, or of one version."""
+
+    model_config = _example(
+        {
+            "recent": [_RECENT],
+            "seconds": {"p50": 1.25, "p95": 1.25, "mean": 1.25},
+            "success_rate": 1.0,
+            "nodes": {"report": {"p50": 0.8, "failures": 0}},
+        }
+    )
+
+    recent: list[RecentExecution] = Field(description="newest first")
+    seconds: Durations
+    success_rate: float | None = Field(description="of those that completed or failed")
+    nodes: dict[str, NodeFigures] | None = Field(
+        description="of the newest executions with 20,000 nodes together; `null`: the newest has more"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from weft.api.auth import ApiKeys
 from weft.api.connection_table import ConnectionTable, connection_limit
@@ -35,6 +35,9 @@ _LOOKS_A_SECOND = 200
 
 # Encoded and compressed graphs of definitions: about forty of 50,000 nodes.
 _TOPOLOGY_BYTES = 16 * 2**20
+# Of 40 namespaces for a day; and the overviews of the last moments.
+_HOURS = 1_000
+_OVERVIEWS = 16
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -111,6 +114,11 @@ class Service:
     # By the digest of the definition.
     topologies: SharedResults[bytes] = field(
         default_factory=lambda: SharedResults(_TOPOLOGY_BYTES, len), repr=False
+    )
+    # Counts of the hours that are over, and overviews, by the namespace and a time.
+    hours: SharedResults[dict[str, Any]] = field(default_factory=lambda: SharedResults(_HOURS), repr=False)
+    overviews: SharedResults[dict[str, Any]] = field(
+        default_factory=lambda: SharedResults(_OVERVIEWS), repr=False
     )
     _threads: FairThreads = field(default_factory=FairThreads, repr=False)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.core.rows import DeadLetter, ExecutionRow, History
+from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
+from weft.core.state import TERMINAL, ExecutionState, NodeState
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -17,9 +19,13 @@ from weft.journal.contract import (
 )
 from weft.journal.search import (
     ID_CHARACTERS,
+    MAX_COUNTED,
     MAX_WALKED,
     Found,
     LetterGroup,
+    NamespaceCounts,
+    NodeRuns,
+    PeriodCounts,
     code_of,
     failure_terms,
     folded,
@@ -27,7 +33,7 @@ from weft.journal.search import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class MemorySearch:
@@ -36,6 +42,7 @@ class MemorySearch:
     _now: Callable[[], int]
     _executions: dict[str, ExecutionRow]
     _events: dict[str, list[History | str]]
+    _nodes: dict[str, dict[str, NodeRow]]
     _letters: dict[str, list[DeadLetter]]
 
     async def executions(
@@ -150,6 +157,41 @@ class MemorySearch:
         self, *, namespace: str = DEFAULT_NAMESPACE, state: str = "open", limit: int = 10
     ) -> Sequence[LetterGroup]:
         return list((await self._groups(namespace, LetterQuery(state=state))).values())[:limit]
+
+    async def namespace_counts(self, *, namespace: str = DEFAULT_NAMESPACE) -> NamespaceCounts:
+        states = Counter(row.state for row in self._executions.values() if row.namespace == namespace)
+        letters = await self.dead_letters(LetterQuery(state="open"), namespace=namespace, limit=MAX_COUNTED)
+        return NamespaceCounts(
+            executions={state: states[state] for state in ExecutionState if state not in TERMINAL},
+            open_letters=len(letters),
+        )
+
+    async def period_counts(
+        self, *, namespace: str = DEFAULT_NAMESPACE, since: int, until: int
+    ) -> PeriodCounts:
+        rows = [row for row in self._executions.values() if row.namespace == namespace]
+        ends = Counter(
+            row.state for row in rows if row.finished_at is not None and since <= row.finished_at < until
+        )
+        return PeriodCounts(
+            created=sum(since <= row.created_at < until for row in rows),
+            ended={state: ends[state] for state in ExecutionState if state in TERMINAL},
+        )
+
+    async def node_runs(self, execution_ids: Sequence[str]) -> Mapping[str, NodeRuns]:
+        durations: dict[str, list[int]] = {}
+        failures = Counter[str]()
+        for execution_id in execution_ids:
+            failures.update(letter.node_id for letter in self._letters.get(execution_id, []))
+            for row in self._nodes.get(execution_id, {}).values():
+                if row.state is NodeState.COMPLETED and not row.has_no_attempt:
+                    assert row.started_at is not None
+                    assert row.finished_at is not None
+                    durations.setdefault(row.node_id, []).append(row.finished_at - row.started_at)
+        return {
+            node_id: NodeRuns(durations=durations.get(node_id, []), failures=failures[node_id])
+            for node_id in {*durations, *failures}
+        }
 
     async def _groups(self, namespace: str, query: LetterQuery) -> dict[str, LetterGroup]:
         """Return all groups by their keys, the one with the newest letter first."""

@@ -25,6 +25,9 @@ T = TypeVar("T")
 # So many entries of an index, or rows behind them, take a database some 20 ms.
 MAX_WALKED = 10_000
 
+# Entries of an index that an overview counts one by one.
+MAX_COUNTED = 100_000
+
 # A shorter beginning of an id is looked for like any other text. Eight digits of a UUIDv7 are about a minute.
 ID_CHARACTERS = 8
 # An id that begins with as many characters is one of few.
@@ -108,6 +111,29 @@ class LetterGroup(msgspec.Struct, frozen=True, kw_only=True):
         return group_key(self.workflow, self.node_id, self.code)
 
 
+class NamespaceCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The executions under way and the open dead letters of a namespace, at most MAX_COUNTED of each."""
+
+    executions: dict[ExecutionState, int]  # of the states that are not terminal
+    open_letters: int
+
+
+class PeriodCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The executions that began and ended in a period, at most MAX_COUNTED of each."""
+
+    created: int
+    ended: dict[ExecutionState, int]  # of the terminal states
+
+
+class NodeRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one node in some executions."""
+
+    # Of its attempts that completed, in microseconds.
+    durations: list[int]
+    # How often it failed for good, in all generations.
+    failures: int
+
+
 class SearchReader(Protocol):
     """The part of a journal's catalog that searches."""
 
@@ -152,6 +178,15 @@ class SearchReader(Protocol):
         self, *, namespace: str = ..., state: str = "open", limit: int = 10
     ) -> Sequence[LetterGroup]:
         """List the groups that the newest dead letters belong to, the newest first."""
+
+    async def namespace_counts(self, *, namespace: str = ...) -> NamespaceCounts:
+        """Count what is not done in a namespace."""
+
+    async def period_counts(self, *, namespace: str = ..., since: int, until: int) -> PeriodCounts:
+        """Count the executions created, and those ended, at or after ``since`` and before ``until``."""
+
+    async def node_runs(self, execution_ids: Sequence[str]) -> Mapping[str, NodeRuns]:
+        """Read how long nodes of executions took, and how often they failed. Reads every node of theirs."""
 
 
 def failure_terms(event: History) -> list[tuple[str, str]]:

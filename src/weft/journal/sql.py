@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from weft.journal import letter_groups, logs, pages, purge, queries
+from weft.journal import activity, letter_groups, logs, pages, purge, queries
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -25,7 +25,7 @@ from weft.journal.contract import (
     WorkflowRow,
 )
 from weft.journal.pages import PageOf
-from weft.journal.search import Found
+from weft.journal.search import Found, NamespaceCounts, PeriodCounts
 from weft.lru import Lru
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk
     from weft.journal.queries import Query
-    from weft.journal.search import LetterGroup
+    from weft.journal.search import LetterGroup, NodeRuns
 
 T = TypeVar("T")
 
@@ -233,6 +233,19 @@ class SqlJournal:
         self, *, namespace: str = DEFAULT_NAMESPACE, state: str = "open", limit: int = 10
     ) -> Sequence[LetterGroup]:
         return await self._query(letter_groups.newest_groups, namespace, state, limit, nothing=[])
+
+    async def namespace_counts(self, *, namespace: str = DEFAULT_NAMESPACE) -> NamespaceCounts:
+        nothing = NamespaceCounts(executions={}, open_letters=0)
+        return await self._query(activity.namespace_counts, namespace, nothing=nothing)
+
+    async def period_counts(
+        self, *, namespace: str = DEFAULT_NAMESPACE, since: int, until: int
+    ) -> PeriodCounts:
+        nothing = PeriodCounts(created=0, ended={})
+        return await self._query(activity.period_counts, namespace, since, until, nothing=nothing)
+
+    async def node_runs(self, execution_ids: Sequence[str]) -> Mapping[str, NodeRuns]:
+        return await self._query(activity.node_runs, list(execution_ids), nothing={})
 
     async def changes(
         self, *, namespace: str = DEFAULT_NAMESPACE, before: int | None = None, limit: int = 50

@@ -551,6 +551,24 @@ def drop_dead_letters(
     )
 
 
+# --- Figures.
+
+
+def overview() -> ApiCall[shapes.Overview]:
+    """Fetch what runs, how the last 24 hours went, what failed last, and the state of workers and queues."""
+    return ApiCall(method="GET", path="/v1/overview", shape=shapes.Overview)
+
+
+def statistics(name: str, *, version: int | str | None = None) -> ApiCall[shapes.Statistics]:
+    """Fetch figures of the last 50 executions of a workflow, or of one version."""
+    return ApiCall(
+        method="GET",
+        path=_path("workflows", name, "statistics"),
+        shape=shapes.Statistics,
+        query=_query(version=version),
+    )
+
+
 # --- The fleet.
 
 

@@ -151,6 +151,8 @@ class AsyncClient:
     dead_letter_groups = _lists(calls.dead_letter_groups)
     retry_dead_letters = _sends(calls.retry_dead_letters)
     drop_dead_letters = _sends(calls.drop_dead_letters)
+    overview = _sends(calls.overview)
+    statistics = _sends(calls.statistics)
 
     workers = _lists(calls.workers)
     queues = _lists(calls.queues)
@@ -319,6 +321,8 @@ class Client:
     dead_letter_groups = _iterates(AsyncClient.dead_letter_groups)
     retry_dead_letters = _blocks(AsyncClient.retry_dead_letters)
     drop_dead_letters = _blocks(AsyncClient.drop_dead_letters)
+    overview = _blocks(AsyncClient.overview)
+    statistics = _blocks(AsyncClient.statistics)
 
     workers = _iterates(AsyncClient.workers)
     queues = _iterates(AsyncClient.queues)

@@ -9,7 +9,7 @@ from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, TypeVar, overload
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from weft.core.state import TERMINAL, ExecutionState, NodeState
 from weft.errors import (
@@ -335,6 +335,67 @@ class LettersDone(Struct, frozen=True, kw_only=True):
     done: int
     refused: list[RefusedLetter]
     next_cursor: str | None = None
+
+
+class Hour(Struct, frozen=True, kw_only=True):
+    """Executions that began in an hour, and those that ended in it, by state."""
+
+    from_: datetime = field(name="from")
+    started: int
+    completed: int = field(name="COMPLETED")
+    failed: int = field(name="FAILED")
+    cancelled: int = field(name="CANCELLED")
+
+
+class WorkerTotals(Struct, frozen=True, kw_only=True):
+    alive: int
+    slots: int
+    running: int
+
+
+class QueueDepth(Struct, frozen=True, kw_only=True):
+    name: str
+    depth: int
+    oldest_age_seconds: float | None = None
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """Everything at a glance; ``workers`` and ``queues`` are None while the store cannot be asked."""
+
+    executions: dict[str, int]
+    hours: list[Hour]
+    failures: list[LetterGroup]
+    dead_letters: int
+    workers: WorkerTotals | None = None
+    queues: list[QueueDepth] | None = None
+
+
+class RecentExecution(Struct, frozen=True, kw_only=True):
+    id: str
+    state: str
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    seconds: float | None = None
+
+
+class Durations(Struct, frozen=True, kw_only=True):
+    p50: float | None = None
+    p95: float | None = None
+    mean: float | None = None
+
+
+class NodeFigures(Struct, frozen=True, kw_only=True):
+    p50: float | None
+    failures: int
+
+
+class Statistics(Struct, frozen=True, kw_only=True):
+    """Figures of the last executions of a workflow; ``nodes`` is None where there are too many to read."""
+
+    recent: list[RecentExecution]
+    seconds: Durations
+    success_rate: float | None = None
+    nodes: dict[str, NodeFigures] | None = None
 
 
 class Worker(Struct, frozen=True, kw_only=True):

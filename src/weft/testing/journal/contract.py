@@ -37,7 +37,7 @@ from weft.testing.journal.lists import BatchesContract, ClaimsContract, ListsCon
 from weft.testing.journal.logs import LogsContract
 from weft.testing.journal.parked import ParkedRowsContract
 from weft.testing.journal.purge import PurgeContract
-from weft.testing.journal.search import LetterGroupsContract, SearchContract
+from weft.testing.journal.search import ActivityContract, LetterGroupsContract, SearchContract
 from weft.testing.journal.workflows import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
 
@@ -102,6 +102,7 @@ class JournalContract(
     ListsContract,
     SearchContract,
     LetterGroupsContract,
+    ActivityContract,
     WorkflowsContract,
     PurgeContract,
     HistoryContract,

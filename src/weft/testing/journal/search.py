@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.journal.search import LetterGroup
 
 FAILED, RUNNING = ExecutionState.FAILED, ExecutionState.RUNNING
+ENDS = (ExecutionState.COMPLETED, FAILED, ExecutionState.CANCELLED)
 
 # What is searched for among the executions of ``_tell``, and the first letters of what is found.
 SEARCHES: list[tuple[dict[str, Any], str]] = [
@@ -287,3 +288,56 @@ class LetterGroupsContract:
         dropped = [change.dead_letter for change in await journal.changes() if change.actor == "ann"]
         assert sorted(filter(None, dropped)) == sorted([letters["n1"], letters["n2"]])
         assert await journal.drop_letters([]) == 0
+
+
+class ActivityContract:
+    async def test_executions_of_a_period_are_counted_by_their_ends(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        start = clock.now()
+        runs = {}
+        for name in "abcd":
+            runs[name] = await Recording.start(journal, node("a"), execution_id=name)
+            clock.advance(10)
+        await runs["a"].completed("a")
+        await runs["b"].failed("a")
+        clock.advance(10)
+        await runs["c"].cancel()
+        other = await Recording.start(journal, node("a"), execution_id="z", namespace="other")
+        await other.failed("a")
+        seconds = MICROSECONDS
+
+        async def counted(since: int, until: int) -> tuple[int, list[int]]:
+            found = await journal.period_counts(since=start + since * seconds, until=start + until * seconds)
+            return found.created, [found.ended[state] for state in ENDS]
+
+        assert await counted(0, 100) == (4, [1, 1, 1])
+        assert await counted(10, 30) == (2, [0, 0, 0])
+        assert await counted(40, 50) == (0, [1, 1, 0])
+        assert await counted(50, 51) == (0, [0, 0, 1])
+        now = await journal.namespace_counts()
+        assert now.executions == {ExecutionState.PENDING: 0, RUNNING: 1, ExecutionState.PAUSED: 0}
+        assert now.open_letters == 1
+        await runs["b"].retry()
+        assert await counted(0, 100) == (4, [1, 0, 1])
+        now = await journal.namespace_counts(namespace="other")
+        assert (sum(now.executions.values()), now.open_letters) == (0, 1)
+
+    async def test_node_runs_tell_how_long_nodes_took_and_how_often_they_failed(
+        self, journal: JournalAdapter
+    ) -> None:
+        for name in ("e1", "e2", "e3"):
+            run = await Recording.start(
+                journal, node("a"), node("b"), node("c"), execution_id=name, failure_policy="continue"
+            )
+            ended = (await run.row()).created_at
+            await run.completed("a", started_at=ended - 5, finished_at=ended)
+            await run.failed("b")
+            if name == "e1":
+                await run.cached("c", b"1")
+        runs = await journal.node_runs(["e1", "e2", "stranger"])
+        assert {name: (one.durations, one.failures) for name, one in runs.items()} == {
+            "a": ([5, 5], 0),
+            "b": ([], 2),
+        }
+        assert await journal.node_runs([]) == {}

@@ -16,6 +16,7 @@ from bench.console.measure import console
 from bench.costs import costs
 from bench.fleet import fleet
 from bench.hops import hops
+from bench.live import live
 from bench.logs import logs
 from bench.makespan import makespan
 from bench.queueing import queueing
@@ -27,7 +28,7 @@ from bench.workloads import WORKLOADS
 DEFAULT = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet, "celery": celery}
 # These take minutes each: they run where they are asked for.
 PARTS = {**DEFAULT, **documents.PARTS, "soak": soak, "beside": beside, "costs": costs, "queueing": queueing}
-PARTS |= {"hops": hops, "makespan": makespan, "logs": logs, "console": console}
+PARTS |= {"hops": hops, "makespan": makespan, "logs": logs, "console": console, "live": live}
 
 
 def main() -> int:

@@ -134,7 +134,7 @@ async def _answer(execution_id: str, node_id: str | None, request: Request, quer
     return opened(request, LogStream(service, execution_id, after=after, wanted=wanted))
 
 
-class LogStream(EventStream):
+class LogStream(EventStream["Subscription"]):
     """The lines of one execution from a number on, until it has ended."""
 
     def __init__(self, service: Service, execution_id: str, *, after: int, wanted: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ class LogStream(EventStream):
         # Its end is all that the feed has to tell here.
         return self._service.feed.subscribe(execution_id=self._id, types=ENDS)
 
-    async def tell(self, subscription: Subscription) -> None:
+    async def tell(self, source: Subscription) -> None:
         catalog = self._service.ports.catalog
         while True:
             # Asked before the lines are: a worker writes them before the result that may end it all.
@@ -158,7 +158,7 @@ class LogStream(EventStream):
             if has_ended:
                 await self.send_bytes(b"event: end\ndata: {}\n\n")
                 return
-            await self.pause(subscription, LOOK_SECONDS)
+            await self.pause(source, LOOK_SECONDS)
 
     async def _send_lines(self) -> bool:
         """Send some lines; True if more are there."""

@@ -120,6 +120,8 @@ class Service:
     overviews: SharedResults[dict[str, Any]] = field(
         default_factory=lambda: SharedResults(_OVERVIEWS), repr=False
     )
+    # Of executions that somebody watches live, by id: each a ``LiveHub``, which knows this module.
+    live: dict[str, Any] = field(default_factory=dict, repr=False)
     _threads: FairThreads = field(default_factory=FairThreads, repr=False)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Query, Request
@@ -155,7 +155,7 @@ async def watch_events(request: Request) -> Response:
     return opened(request, NamespaceStream(service_of(request), caller_of(request).namespace))
 
 
-def opened(request: Request, stream: EventStream) -> EventStream:
+def opened(request: Request, stream: EventStream[Any]) -> EventStream[Any]:
     """Return a stream that may be answered now; raises ProblemError while the server stops."""
     if service_of(request).stopping.is_set():
         raise ProblemError(503, "unavailable", "this server is stopping", headers={"Retry-After": "1"})
@@ -206,7 +206,11 @@ def describe_event(event: History) -> dict[str, Any]:
 # --- Streams.
 
 
-class EventStream(Response, ABC):
+# What a stream is made of: a subscription to the feed, or frames that are made for many.
+Source = TypeVar("Source")
+
+
+class EventStream(Response, ABC, Generic[Source]):
     """An answer that goes on until there is nothing more to tell, the client leaves, or the server stops."""
 
     def __init__(self, service: Service) -> None:
@@ -222,27 +226,27 @@ class EventStream(Response, ABC):
         ]
 
     @abstractmethod
-    def subscribe(self) -> Subscription:
+    def subscribe(self) -> AbstractAsyncContextManager[Source]:
         """Listen for what this stream tells of."""
 
     @abstractmethod
-    async def tell(self, subscription: Subscription) -> None:
+    async def tell(self, source: Source) -> None:
         """Write events until there is nothing more to tell."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with load_in(scope).streaming():
             # A client that has its headers hears all that happens from then on.
-            async with self.subscribe() as subscription:
+            async with self.subscribe() as source:
                 self._send = send
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 self._comment_at = self._clock.now() + micros(COMMENT_SECONDS)
-                await unless(self._tell(subscription), _left(receive), self._service.stopping.wait())
+                await unless(self._tell(source), _left(receive), self._service.stopping.wait())
         # A client that does not read holds this up, and by now nothing but its own connection.
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _tell(self, subscription: Subscription) -> None:
+    async def _tell(self, source: Source) -> None:
         try:
-            await self.tell(subscription)
+            await self.tell(source)
         except TimeoutError:
             log.info("stream.dropped", extra={"seconds": SLOWEST_SECONDS})
         except OSError:
@@ -283,7 +287,7 @@ class EventStream(Response, ABC):
         return heard
 
 
-class ExecutionStream(EventStream):
+class ExecutionStream(EventStream["Subscription"]):
     """The history of one execution from a number on, with what is live in between."""
 
     def __init__(self, service: Service, row: ExecutionRow, *, after: int) -> None:
@@ -303,14 +307,14 @@ class ExecutionStream(EventStream):
     def subscribe(self) -> Subscription:
         return self._service.feed.subscribe(execution_id=self._id)
 
-    async def tell(self, subscription: Subscription) -> None:
+    async def tell(self, source: Subscription) -> None:
         heard: Sequence[History] = ()
         while not await self._told_all(heard):
             look_at = self._clock.now() + micros(self._service.look_seconds(LOOK_SECONDS))
-            heard = await self.receive(subscription, at_once=bool(self._fresh))
-            while self._has_all(heard, subscription) and self._clock.now() < look_at:
+            heard = await self.receive(source, at_once=bool(self._fresh))
+            while self._has_all(heard, source) and self._clock.now() < look_at:
                 await self.write(self._in_order(heard, ()), numbered=True)
-                heard = await self.receive(subscription, at_once=bool(self._fresh))
+                heard = await self.receive(source, at_once=bool(self._fresh))
 
     def _has_all(self, heard: Sequence[History], subscription: Subscription) -> bool:
         """True if the feed's events are no reason to read the journal: none was missed, none is unwritten."""
@@ -369,7 +373,7 @@ class ExecutionStream(EventStream):
         return interleave(ripe, recorded, self._after)
 
 
-class NamespaceStream(EventStream):
+class NamespaceStream(EventStream["Subscription"]):
     """All that happens in a namespace, as it happens."""
 
     def __init__(self, service: Service, namespace: str) -> None:
@@ -379,11 +383,11 @@ class NamespaceStream(EventStream):
     def subscribe(self) -> Subscription:
         return self._service.feed.subscribe(namespace=self._namespace)
 
-    async def tell(self, subscription: Subscription) -> None:
+    async def tell(self, source: Subscription) -> None:
         while True:
-            heard = await self.receive(subscription)
-            if subscription.missed:
-                await self.comment(f"{subscription.missed} events were missed")
+            heard = await self.receive(source)
+            if source.missed:
+                await self.comment(f"{source.missed} events were missed")
             # A number counts within its execution, so it is no place in this stream.
             await self.write(heard, numbered=False)
 

@@ -343,6 +343,12 @@ class Journal(RowReader, Protocol):
 class Catalog(RowReader, SearchReader, Protocol):
     """The calls of the API, the CLI and the views: their reads, and their writes without the engine."""
 
+    async def node_states(self, execution_id: str) -> Mapping[str, NodeRow]:
+        """Read the rows of an execution's nodes as ``nodes`` does, but without outputs (None).
+
+        It costs the same for each node, whatever the nodes have returned.
+        """
+
     async def logs(
         self,
         execution_id: str,

@@ -421,6 +421,10 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         rows = self._nodes.get(execution_id, {})
         return dict(rows) if names is None else {name: rows[name] for name in names if name in rows}
 
+    async def node_states(self, execution_id: str) -> Mapping[str, NodeRow]:
+        rows = self._nodes.get(execution_id, {})
+        return {name: row if row.output is None else replace(row, output=None) for name, row in rows.items()}
+
     async def events(
         self,
         execution_id: str,

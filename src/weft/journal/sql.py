@@ -148,6 +148,9 @@ class SqlJournal:
     ) -> Mapping[str, NodeRow]:
         return await self._read(self._own.nodes_of, execution_id, names, nothing={})
 
+    async def node_states(self, execution_id: str) -> Mapping[str, NodeRow]:
+        return await self._read(self._own.node_states, execution_id, nothing={})
+
     async def events(
         self,
         execution_id: str,

@@ -41,7 +41,8 @@ SHOWN_OUTPUT_BYTES = 256 * 1024
 # A config that reads more is filled in a thread: a megabyte of small values takes 20 ms.
 _FILLED_ON_LOOP_BYTES = 64 * 1024
 
-_PHASES = {
+# The state that a node is shown in while the store has it in a phase; in any other phase it is PENDING.
+PHASE_STATES = {
     "queued": NodeState.QUEUED,
     "throttled": NodeState.QUEUED,
     "timer": NodeState.QUEUED,
@@ -422,7 +423,7 @@ def _state(row: NodeRow | None, seen: NodeStatus | None) -> NodeState:
         return row.state
     if row is not None and row.parked is not None:
         return NodeState.RUNNING
-    return NodeState.PENDING if seen is None else _PHASES.get(seen.phase, NodeState.PENDING)
+    return NodeState.PENDING if seen is None else PHASE_STATES.get(seen.phase, NodeState.PENDING)
 
 
 def _node(

@@ -194,15 +194,20 @@ async def all_nodes(connection: Connection, numbers: Sequence[int]) -> dict[int,
 
 
 async def nodes_of(
-    connection: Connection, execution_id: str, names: Collection[str] | None
+    connection: Connection, execution_id: str, names: Collection[str] | None, *, states_only: bool = False
 ) -> dict[str, NodeRow]:
     # Most have few: one statement reads them, and sees one commit.
-    page = await _nodes_page(connection, _NUMBER, execution_id, "", names)
+    page = await _nodes_page(connection, _NUMBER, execution_id, "", names, states_only=states_only)
     if len(page) < _PAGE_ROWS:
         return page
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         number = await connection.fetchval(f"SELECT {_NUMBER}", execution_id)
-        return {} if number is None else await nodes(connection, number, names)
+        return {} if number is None else await nodes(connection, number, names, states_only=states_only)
+
+
+async def node_states(connection: Connection, execution_id: str) -> dict[str, NodeRow]:
+    """Read the rows of all nodes of an execution, without outputs."""
+    return await nodes_of(connection, execution_id, None, states_only=True)
 
 
 async def event_at(connection: Connection, execution_id: str, seq: int) -> History | None:

@@ -106,30 +106,38 @@ def nodes(
     names: Iterable[str] | None = None,
     *,
     execution_id: str | None = None,
+    columns: str = sqlite_rows.NODE_COLUMNS,
 ) -> dict[str, NodeRow]:
     """Read the rows of an execution's nodes: of those named, or of all.
 
     ``execution_id``: large outputs are left out, and the rows refer to them (``core.rows.without_output``).
+    ``columns``: ``NODE_STATES`` leaves all outputs out.
     """
     found: dict[str, NodeRow] = {}
     chosen, named = ("", ()) if names is None else (" AND node_id IN ?", (list(names),))
     behind = f"FROM nodes WHERE execution = ? AND node_id > ?{chosen} ORDER BY node_id LIMIT ?"
     last = ""
     while True:
-        page = run_query(connection, _nodes(behind, (number, last, *named, _JOINED_NODES), execution_id))
+        values = (number, last, *named, _JOINED_NODES)
+        page = run_query(connection, _nodes(behind, values, execution_id, columns))
         found.update((row.node_id, row) for row in page)
         if len(page) < _JOINED_NODES:
             return found
         last = max(row.node_id for row in page)
 
 
-def _nodes(behind: str, values: tuple[Any, ...], execution_id: str | None = None) -> Query[list[NodeRow]]:
+def _nodes(
+    behind: str,
+    values: tuple[Any, ...],
+    execution_id: str | None = None,
+    columns: str = sqlite_rows.NODE_COLUMNS,
+) -> Query[list[NodeRow]]:
     """Read rows of nodes of the execution that is the first value; large outputs are read one by one.
 
     Those of ``execution_id`` are let go again at once.
     """
     found = []
-    for node in (yield Listing(sqlite_rows.NODE_COLUMNS, behind, values)):
+    for node in (yield Listing(columns, behind, values)):
         output = None
         if node[-1]:
             sql = "SELECT output FROM nodes WHERE execution = ? AND node_id = ?"
@@ -139,13 +147,24 @@ def _nodes(behind: str, values: tuple[Any, ...], execution_id: str | None = None
     return found
 
 
-def nodes_of(connection: Connection, execution_id: str, names: Iterable[str] | None) -> dict[str, NodeRow]:
+def nodes_of(
+    connection: Connection,
+    execution_id: str,
+    names: Iterable[str] | None,
+    *,
+    columns: str = sqlite_rows.NODE_COLUMNS,
+) -> dict[str, NodeRow]:
     connection.execute("BEGIN")  # all of it as of one commit
     try:
         number = connection.execute("SELECT number FROM executions WHERE id = ?", (execution_id,)).fetchone()
-        return {} if number is None else nodes(connection, number[0], names)
+        return {} if number is None else nodes(connection, number[0], names, columns=columns)
     finally:
         connection.execute("ROLLBACK")
+
+
+def node_states(connection: Connection, execution_id: str) -> dict[str, NodeRow]:
+    """Read the rows of all nodes of an execution, without outputs."""
+    return nodes_of(connection, execution_id, None, columns=sqlite_rows.NODE_STATES)
 
 
 def events(

@@ -111,6 +111,8 @@ RESULT_COLUMNS = (
 )
 _OUTPUT = list(rows.PLAIN_NODE).index("output")
 NODE_COLUMNS = rows.NODE_COLUMNS.replace("nodes.output,", f"{_JOINED_OUTPUT},") + f", {_IS_LARGE}"
+# The same width, without outputs.
+NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL,") + ", 0"
 
 
 def label_values(number: int, row: ExecutionRow) -> list[Values]:

@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from weft.core.event import NodeCompleted, RetryRequested
 from weft.core.rows import History
@@ -90,6 +91,19 @@ class HistoryContract:
             finished_at=at,
             output_digest=hashlib.sha256(b'{"hit": true}').hexdigest(),
         )
+
+    async def test_the_states_of_nodes_are_their_rows_without_outputs(self, journal: JournalAdapter) -> None:
+        names = [f"n{number}" for number in range(20)]
+        run = await Recording.start(journal, *map(node, names), node("last", *names))
+        for name in names[:10]:
+            await run.completed(name, output=b'"' + name.encode() * 1000 + b'"')
+        await run.failed_once(names[10])
+        rows = await journal.nodes(run.id)
+        assert len(rows) == 11
+        assert await journal.node_states(run.id) == {
+            name: replace(row, output=None) for name, row in rows.items()
+        }
+        assert await journal.node_states("nothing") == {}
 
     async def test_an_output_in_a_blob_has_no_digest(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), node("b"))

@@ -156,3 +156,31 @@ async def test_a_hub_that_has_no_viewer_any_more_listens_no_longer(open_fleet: O
             call.complete(1)
             await drawn.to_the_end()
         assert server.service.live == {}
+
+
+async def test_the_timeline_has_what_runs_in_other_processes(open_fleet: Open, stage: Stage) -> None:
+    async with open_fleet() as server:
+        nodes = [node("a", max_retries=1), node("b", "a")]
+        stored = await server.post("/v1/workflows", json=workflow(*nodes))
+        assert stored.status == 201, stored.json
+        ids = []
+        for _ in range(2):
+            started = await server.post("/v1/workflows/walk/executions", json={})
+            ids.append(started.json["id"])
+            (await stage.call("a")).fail(ValueError("once"))
+            (await stage.call("a")).complete(1)
+            if len(ids) == 1:
+                (await stage.call("b")).complete(1)
+                assert (await server.get(f"/v1/executions/{ids[0]}?wait=20")).json["state"] == "COMPLETED"
+        await stage.call("b")
+        first, second = [(await server.get(f"/v1/executions/{one}/timeline")).json for one in ids]
+        columns = first["attempts"]
+        bars = sorted(zip(columns["node"], columns["number"], columns["outcome"], strict=True))
+        assert bars == [(0, 1, "F"), (0, 2, "C"), (1, 1, "C")]
+        assert [step["node"] for step in first["critical_path"]] == ["a", "b"]
+        columns = second["attempts"]
+        place = columns["node"].index(1)
+        assert columns["started"][place] is not None
+        assert (columns["outcome"][place], columns["finished"][place]) == (None, None)
+        assert second["workers"][columns["worker"][place]]
+        assert (second["expected"]["samples"], second["expected"]["deciding"]) == (1, ["b"])

@@ -13,6 +13,7 @@ from tests.cli.engine import execution, node
 from weft import Client
 from weft.cli.watch import Tracker
 from weft.core.state import NodeState
+from weft.sdk.progress import _pace_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,3 +230,27 @@ def test_a_retry_of_a_definition_that_is_not_stored_says_how_often_its_node_may_
     assert "RETRYING says 2/3: RuntimeError, next in " in shell.weft("watch", execution_id).err
     detail = shell.client.node(execution_id, "says")
     assert (detail.max_retries, detail.attempt) == (2, 2)
+
+
+# --- the expected end
+
+
+def test_a_running_execution_shows_when_it_is_expected_to_end(shell: Shell, fresh: str) -> None:
+    first = shell.client.start("held", {"gate": fresh}).id
+    shell.server.open(fresh)
+    shell.client.wait(first)
+    second = shell.client.start("held", {"gate": f"{fresh}-again"}).id
+    shown = next(line for line in shell.weft("show", second).out.splitlines() if "expected" in line)
+    assert ", in about " in shown
+    assert "decided by gate" in shown
+    shell.client.cancel(second)
+    assert "expected" not in shell.weft("show", second).out
+
+
+def test_the_time_left_is_as_predicted_or_as_the_pace_has_it() -> None:
+    tracker = Tracker()
+    tracker.begin(execution("RUNNING", node("a"), node("b"), generation=1))
+    assert _pace_words(tracker.look(1.0), 0.0, 2) == ["1.0 s"]
+    assert _pace_words(tracker.look(1.0, 90.0), 0.0, 2) == ["1.0 s", "about 1 min 30 s left"]
+    assert _pace_words(tracker.look(1.0, 90.0), 5.0, 200)[2] == "about 1 min 30 s left"
+    assert _pace_words(tracker.look(1.0), 5.0, 200)[2] == "about 40 s left"

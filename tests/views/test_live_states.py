@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.rows import ExecutionRow, History, NodeRow, Parked
@@ -96,6 +96,7 @@ def histories(draw: st.DrawFn) -> tuple[list[History], str]:
     return events, ends
 
 
+@settings(deadline=None)
 @given(histories(), st.randoms(use_true_random=False), st.data())
 def test_whatever_the_feed_does_the_end_is_that_of_the_journal(
     history: tuple[list[History], str], random: Any, data: st.DataObject
@@ -126,6 +127,7 @@ def test_whatever_the_feed_does_the_end_is_that_of_the_journal(
     assert (shown(states), states.state, states.is_over) == (ends, ExecutionState.FAILED, True)
 
 
+@settings(deadline=None)
 @given(histories())
 def test_without_gaps_every_moment_is_shown(history: tuple[list[History], str]) -> None:
     events, ends = history

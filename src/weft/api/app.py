@@ -25,6 +25,7 @@ from weft.api import (
     problem,
     session,
     stream,
+    timeline,
     topology,
     workflows,
 )
@@ -50,6 +51,7 @@ _NOUNS = (
     stream,
     live,
     logs,
+    timeline,
     topology,
     session,
     health,

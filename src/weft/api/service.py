@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.ports import ApiPorts
     from weft.settings import Settings
     from weft.store.contract import WorkerStatus
+    from weft.views.prediction import NodeDurations
 
 log = logging.getLogger("weft.api")
 
@@ -38,6 +39,10 @@ _TOPOLOGY_BYTES = 16 * 2**20
 # Of 40 namespaces for a day; and the overviews of the last moments.
 _HOURS = 1_000
 _OVERVIEWS = 16
+# The same of timelines: those of 50,000 nodes take a megabyte.
+_TIMELINE_BYTES = 8 * 2**20
+# Nodes whose durations are kept: 200 bytes each.
+_DURATIONS = 100_000
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -119,6 +124,14 @@ class Service:
     hours: SharedResults[dict[str, Any]] = field(default_factory=lambda: SharedResults(_HOURS), repr=False)
     overviews: SharedResults[dict[str, Any]] = field(
         default_factory=lambda: SharedResults(_OVERVIEWS), repr=False
+    )
+    # Encoded and compressed timelines of executions, by what they were made of.
+    timelines: SharedResults[bytes] = field(
+        default_factory=lambda: SharedResults(_TIMELINE_BYTES, len), repr=False
+    )
+    # What nodes took in earlier executions, by the workflow and the definition.
+    durations: SharedResults[NodeDurations] = field(
+        default_factory=lambda: SharedResults(_DURATIONS, lambda kept: 1 + len(kept.of_node)), repr=False
     )
     # Of executions that somebody watches live, by id: each a ``LiveHub``, which knows this module.
     live: dict[str, Any] = field(default_factory=dict, repr=False)

@@ -166,9 +166,12 @@ def show(
         if as_json:
             print_json(await server.ask(calls.execution(found)))
             return 0
+        from weft.cli.expected import expected_end
         from weft.cli.watch import for_report
 
-        print_text(_described(await for_report(found, server)))
+        shown = await for_report(found, server)
+        expected = await expected_end(found, server) if shown["finished_at"] is None else None
+        print_text(_described(shown, expected))
         return 0
 
     return on_server(work)
@@ -411,7 +414,9 @@ def _workflow(execution: Mapping[str, Any]) -> str:
     return f"{execution['workflow']} v{execution['version']}"
 
 
-def _described(execution: Mapping[str, Any]) -> str:
+def _described(execution: Mapping[str, Any], expected: dict[str, Any] | None) -> str:
+    from weft.cli.expected import expected_text
+
     counts = [f"{count:,} {state.lower()}" for state, count in execution["counts"].items() if count]
     generation = execution["generation"]
     error = execution["error"]
@@ -424,6 +429,7 @@ def _described(execution: Mapping[str, Any]) -> str:
             "started": moment(execution["started_at"]),
             "finished": moment(execution["finished_at"]),
             "took": took(execution),
+            "expected": expected_text(expected),
             "labels": ", ".join(f"{key}={value}" for key, value in execution["labels"].items()),
             "batch": execution["batch"],
             "forked from": execution["forked_from"],

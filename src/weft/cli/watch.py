@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from weft.cli.expected import expected_end
 from weft.cli.identify import execution_id
 from weft.cli.main import FAILED, INTERRUPTED
 from weft.cli.notices import NodeNotices, attempts_of
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from weft.sdk.sse import ServerSentEvent
 
 LOOK_INTERVAL_SECONDS = 0.1
+# How often the server is asked when the end is expected.
+PREDICTION_INTERVAL_SECONDS = 5.0
 # Of a definition that is not stored, so many nodes are asked for how often they may be started.
 MAX_ASKED = 100
 
@@ -84,20 +87,42 @@ async def stay(
     listening = asyncio.ensure_future(heard)
     reading = asyncio.ensure_future(_read_lines(execution_id, server, tracker.notices, quiet=quiet))
     both = asyncio.ensure_future(asyncio.wait({listening, reading}))
+    outlook = _Outlook()
+    predicting = asyncio.ensure_future(outlook.follow(execution_id, server, quiet=progress is None))
     try:
         while not both.done():
             if progress is not None:
-                progress.show(tracker.look(loop.time() - begun))
+                progress.show(tracker.look(loop.time() - begun, outlook.left_seconds()))
             await asyncio.wait({both}, timeout=None if progress is None else LOOK_INTERVAL_SECONDS)
         await listening
         if progress is not None:
             progress.show(tracker.look(loop.time() - begun))
     finally:
-        for task in (both, listening, reading):
+        for task in (both, listening, reading, predicting):
             task.cancel()
         if progress is not None:
             progress.close()
     return await for_report(execution_id, server)
+
+
+class _Outlook:
+    """The predicted end of an execution."""
+
+    def __init__(self) -> None:
+        self._ends_at: float | None = None
+
+    async def follow(self, execution_id: str, server: RemoteServer, *, quiet: bool) -> None:
+        """Ask the server now and then."""
+        while not quiet:
+            expected = await expected_end(execution_id, server)
+            now = asyncio.get_running_loop().time()
+            self._ends_at = None if expected is None else now + expected["remaining_seconds"]
+            await asyncio.sleep(PREDICTION_INTERVAL_SECONDS)
+
+    def left_seconds(self) -> float | None:
+        if self._ends_at is None:
+            return None
+        return max(0.0, self._ends_at - asyncio.get_running_loop().time())
 
 
 async def _listen(
@@ -283,7 +308,7 @@ class Tracker:
             self._move(node_id, state)
         return False
 
-    def look(self, elapsed_seconds: float) -> ProgressSnapshot:
+    def look(self, elapsed_seconds: float, left_seconds: float | None = None) -> ProgressSnapshot:
         """Return a snapshot of the execution, with the nodes that have settled since the last snapshot."""
         settled, self._settled = self._settled, []
         return ProgressSnapshot(
@@ -294,6 +319,7 @@ class Tracker:
             retried=self.retried,
             lines=self.notices.take(),
             told=self._told.copy(),
+            left_seconds=left_seconds,
         )
 
     def _hear_progress(self, event: Mapping[str, Any]) -> None:

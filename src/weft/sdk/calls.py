@@ -347,6 +347,12 @@ def live_logs(
     )
 
 
+def expected(execution_id: str) -> ApiCall[dict[str, Any]]:
+    """Fetch the timeline of an execution without its attempts: when its end is expected."""
+    path = _path("executions", execution_id, "timeline")
+    return ApiCall(method="GET", path=path, shape=dict, query=_query(attempts="none"))
+
+
 def cancel(execution_id: str) -> ApiCall[shapes.Execution]:
     """Stop an execution: what is not settled is cancelled before this returns."""
     return _control(execution_id, "cancel")

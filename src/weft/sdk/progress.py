@@ -51,6 +51,8 @@ class ProgressSnapshot:
     told: Mapping[str, str] = field(default_factory=dict)
     # What nodes have printed since the last look, and which were retried: shown above all else.
     lines: Sequence[str] = ()
+    # The time left as earlier executions predict it, if they do.
+    left_seconds: float | None = None
 
     @property
     def settled_count(self) -> int:
@@ -233,11 +235,14 @@ def _count_words(snapshot: ProgressSnapshot) -> list[str]:
 def _pace_words(snapshot: ProgressSnapshot, pace: float, total: int) -> list[str]:
     """Return the elapsed time, the pace in nodes per second, and the estimated time left."""
     words = [seconds_text(snapshot.elapsed_seconds)]
+    predicted = snapshot.left_seconds
     # A handful of nodes has no steady pace to foretell anything from.
     if total > SMALL and pace > 0:
         words.append(f"{pace:,.0f}/s" if pace >= 10 else f"{pace:.1f}/s")
-        if left := total - snapshot.settled_count:
-            words.append(f"about {seconds_text(left / pace)} left")
+        if predicted is None and (left := total - snapshot.settled_count):
+            predicted = left / pace
+    if predicted is not None and snapshot.settled_count < total:
+        words.append(f"about {seconds_text(predicted)} left")
     return words
 
 

@@ -1,4 +1,4 @@
-"""Durations of executions and of their nodes in figures: median, 95th percentile, mean."""
+"""NodeDurations of executions and of their nodes in figures: median, 95th percentile, mean."""
 
 from __future__ import annotations
 

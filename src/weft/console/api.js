@@ -281,8 +281,8 @@ export const getDeadLetter = (id, signal) => call("GET", v1("dead-letters", id),
 export const retryDeadLetter = (id) => call("POST", v1("dead-letters", id, "retry"), { once: true });
 /** @param {string} id */
 export const dropDeadLetter = (id) => call("DELETE", v1("dead-letters", id));
-/** @param {"retry" | "drop"} what @param {{workflow?: string, node?: string, code?: string, ids?: string[]}} which */
-export const changeDeadLetters = (what, which) => call("POST", `/v1/dead-letters/${what}`, { body: which });
+/** @param {"retry" | "drop"} what @param {{workflow?: string | null, node?: string, code?: string | null, ids?: string[], cursor?: string}} which @returns {Promise<import("./types").LettersChanged>} */
+export const changeDeadLetters = (what, which) => call("POST", `/v1/dead-letters/${what}`, { body: which, once: what === "retry" });
 
 // --- The fleet and the server.
 

@@ -54,7 +54,7 @@ export interface LetterGroup {
   workflow: string | null; node: string; code: string | null; count: number; executions: number; first_at: string;
   last_at: string; sample: DeadLetter; letters?: DeadLetter[];
 }
-export interface LettersChanged { matched: number; done: number; refused: { id: string; code: string; message: string }[] }
+export interface LettersChanged { matched: number; done: number; refused: { id: string; code: string; message: string }[]; next_cursor?: string | null }
 export interface Hour { from: string; COMPLETED: number; FAILED: number; CANCELLED: number; started: number }
 export interface Overview {
   executions: Record<string, number>; hours: Hour[]; failures: LetterGroup[]; dead_letters: number;

@@ -1,0 +1,115 @@
+// Dead letters of one workflow, node and error are a group: one cause, and one decision. No DOM here.
+
+import { listDeadLetterGroups, listDeadLetters } from "../api.js";
+import { asProblem } from "../ui/load.js";
+import { formatCount } from "../ui/time.js";
+
+/** @typedef {import("../types").DeadLetter} DeadLetter */
+/** @typedef {import("../types").LetterGroup} LetterGroup */
+
+export const LETTER_STATES = ["open", "retried", "handled", "dropped"];
+
+// The server counts no further.
+const MOST_COUNTED = 10_000;
+const PAGE = 200;
+const PLAIN_LIMIT = 500;
+
+/** Return what names a group in the address. @param {{workflow: string | null, node: string, code: string | null}} group */
+export function keyOf(group) {
+  return JSON.stringify([group.workflow, group.node, group.code]);
+}
+
+/** True if a letter is one of a group. @param {DeadLetter} letter @param {LetterGroup} group */
+export function belongs(letter, group) {
+  return keyOf({ workflow: letter.workflow, node: letter.node, code: letter.error?.code ?? null }) === keyOf(group);
+}
+
+/**
+ * Group letters as a server does that has the call for it; each group keeps its letters.
+ * @param {DeadLetter[]} letters newest first
+ * @returns {LetterGroup[]} the group of the newest letter first
+ */
+export function groupLetters(letters) {
+  /** @type {Map<string, DeadLetter[]>} */
+  const byKey = new Map();
+  for (const letter of letters) {
+    const key = keyOf({ workflow: letter.workflow, node: letter.node, code: letter.error?.code ?? null });
+    const known = byKey.get(key);
+    if (known) known.push(letter);
+    else byKey.set(key, [letter]);
+  }
+  return [...byKey.values()].map((same) => ({
+    workflow: same[0].workflow,
+    node: same[0].node,
+    code: same[0].error?.code ?? null,
+    count: same.length,
+    executions: new Set(same.map((letter) => letter.execution)).size,
+    first_at: same[same.length - 1].created_at,
+    last_at: same[0].created_at,
+    sample: same[0],
+    letters: same,
+  }));
+}
+
+/** Return groups with the one that failed last first. @param {LetterGroup[]} groups */
+export function newestFirst(groups) {
+  return [...groups].sort((a, b) => (a.last_at < b.last_at ? 1 : a.last_at > b.last_at ? -1 : 0));
+}
+
+/**
+ * Return the letters, executions and whether there are more, of groups together.
+ * @param {LetterGroup[]} groups @param {boolean} more
+ */
+export function sumOf(groups, more) {
+  return {
+    count: groups.reduce((sum, group) => sum + group.count, 0),
+    executions: groups.reduce((sum, group) => sum + group.executions, 0),
+    atLeast: more || groups.some((group) => group.count >= MOST_COUNTED),
+  };
+}
+
+/** Return "1 dead letter", "at least 10 000 dead letters". @param {number} count @param {boolean} [atLeast] */
+export function lettersText(count, atLeast = false) {
+  return `${atLeast ? "at least " : ""}${formatCount(count)} ${count === 1 && !atLeast ? "dead letter" : "dead letters"}`;
+}
+
+/** Return the first line of a text, cut to a length. @param {string} text @param {number} [length] */
+export function firstLine(text, length = 300) {
+  const line = text.split("\n").find((one) => one.trim()) ?? "";
+  return line.length > length ? `${line.slice(0, length)}…` : line;
+}
+
+/** Set once a server has answered that it has no groups: it is not asked again. */
+let lacksGroups = false;
+
+/**
+ * Return groups, of the server, or where it has no such call, of the newest letters.
+ * @param {{state: string, workflow: string | null, wanted: number}} which
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{groups: LetterGroup[], more: boolean, isPlain: boolean}>}
+ */
+export async function loadGroups({ state, workflow, wanted }, signal) {
+  if (!lacksGroups) {
+    try {
+      return await readGroups({ state, workflow, wanted }, signal);
+    } catch (error) {
+      if (!asProblem(error).isMissing) throw error;
+      lacksGroups = true;
+    }
+  }
+  const page = await listDeadLetters({ state, workflow, limit: PLAIN_LIMIT }, signal);
+  return { groups: groupLetters(page.items), more: page.next_cursor !== null, isPlain: true };
+}
+
+/** @param {{state: string, workflow: string | null, wanted: number}} which @param {AbortSignal} [signal] */
+async function readGroups({ state, workflow, wanted }, signal) {
+  /** @type {LetterGroup[]} */
+  const groups = [];
+  let cursor = null;
+  do {
+    const page = await listDeadLetterGroups({ state, workflow, limit: Math.min(PAGE, wanted - groups.length), cursor }, signal);
+    groups.push(...page.items);
+    cursor = page.next_cursor;
+  } while (cursor && groups.length < wanted);
+  return { groups: newestFirst(groups), more: cursor !== null, isPlain: false };
+}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAGES = {
+    "home": "/",
     "executions": "/executions",
     "execution, graph": "/executions/{failed}?tab=graph",
     "execution, timeline": "/executions/{failed}?tab=timeline",
@@ -25,6 +26,8 @@ PAGES = {
     "execution, data": "/executions/{completed}?tab=data",
     "execution, definition": "/executions/{completed}?tab=definition",
     "execution, node": "/executions/{failed}?tab=nodes&node=mend",
+    "dead letters": "/dead-letters",
+    "dead letters, a group": "/dead-letters?open=%5B%22broken%22%2C%22mend%22%2C%22handler_error%22%5D",
     "workers": "/workers",
     "about": "/about",
     "workflows": "/workflows",

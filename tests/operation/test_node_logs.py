@@ -69,7 +69,7 @@ async def test_what_was_printed_a_second_before_a_kill_is_in_the_logs(tmp_path: 
             check=True,
         )
     first = shown.stdout.splitlines()[0]
-    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} a │ tick 1 [\d.]+", first)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d a │ tick 1 [\d.]+", first)
     assert len(shown.stdout.splitlines()) == len(kept)
 
 

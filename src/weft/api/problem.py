@@ -224,11 +224,16 @@ def install(app: FastAPI) -> None:
 
 
 def methods_at(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
-    """List the methods that a path takes, all routes together."""
+    """List the methods that a path takes, all routes together.
+
+    A path that a route names as it is, such as ``/v1/dead-letters/groups``, is none of another route's ids.
+    """
+    matching = [route for route in routes if route.matches(scope)[0].value]
+    exact = [route for route in matching if getattr(route, "path", None) == scope["path"]]
     found = {"OPTIONS"}
-    for route in routes:
+    for route in exact or matching:
         methods: Collection[str] | None = getattr(route, "methods", None)
-        if methods and route.matches(scope)[0].value:
+        if methods:
             found.update(methods)
     if "GET" in found:
         found.add("HEAD")

@@ -266,7 +266,8 @@ class Session:
             recovers=data is None,
             listen=self._hear,
             parts=EngineParts(
-                journal=None if data is None else partial(self._open_journal, data, settings),
+                # SQLite in a folder loses no commits, so nobody is told of lost ones.
+                journal=None if data is None else lambda _: self._open_journal(data, settings),
                 limits=lambda clock: MemoryLimits(
                     {tag: limiter.bucket for tag, limiter in limiters.items()}, now=clock.now
                 ),

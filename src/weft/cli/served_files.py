@@ -145,7 +145,7 @@ class ServedFiles:
         return Sources(tuple(files), {**serving.texts, **newest.texts, **kept})
 
     def _tell_problems(self) -> None:
-        """Tell each problem once, however often other files are saved meanwhile."""
+        """Log each problem once, however often other files are saved meanwhile."""
         found = {problem.file: problem.text for problem in self._problems}
         for file, text in found.items():
             if self._told.get(file) != text:

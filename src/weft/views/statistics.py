@@ -1,4 +1,4 @@
-"""NodeDurations of executions and of their nodes in figures: median, 95th percentile, mean."""
+"""Durations of executions and of their nodes in figures: median, 95th percentile, mean."""
 
 from __future__ import annotations
 

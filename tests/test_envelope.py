@@ -19,6 +19,7 @@ from weft.envelope import (
     unpack_task,
     verify,
 )
+from weft.expressions.scope import Scope
 from weft.expressions.template import compile_template
 from weft.testing.transport_contract import a_task
 
@@ -62,7 +63,7 @@ def test_a_task_comes_back_with_its_secrets() -> None:
         {"headers": [{"x": "Bearer {{ secrets.KEY }}!"}]}, max_template_bytes=1000, secrets_allowed=True
     )
     assert not isinstance(template, list)
-    filled = template.fill({}, max_bytes=1000)  # type: ignore[arg-type]
+    filled = template.fill(Scope({}, {}, {}, None), max_bytes=1000)
     task = msgspec.structs.replace(
         a_task(1), secrets=filled.secrets, granted=("A", "b"), signature=b"s", config_blob="b1"
     )
@@ -133,7 +134,7 @@ def test_types_are_exact() -> None:
 def test_a_task_goes_through_json_byte_for_byte_and_with_its_secrets(payload: bytes) -> None:
     template = compile_template({"x": "{{ secrets.KEY }}!"}, max_template_bytes=1000, secrets_allowed=True)
     assert not isinstance(template, list)
-    filled = template.fill({}, max_bytes=1000)  # type: ignore[arg-type]
+    filled = template.fill(Scope({}, {}, {}, None), max_bytes=1000)
     task = a_task(0, config=payload, secrets=filled.secrets, signature=payload[:16])
     assert unpack_json(pack_json(task)) == task
 

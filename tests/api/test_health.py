@@ -31,6 +31,13 @@ async def not_ready(server: Server) -> dict[str, str]:
     return {name: check["message"] for name, check in answer.json["checks"].items() if not check["ok"]}
 
 
+async def test_a_server_is_not_ready_before_the_workflows_of_its_files_are_stored(server: Server) -> None:
+    server.service.deploying = True
+    assert await not_ready(server) == {"workflows": "the workflows of its files are not stored yet"}
+    server.service.deploying = False
+    assert (await server.get("/readyz")).status == 200
+
+
 async def test_a_server_that_runs_is_alive_and_ready(server: Server) -> None:
     alive = await server.get("/healthz")
     assert (alive.status, alive.json) == (200, {"alive": True})

@@ -59,6 +59,8 @@ class Served:
         self.first: list[dict[str, Any]] = []
         while (event := self._events.get(timeout=PATIENCE_SECONDS))["event"] != "server.ready":
             self.first.append(event)
+        # A server is ready once the workflows of its files are stored.
+        self.deployed = [event for event in self.first if event["event"] == "workflow.deployed"]
         self.client = Client(event["url"])
 
     def _read(self) -> None:
@@ -97,7 +99,7 @@ def test_a_bug_is_found_mended_and_retried_without_a_restart(tmp_path: Path) -> 
     flows.write_text(FLOW)
     with serving("dev", "flows.py", folder=tmp_path) as served:
         client = served.client
-        assert served.until("workflow.deployed")["version"] == 1
+        assert [event["version"] for event in served.deployed] == [1]
         failed = client.wait(client.start("greet", {"name": "ann"}).id)
         detail = client.node(failed.id, "hello")
         assert detail.error is not None
@@ -133,7 +135,6 @@ def test_changed_code_is_noted_after_a_restart_too_and_only_for_what_the_functio
         return [(line.attempt, line.message) for line in client.logs(execution, level="INFO")]
 
     with serving("dev", "flows.py", folder=tmp_path) as served:
-        served.until("workflow.deployed")
         failed = served.client.wait(served.client.start("noted").id)
         (tmp_path / "other.py").write_text("OTHER = 2\n")
         served.until("code.replaced")
@@ -152,7 +153,6 @@ def test_a_broken_file_is_told_with_its_line_and_the_old_code_goes_on(tmp_path: 
     good = FLOW.replace("nme", "name")
     flows.write_text(good)
     with serving("dev", folder=tmp_path) as served:
-        served.until("workflow.deployed")
         first = served.client.wait(served.client.start("greet", {"name": "ann"}).id)
         assert first.state == "COMPLETED"
         flows.write_text(good + "\n\ndef broken(:\n")
@@ -181,7 +181,6 @@ def test_a_child_process_that_starts_after_a_file_was_broken_runs_what_was_serve
     flows.write_text(good)
     with serving("dev", "flows.py", folder=tmp_path) as served:
         client = served.client
-        served.until("workflow.deployed")
         # No function was called yet: no child process has imported the file.
         flows.write_text("import nothere\n" + good)
         assert "nothere" in served.until("code.broken")["problem"]
@@ -219,7 +218,7 @@ def test_a_broken_file_holds_up_no_other_and_a_new_file_is_found(tmp_path: Path)
         assert [
             "bad.py" in event["problem"] for event in served.first if event["event"] == "code.broken"
         ] == [True]
-        assert served.until("workflow.deployed")["workflow"] == "good"
+        assert [event["workflow"] for event in served.deployed] == ["good"]
         assert output("good") == {"say": 1}
         (tmp_path / "new.py").write_text(flow_of("new", says="WORD", imports="from words import WORD\n"))
         (tmp_path / "words.py").write_text("WORD = 'hello'\n")
@@ -246,7 +245,6 @@ def test_a_module_beside_the_file_is_taken_up_too(tmp_path: Path) -> None:
         "@flow.node\ndef say():\n    return words.WORD\n"
     )
     with serving("dev", "flows.py", folder=tmp_path) as served:
-        served.until("workflow.deployed")
         (tmp_path / "words.py").write_text('WORD = "good evening"\n')
         served.until("code.replaced")
         assert served.client.wait(served.client.start("word").id).output == {"say": "good evening"}
@@ -256,7 +254,6 @@ def test_up_serves_files_without_watching_and_refuses_a_broken_one(tmp_path: Pat
     flows = tmp_path / "flows.py"
     flows.write_text(FLOW.replace("nme", "name"))
     with serving("up", "flows.py", folder=tmp_path) as served:
-        served.until("workflow.deployed")
         assert served.client.wait(served.client.start("greet", {"name": "a"}).id).output == {
             "shout": "HELLO A"
         }
@@ -309,7 +306,6 @@ def test_up_serves_files_on_the_servers_of_production_too(
         settings["WEFT_REDIS_URL"] = redis_url
     (tmp_path / "flows.py").write_text(FLOW.replace("nme", "name"))
     with serving("up", "flows.py", folder=tmp_path, **settings) as served:
-        served.until("workflow.deployed")
         ended = served.client.wait(served.client.start("greet", {"name": "ann"}).id)
         assert ended.output == {"shout": "HELLO ANN"}, ended.error
 
@@ -356,12 +352,11 @@ def test_functions_that_the_server_may_not_call_are_named_and_those_of_the_files
         "flow.node(id='far', handler='python', config={'function': 'far_away:run'})\n"
     )
     with serving("dev", "flows.py", folder=tmp_path) as served:
-        told = served.until("function.unknown")
+        (told,) = [event for event in served.first if event["event"] == "function.unknown"]
         assert told["workflow"] == "greet"
         assert told["problem"].startswith(
             "flows.py:flow: /nodes/3/config/function: no living worker may call"
         )
         assert "'far_away:run'" in told["problem"]
-        served.until("workflow.deployed")
         verdict = served.client.validate(served.client.workflow("greet").definition)
         assert [warning.pointer for warning in verdict.warnings] == ["/nodes/3/config/function"]

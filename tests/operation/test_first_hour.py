@@ -91,6 +91,7 @@ class Desk:
             assert code in (0, 130)
         finally:
             dev.process.kill()
+            dev.process.wait()
 
 
 def found_by_its_line(lines: list[str]) -> bool:

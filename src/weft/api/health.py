@@ -84,6 +84,8 @@ async def check_readiness(request: Request) -> Response:
         service.checking = asyncio.create_task(_check(service))
     checked = await asyncio.shield(service.checking)
     faults = dict(checked.faults)
+    if service.deploying:
+        faults["workflows"] = "the workflows of its files are not stored yet"
     faults["stopping"] = "it is stopping, and takes no new work" if service.stopping.is_set() else None
     ready = not any(faults.values())
     checks = {

@@ -96,6 +96,8 @@ class Service:
     feed: Feed
     # Set when the process is asked to stop: streams and waits end, and new work is refused.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    # True until the workflows of the files that the process serves are stored.
+    deploying: bool = False
     keys: ApiKeys = field(init=False)
     # Microseconds since 1970.
     started_at: int = field(init=False)

@@ -264,17 +264,19 @@ async def _serve_alone(
         environment=dict(os.environ) if is_dev else None,
         listen=None if reports is None else reports.hear,
     )
-    beside = []
+    deploy, beside = None, []
     if served is not None:
-        beside.append(served.serve(engine, registry, engine.replace_code))
+        deploy = served.deploy(engine, registry)
+        beside.append(served.watch(engine, registry, engine.replace_code))
     if reports is not None:
         beside.append(reports.print_all(engine))
     about = {"data": str(settings.data)} if settings.database_url is None else {}
     front = Front(role="up", bound=bound, is_shared=False, about=about)
     if settings.database_url is None:
-        return await serve(engine, registry, front, beside=beside)
+        return await serve(engine, registry, front, deploy=deploy, beside=beside)
+    beside.append(_note_position(engine))
     try:
-        return await serve(engine, registry, front, beside=[*beside, _note_position(engine)])
+        return await serve(engine, registry, front, deploy=deploy, beside=beside)
     except JournalError as error:
         raise UnreachableError(f"WEFT_DATABASE_URL: {error}") from error
 
@@ -321,14 +323,16 @@ async def _serve_fleet(
         code=code,
         metrics=Metrics(),
     )
-    beside = []
+    deploy, beside = None, []
     if served is not None:
-        beside.append(served.serve(fleet, registry, fleet.replace_code))
+        deploy = served.deploy(fleet, registry)
+        beside.append(served.watch(fleet, registry, fleet.replace_code))
     if not is_checked:
         beside.append(_check_redis_later(settings))
     if migrates:
         beside.append(_migrate(settings))
-    return await serve(fleet, registry, Front(role=role, bound=bound, is_shared=True), beside=beside)
+    front = Front(role=role, bound=bound, is_shared=True)
+    return await serve(fleet, registry, front, deploy=deploy, beside=beside)
 
 
 async def _check_redis(settings: Settings) -> bool:

@@ -80,6 +80,7 @@ class ServedFiles:
         """
         if self._watches:
             await self._take_newest(settings, registry)
+            self._tell_problems()
         else:
             reading = await _read(self._newest, settings, registry)
             if reading.problems:
@@ -87,11 +88,17 @@ class ServedFiles:
             self._serving = reading
         return self._code(settings)
 
-    async def serve(self, process: Process, registry: Registry, replace_code: ReplaceCode) -> None:
-        """Deploy the workflows as soon as the process is at work; then take up what is saved."""
-        self._tell_problems()
-        await process.started()
-        await self._deploy(process, registry)
+    async def deploy(self, process: Process, registry: Registry) -> None:
+        """Store the definitions that are new, as soon as the journal can be reached."""
+        while True:
+            try:
+                return await _deploy(self._serving.plans, process, registry)
+            except JournalError as error:
+                log.warning("journal.unavailable", extra={"error": str(error)})
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def watch(self, process: Process, registry: Registry, replace_code: ReplaceCode) -> None:
+        """Take up what is saved, if this server does that."""
         while self._watches:
             await asyncio.sleep(_LOOK_SECONDS)
             newest = await asyncio.to_thread(self._tree.look)
@@ -102,17 +109,8 @@ class ServedFiles:
             self._tell_problems()
             if is_changed:
                 replace_code(self._code(process.settings))
-                await self._deploy(process, registry)
+                await self.deploy(process, registry)
                 _tell("the files changed: functions run as they are now", "code.replaced")
-
-    async def _deploy(self, process: Process, registry: Registry) -> None:
-        """Store the definitions that are new, as soon as the journal can be reached."""
-        while True:
-            try:
-                return await _deploy(self._serving.plans, process, registry)
-            except JournalError as error:
-                log.warning("journal.unavailable", extra={"error": str(error)})
-                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _take_newest(self, settings: Settings, registry: Registry) -> bool:
         """Serve the files as they are now; True if that is something else than before.

@@ -77,12 +77,14 @@ async def serve(
     registry: Registry,
     front: Front,
     *,
+    deploy: Coroutine[Any, Any, None] | None = None,
     beside: Iterable[Coroutine[Any, Any, None]] = (),
 ) -> int:
     """Serve until a signal comes, and give its number: all that was accepted is safe, what ran has ended.
 
-    The API answers to the end of the drain: it shows what still runs, and turns new work away. ``beside``:
-    what else is done while it serves; an error of it ends the process in the same good order.
+    The API answers to the end of the drain: it shows what still runs, and turns new work away.
+    ``deploy`` stores the workflows of the files that the process serves: it is ready only after that.
+    ``beside`` is done while the process serves; an error of it ends the process in the same good order.
     """
     stop = Stop()
     make_room(process.settings)
@@ -93,8 +95,9 @@ async def serve(
             process, registry, is_shared=front.is_shared, shows_fleet=front.has_api or not front.is_shared
         )
         url = await _listen(service, front, listeners)
+        service.deploying = deploy is not None
         try:
-            number = await _asked_to_stop(stop, (_open(process, front, url), *beside))
+            number = await _asked_to_stop(stop, (_open(process, service, front, url, deploy), *beside))
             log.info("server.draining", extra={"signal": signal.Signals(number).name})
         finally:
             service.stopping.set()
@@ -120,8 +123,17 @@ async def _listen(service: Service, front: Front, listeners: AsyncExitStack) -> 
     return url
 
 
-async def _open(process: Process, front: Front, url: str | None) -> None:
+async def _open(
+    process: Process,
+    service: Service,
+    front: Front,
+    url: str | None,
+    deploy: Coroutine[Any, Any, None] | None,
+) -> None:
     await _started(process)
+    if deploy is not None:
+        await deploy
+        service.deploying = False
     if sys.stderr.isatty():
         name = "weft" if front.role == "up" else f"weft {front.role}"
         at = f" at {url}" if url is not None and front.has_api else ""

@@ -60,7 +60,7 @@ def beside() -> Iterator[Figure]:
 
 
 def figures(seen: Beside) -> Iterator[Figure]:
-    """Give what was seen, and hold it against the targets."""
+    """Return what was seen, and hold it against the targets."""
     nodes = _LAYERS * _WIDTH
     alone = [small.seconds * 1e3 for small in seen.alone]
     during = [small for small in seen.beside if small.begun < seen.ended]

@@ -269,7 +269,7 @@ def _warm_up(one: RunningFleet) -> None:
 
 
 def _chain(one: RunningFleet) -> tuple[dict[str, float], float]:
-    """Give the CPU of each part for a hop in microseconds, and the median hop in milliseconds."""
+    """Return the CPU of each part for a hop in microseconds, and the median hop in milliseconds."""
     run_loop(chain_hops(one.url))
     before = _cpu_microseconds(one)
     hops = run_loop(chain_hops(one.url)) + run_loop(chain_hops(one.url))
@@ -283,7 +283,7 @@ def _rate(one: RunningFleet, document: dict[str, Any], size: int) -> float:
 
 
 def _w3(one: RunningFleet, second: subprocess.Popen[bytes] | None = None) -> tuple[dict[str, float], float]:
-    """Give the CPU of each part for a node of W3 in microseconds, and the nodes a second."""
+    """Return the CPU of each part for a node of W3 in microseconds, and the nodes a second."""
     before = _cpu_microseconds(one, second)
     rate = _rate(one, graphs.diamond(), EXECUTIONS)
     nodes = _BATCHES * EXECUTIONS * NODES
@@ -353,7 +353,7 @@ def _second_orchestrator(one: RunningFleet) -> Iterator[subprocess.Popen[bytes]]
 
 
 def _cpu_microseconds(one: RunningFleet, second: subprocess.Popen[bytes] | None = None) -> dict[str, float]:
-    """Give the CPU that each part has used so far; of two orchestrators, together."""
+    """Return the CPU that each part has used so far; of two orchestrators, together."""
     pids = {"redis": [one.redis.controlled.pid], "postgres": [one.postgres.controlled.pid]}
     pids |= {role: [process.pid] for role, process in one.roles.items()}
     if second is not None:
@@ -365,7 +365,7 @@ def _cpu_microseconds(one: RunningFleet, second: subprocess.Popen[bytes] | None 
 
 
 def _run_microseconds(pid: int) -> float:
-    """Give the CPU of all threads of a process: finer than the hundredths of a second of its ``stat``."""
+    """Return the CPU of all threads of a process: finer than the hundredths of a second of its ``stat``."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000
 
@@ -381,7 +381,7 @@ def _counted(one: RunningFleet) -> tuple[float, float, float]:
 
 
 def _held_bytes(one: RunningFleet) -> int:
-    """Give what Redis holds, without what it keeps for its connections and its file."""
+    """Return what Redis holds, without what it keeps for its connections and its file."""
     memory = one.redis.execute("INFO", "memory")
     return int(memory["used_memory"] - memory["mem_clients_normal"] - memory["mem_aof_buffer"])
 
@@ -391,7 +391,7 @@ def _wal_bytes(one: RunningFleet) -> int:
 
 
 def _kept_bytes(one: RunningFleet) -> int:
-    """Give the size of all tables with their indexes, and with the rows that are no longer seen."""
+    """Return the size of all tables with their indexes, and with the rows that are no longer seen."""
     statement = (
         "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
         " WHERE relkind = 'r' AND relnamespace = 'weft'::regnamespace"

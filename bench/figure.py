@@ -57,6 +57,6 @@ class Figure:
 
 
 def quantile(values: Iterable[float], share: float) -> float:
-    """Give the value that so large a share of all do not exceed."""
+    """Return the value that so large a share of all do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

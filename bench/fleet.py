@@ -160,7 +160,7 @@ def _throughput(one: RunningFleet) -> Iterator[Figure]:
 
 
 def cpu_figures(seconds: Mapping[str, float]) -> Iterator[Figure]:
-    """Give the CPU time a node of each process, and of all."""
+    """Return the CPU time a node of each process, and of all."""
     for name, micros in {name: used * 1e6 for name, used in seconds.items()}.items():
         yield Figure(workload="fleet", what=f"W3, CPU a node, {name}", value=micros, unit="µs")
     whole = sum(seconds.values()) * 1e6

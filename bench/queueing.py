@@ -168,7 +168,7 @@ class Fleet:
         self.arrivals.put(0, asked)
 
     def used(self) -> dict[str, float]:
-        """Give the seconds that each kind of station has worked."""
+        """Return the seconds that each kind of station has worked."""
         kinds = {
             "redis": self.redis,
             "orchestrator": self.orchestrators,
@@ -424,7 +424,7 @@ def _look(fleet: Fleet, seconds: float, before: Mapping[str, float]) -> Outcome:
 
 
 def shape_for(costs: Costs, rate: float, *, least: int = 1) -> tuple[int, Shape]:
-    """Say how many fleets of which shape have the CPU for so many nodes a second; not less than ``least``.
+    """Return how many fleets of which shape have the CPU for so many nodes a second; not less than ``least``.
 
     A fleet has one PostgreSQL, so what that carries is what a fleet does; beyond it there have to be several.
     """
@@ -463,7 +463,7 @@ def shape_for(costs: Costs, rate: float, *, least: int = 1) -> tuple[int, Shape]
 
 
 def smallest(costs: Costs, rate: float) -> tuple[int, Shape, Outcome]:
-    """Say how many fleets of which shape carry so many nodes a second, and how one of them does.
+    """Return how many fleets of which shape carry so many nodes a second, and how one of them does.
 
     What their CPU asks for is where it begins. Processes that wait for answers most of their time need peers
     all the same: their number grows until nothing is left behind. Where that does not help, since each

@@ -22,7 +22,7 @@ _BATCH = 256
 
 
 def insert_rate(rows: Iterable[tuple[str, NodeRow]]) -> float:
-    """Give how many rows of (execution, node) a second SQLite takes."""
+    """Return how many rows of (execution, node) a second SQLite takes."""
     values = [
         (
             execution,

@@ -80,7 +80,7 @@ def _graph(shape: str, size: int) -> dict[str, Any]:
 
 
 def _peak_megabytes() -> float:
-    """Give the most memory this process ever held.
+    """Return the most memory this process ever held.
 
     Not by getrusage: after an exec it still counts what the parent held at the fork.
     """

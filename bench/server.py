@@ -36,7 +36,7 @@ class Server:
     pid: int
 
     def memory_mb(self) -> float:
-        """Give the memory of the process and its children."""
+        """Return the memory of the process and its children."""
         return sum(resident_bytes(pid) for pid in (self.pid, *children(self.pid))) / 1e6
 
     def cpu_seconds(self) -> float:

@@ -104,7 +104,7 @@ class _Soak:
             self.emptied_seconds, self.last = await _emptied(gauge)
 
     def grown(self, what: Callable[[Sample], float]) -> float:
-        """Say how many times as much is held at the end as at the beginning."""
+        """Return how many times as much is held at the end as at the beginning."""
         waves = [wave for wave in self.waves if not wave.is_warm_up] or self.waves
         quarter = max(1, len(waves) // 4)
         first = median(what(wave.rest) for wave in waves[:quarter])
@@ -147,7 +147,7 @@ async def _watched(gauge: Gauge, work: Any) -> int:
 
 
 async def _rest(gauge: Gauge) -> Sample:
-    """Give what is held once nothing is on its way; in the end what is on its way for good, if it is."""
+    """Return what is held once nothing is on its way; in the end what is on its way for good, if it is."""
     until = time.perf_counter() + _PATIENCE_SECONDS
     while True:
         sample = await gauge.look(whole=False)

@@ -208,7 +208,7 @@ class Streams(Generic[T]):
             self._time.after(0.0, resume, (partition, self.take(partition, limit)))
 
     def take(self, partition: int, limit: int) -> list[T]:
-        """Give what is there, at most so many."""
+        """Return what is there, at most so many."""
         own = self._entries[partition]
         return [own.popleft() for _ in range(min(limit, len(own)))]
 

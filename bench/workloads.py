@@ -81,7 +81,7 @@ def _rate(one: Run) -> float:
 
 
 def _hops(one: Run) -> Iterator[float]:
-    """Give the hops of a chain in milliseconds."""
+    """Return the hops of a chain in milliseconds."""
     (rows,) = one.rows
     for parent, child in pairwise(rows[f"n{i}"] for i in range(len(rows))):
         assert parent.finished_at is not None

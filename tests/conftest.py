@@ -1,4 +1,4 @@
-"""Says which servers a run is on: a failure may be of one version alone."""
+"""Prints which servers a run is on: a failure may be of one version alone."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class CannotInstallError(Exception):
 
 
 def python_of(peer: Peer) -> Path:
-    """Give the Python that runs a peer's program, with what it needs installed."""
+    """Return the Python that runs a peer's program, with what it needs installed."""
     if peer.environment is None:
         return Path(sys.executable)
     folder = CACHE / peer.environment

@@ -35,7 +35,7 @@ _MISSING = "–"
 
 
 def table(rows: Mapping[str, Row]) -> list[list[str]]:
-    """Give the heads and a line of cells for each row. Ratios stand in brackets: weft's figure is 1 ×."""
+    """Return the heads and a line of cells for each row. Ratios stand in brackets: weft's figure is 1 ×."""
     return [list(_HEADS), *(_cells(row, rows) for row in rows.values())]
 
 
@@ -54,14 +54,14 @@ def as_markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def ratio(row: Row, figure: tuple[str, str], rows: Mapping[str, Row]) -> float | None:
-    """Give a figure as a multiple of that of weft of the same kind, if both are there."""
+    """Return a figure as a multiple of that of weft of the same kind, if both are there."""
     weft = rows.get(weft_of_the_same_kind(PEERS[row.name]).name)
     mine, its = row.figure(*figure), None if weft is None else weft.figure(*figure)
     return None if mine is None or not its else mine / its
 
 
 def verdicts(rows: Mapping[str, Row]) -> list[Figure]:
-    """Say what weft should reach beside its peers, of those targets whose rows are there."""
+    """Return what weft should reach beside its peers, of those targets whose rows are there."""
     return [
         *_beside("W3, a fleet beside Celery", FLEET.name, RATE, CELERY.name, rows, at_least(28)),
         *_beside("W3, a fleet beside Restate", FLEET.name, RATE, RESTATE.name, rows, at_least(8)),

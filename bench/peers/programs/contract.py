@@ -178,7 +178,7 @@ class Stamps:
         os.write(self._file, _PAIR.pack(start, end))
 
     def take(self) -> list[tuple[float, float]]:
-        """Give all pairs in the order of their starts, and forget them."""
+        """Return all pairs in the order of their starts, and forget them."""
         size = os.fstat(self._file).st_size
         pairs = list(_PAIR.iter_unpack(os.pread(self._file, size, 0)))
         os.ftruncate(self._file, 0)
@@ -186,7 +186,7 @@ class Stamps:
 
 
 def folder() -> Path:
-    """Give the folder on the disk in which the peer may keep what it keeps."""
+    """Return the folder on the disk in which the peer may keep what it keeps."""
     return Path(os.environ["PEER_FOLDER"])
 
 

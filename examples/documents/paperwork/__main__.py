@@ -54,7 +54,7 @@ def api(*, port: int = 8710) -> int:
 
 @app.command
 def sla(*, hours: float = 24.0) -> int:
-    """Say whether the service level was kept; the exit code is 1 where it was not."""
+    """Print whether the service level was kept; the exit code is 1 where it was not."""
     level = metrics.check_sla(hours=hours)
     print(
         f"{level.share:.1%} of {level.documents:,} documents within {level.seconds:g} s;"
@@ -84,7 +84,7 @@ def show(item: int, /) -> int:
 
 @reviews.command
 def approve(item: int, /, *, by: By, note: Note = "") -> int:
-    """Say that all fields are right."""
+    """Approve all fields."""
     _print(review.approve(item, by=by, note=note))
     return 0
 
@@ -101,7 +101,7 @@ def correct(
 
 @reviews.command
 def reject(item: int, /, *, by: By, note: Note = "") -> int:
-    """Say that nothing of it can be used."""
+    """Reject the whole document: nothing of it can be used."""
     _print(review.reject(item, by=by, note=note))
     return 0
 

@@ -45,7 +45,7 @@ def show_review(item_id: int) -> dict[str, Any]:
 
 @app.post("/reviews/{item_id}/approve")
 def approve(item_id: int, decision: Decision) -> dict[str, Any]:
-    """Say that all fields are right."""
+    """Approve all fields."""
     return asdict(review.approve(item_id, by=decision.by, note=decision.note))
 
 
@@ -57,20 +57,20 @@ def correct(item_id: int, correction: Correction) -> dict[str, Any]:
 
 @app.post("/reviews/{item_id}/reject")
 def reject(item_id: int, decision: Decision) -> dict[str, Any]:
-    """Say that nothing of it can be used."""
+    """Reject the whole document: nothing of it can be used."""
     return asdict(review.reject(item_id, by=decision.by, note=decision.note))
 
 
 @app.get("/sla")
 def sla(hours: float = 24.0) -> dict[str, Any]:
-    """Say whether the service level was kept."""
+    """Return whether the service level was kept."""
     level = metrics.check_sla(hours=hours)
     return {**asdict(level), "kept": level.is_kept}
 
 
 @app.get("/metrics")
 def prometheus() -> Response:
-    """Give the metrics to Prometheus."""
+    """Return the metrics for Prometheus."""
     return Response(exposition.as_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -37,7 +37,7 @@ def save_json(record: Record, context: HandlerContext | None = None) -> str:
 
 
 def file_name(document: str) -> str:
-    """Give the name of a document's files: readable, safe as a name, and different for each document."""
+    """Return the name of a document's files: readable, safe as a name, and different for each document."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", document).strip("-")[:60]
     return f"{readable}-{hashlib.sha256(document.encode()).hexdigest()[:12]}"
 

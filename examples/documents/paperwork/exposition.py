@@ -21,7 +21,7 @@ CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def as_text() -> bytes:
-    """Give the metrics as Prometheus reads them."""
+    """Return the metrics as Prometheus reads them."""
     registry = CollectorRegistry()
     registry.register(_Collector())
     return generate_latest(registry)

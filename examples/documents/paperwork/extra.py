@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def needed() -> Iterator[None]:
-    """Say what to do where a package is missing; to try again would not help."""
+    """Return what to do where a package is missing; to try again would not help."""
     try:
         yield
     except ModuleNotFoundError as error:

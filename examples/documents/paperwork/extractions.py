@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def find(sha256: str) -> tuple[str, Reply] | None:
-    """Give the type of a document and what the model said of it, if it was asked before."""
+    """Return the type of a document and what the model said of it, if it was asked before."""
     with reading() as connection:
         rows = connection.execute(
             "SELECT type, recipe, reply FROM extractions WHERE sha256 = ?", (sha256,)

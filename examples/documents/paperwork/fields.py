@@ -44,7 +44,7 @@ Document:
 
 
 def type_of(text: str) -> str:
-    """Say what type a document is; only those that we have fields for are told apart."""
+    """Return what type a document is; only those that we have fields for are told apart."""
     words = set(re.findall(r"[a-z]+", text.lower()))
     return next((type_ for type_ in TYPES if type_ in words), OTHER)
 
@@ -111,7 +111,7 @@ _CHECKS: Mapping[str, Callable[[str], str]] = {
 
 
 def read_value(name: str, text: str) -> str:
-    """Give a value in its one form, or raise ValueError with what is wrong with it."""
+    """Return a value in its one form, or raise ValueError with what is wrong with it."""
     try:
         return _CHECKS.get(name, _is_text)(text.strip())
     except (ValueError, InvalidOperation):
@@ -157,6 +157,6 @@ def make_record(document: str, sha256: str, type_: str, fields: Fields) -> Recor
 
 
 def relocked(record: Record, locked: Mapping[str, str | None]) -> Record:
-    """Give a record with the values that reviewers have fixed by now."""
+    """Return a record with the values that reviewers have fixed by now."""
     fields = with_locked(record["fields"], locked)
     return make_record(record["document"], record["sha256"], record["type"], fields)

@@ -62,7 +62,7 @@ class ServiceLevel:
 
 
 def check_sla(*, hours: float = 24.0) -> ServiceLevel:
-    """Say which share of the last hours' documents was done within the time; a failed one was not."""
+    """Return which share of the last hours' documents was done within the time; a failed one was not."""
     wanted = settings()
     since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
     with reading() as connection:

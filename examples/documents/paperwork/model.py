@@ -30,7 +30,7 @@ _LABELS = {
 
 
 def find(text: str, names: list[str]) -> dict[str, dict[str, object]]:
-    """Give the fields of a document as the model would."""
+    """Return the fields of a document as the model would."""
     found = {name: re.search(_LABELS[name], text, re.MULTILINE) for name in names}
     return {name: _said(match[1].strip() if match else None) for name, match in found.items()}
 

@@ -22,7 +22,7 @@ PDF, PNG, TEXT = "pdf", "png", "text"
 
 
 def kind_of(data: bytes) -> str:
-    """Say what a document is, by its content: a name may say anything."""
+    """Return what a document is, by its content: a name may say anything."""
     if data.startswith(b"%PDF-"):
         return PDF
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -33,7 +33,7 @@ def kind_of(data: bytes) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """Give the text of a document, one line of it to a line."""
+    """Return the text of a document, one line of it to a line."""
     match kind_of(data):
         case "pdf":
             return _of_pdf(data)

@@ -75,13 +75,13 @@ def put(record: Record, *, reason: str) -> int:
 
 
 def is_known(document: str) -> bool:
-    """Say whether a document has an item."""
+    """Return whether a document has an item."""
     with reading() as connection:
         return _find(connection, "document", document) is not None
 
 
 def locked_fields(document: str) -> dict[str, str | None]:
-    """Give the values that reviewers have fixed."""
+    """Return the values that reviewers have fixed."""
     with reading() as connection:
         return _locked(connection, document)
 
@@ -105,12 +105,12 @@ def show(item_id: int) -> Item:
 
 
 def approve(item_id: int, *, by: str, note: str = "") -> Item:
-    """Say that all fields are right as they are."""
+    """Approve all fields as they are."""
     return _decide(item_id, APPROVED, by, note)
 
 
 def reject(item_id: int, *, by: str, note: str = "") -> Item:
-    """Say that nothing of it can be used."""
+    """Reject the whole document: nothing of it can be used."""
     return _decide(item_id, REJECTED, by, note)
 
 

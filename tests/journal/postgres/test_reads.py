@@ -58,7 +58,7 @@ class MemoryReads(Reads):
 
 
 class FrugalJournal(MemoryJournal):
-    """Gives its ledger no more than a batch needs, as a journal that has to read every row does."""
+    """Hands its ledger no more than a batch needs, as a journal that has to read every row does."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)

@@ -304,7 +304,7 @@ class Spread:
         self.sum += value
 
 
-class _Lane:
+class _NodeCounts:
     """Where the attempts of one handler on one queue are counted: found once, and used for each of them."""
 
     __slots__ = ("completed", "durations", "handler", "settled", "waits")
@@ -352,7 +352,7 @@ class Metrics(Collector):
             metric.name: {} for metric in METRICS if metric.kind is HISTOGRAM
         }
         self._names = {label: Names() for label in CHOSEN_BY_USERS}
-        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._node_counts: dict[tuple[str, str], _NodeCounts] = {}
         # The two that every node adds to.
         self._attempts = self._counts[ATTEMPTS.name]
         self._settled = self._counts[NODES_SETTLED.name]
@@ -380,41 +380,41 @@ class Metrics(Collector):
     def _completed(self, row: NodeRow, recorded_event: RecordedEvent) -> None:
         assert recorded_event.plan is not None
         node = recorded_event.plan.nodes[row.node_id]
-        lane = self._lanes.get((node.handler, node.queue)) or self._lane(node)
-        self._settled[lane.settled] += 1
+        counts = self._node_counts.get((node.handler, node.queue)) or self._counts_of(node)
+        self._settled[counts.settled] += 1
         if row.cached:
-            self.count(CACHE_HITS, lane.handler)
+            self.count(CACHE_HITS, counts.handler)
             return
-        self._attempts[lane.completed] += 1
+        self._attempts[counts.completed] += 1
         started_at = row.started_at
         if started_at is not None and row.finished_at is not None and row.queued_at is not None:
-            lane.durations.add((row.finished_at - started_at) / MICROSECONDS)
-            lane.waits.add((started_at - row.queued_at) / MICROSECONDS)
+            counts.durations.add((row.finished_at - started_at) / MICROSECONDS)
+            counts.waits.add((started_at - row.queued_at) / MICROSECONDS)
         if node.handler == _LLM_HANDLER and isinstance(recorded_event.event, NodeCompleted):
             self._count_tokens(recorded_event.event.output)
 
     def _other(self, event: History, recorded_event: RecordedEvent) -> None:
         match event.type:
             case "node.failed":
-                lane = self._lane_of(event, recorded_event)
+                counts = self._counts_of_event(event, recorded_event)
                 code = str((event.error or {}).get("code"))
-                self.count(NODES_SETTLED, lane.handler, "FAILED")
+                self.count(NODES_SETTLED, counts.handler, "FAILED")
                 self.count(DEAD_LETTERS, self._names["code"].of(code))
                 if event.started_at is not None and code not in _LOST_CODES:
-                    self._ended(lane, "failed", event)
+                    self._ended(counts, "failed", event)
             case "node.retrying":
-                lane = self._lane_of(event, recorded_event)
-                self._ended(lane, "failed", event)
-                self.count(RETRIES, lane.handler)
+                counts = self._counts_of_event(event, recorded_event)
+                self._ended(counts, "failed", event)
+                self.count(RETRIES, counts.handler)
             case "node.lost":
-                self.count(ATTEMPTS, self._lane_of(event, recorded_event).handler, "lost")
+                self.count(ATTEMPTS, self._counts_of_event(event, recorded_event).handler, "lost")
             case "node.skipped":
-                self.count(NODES_SETTLED, self._lane_of(event, recorded_event).handler, "SKIPPED")
+                self.count(NODES_SETTLED, self._counts_of_event(event, recorded_event).handler, "SKIPPED")
             case "node.cancelled":
-                lane = self._lane_of(event, recorded_event)
-                self.count(NODES_SETTLED, lane.handler, "CANCELLED")
+                counts = self._counts_of_event(event, recorded_event)
+                self.count(NODES_SETTLED, counts.handler, "CANCELLED")
                 if event.started_at is not None:
-                    self._ended(lane, "cancelled", event)
+                    self._ended(counts, "cancelled", event)
             case "result.discarded":
                 self.count(RESULTS_DISCARDED)
             case "execution.started":
@@ -429,25 +429,27 @@ class Metrics(Collector):
                     seconds = (event.at - execution.started_at) / MICROSECONDS
                     self._spread(EXECUTION_DURATION, workflow).add(seconds)
 
-    def _lane_of(self, event: History, recorded_event: RecordedEvent) -> _Lane:
+    def _counts_of_event(self, event: History, recorded_event: RecordedEvent) -> _NodeCounts:
         assert recorded_event.plan is not None
         assert event.node is not None
         node = recorded_event.plan.nodes[event.node]
-        return self._lanes.get((node.handler, node.queue)) or self._lane(node)
+        return self._node_counts.get((node.handler, node.queue)) or self._counts_of(node)
 
-    def _lane(self, node: Node) -> _Lane:
+    def _counts_of(self, node: Node) -> _NodeCounts:
         handler, queue = self._names["handler"].of(node.handler), self._names["queue"].of(node.queue)
-        lane = _Lane(handler, self._spread(ATTEMPT_DURATION, handler), self._spread(QUEUE_WAIT, queue))
+        counts = _NodeCounts(
+            handler, self._spread(ATTEMPT_DURATION, handler), self._spread(QUEUE_WAIT, queue)
+        )
         if OTHER not in (handler, queue):
-            self._lanes[node.handler, node.queue] = lane
-        return lane
+            self._node_counts[node.handler, node.queue] = counts
+        return counts
 
-    def _ended(self, lane: _Lane, outcome: str, event: History) -> None:
-        self._attempts[lane.handler, outcome] += 1
+    def _ended(self, counts: _NodeCounts, outcome: str, event: History) -> None:
+        self._attempts[counts.handler, outcome] += 1
         if event.started_at is not None and event.finished_at is not None:
-            lane.durations.add((event.finished_at - event.started_at) / MICROSECONDS)
+            counts.durations.add((event.finished_at - event.started_at) / MICROSECONDS)
             if event.queued_at is not None:
-                lane.waits.add((event.started_at - event.queued_at) / MICROSECONDS)
+                counts.waits.add((event.started_at - event.queued_at) / MICROSECONDS)
 
     def _workflow(self, recorded_event: RecordedEvent) -> str:
         """Name the workflow of an execution; one whose definition is not stored by name has none."""

@@ -332,7 +332,7 @@ def test_handlers_and_queues_without_number_make_a_page_of_a_bounded_size() -> N
     assert len(waits) == MAX_LABEL_VALUES + 1
     assert waits[OTHER] == MAX_LABEL_VALUES
     assert found["weft_queue_depth", OTHER] == MAX_LABEL_VALUES
-    assert len(metrics._lanes) == MAX_LABEL_VALUES
+    assert len(metrics._node_counts) == MAX_LABEL_VALUES
 
 
 def test_durations_fall_under_their_bounds() -> None:

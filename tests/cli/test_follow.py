@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cli.engine import ScriptedEngine, execution, node
 
-from weft.cli.follow import Stop, follow
+from weft.cli.follow import CancelRequest, follow
 from weft.core.state import NodeState
 
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "_exit", leave)
     notes = Notes()
-    stop = Stop(notes)
-    stop.request(signal.SIGINT)
-    assert (stop.requested.is_set(), notes.closed) == (True, 0)
+    request = CancelRequest(notes)
+    request.on_signal(signal.SIGINT)
+    assert (request.requested.is_set(), notes.closed) == (True, 0)
     with pytest.raises(SystemExit) as left:
-        stop.request(signal.SIGINT)
+        request.on_signal(signal.SIGINT)
     assert left.value.code == 130
     assert notes.closed == 1

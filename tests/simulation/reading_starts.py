@@ -79,22 +79,22 @@ class ReadingTransport(FaultyTransport):
 
     def delete(self, task: Task) -> None:
         """Delete an entry that nobody has read."""
-        lane = self._lanes[task.queue]
-        level = lane.levels[task.priority]
+        queue = self._by_name[task.queue]
+        level = queue.levels[task.priority]
         tasks = level.by_execution[task.execution_id]
         tasks[:] = [other for other in tasks if other is not task]
         if not tasks:
             del level.by_execution[task.execution_id]
             (turn,) = [turn for turn in level.turns if turn[1] == task.execution_id]
             level.turns.remove(turn)
-        lane.waiting -= 1
-        if not lane.waiting:
+        queue.waiting -= 1
+        if not queue.waiting:
             self._waiting.pop(task.queue, None)
 
     def wipe(self, execution_id: str) -> None:
         """Look through all streams, and delete the entries of an execution that nobody has read."""
-        for lane in self._lanes.values():
-            for level in lane.levels:
+        for queue in self._by_name.values():
+            for level in queue.levels:
                 for task in list(level.by_execution.get(execution_id, ())):
                     self.delete(task)
 

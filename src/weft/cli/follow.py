@@ -56,11 +56,11 @@ async def follow(
     loop = asyncio.get_running_loop()
     begun = loop.time()
     look = ExecutionLook(engine, execution_id, total, parents, notices)
-    stop = Stop(progress)
+    request = CancelRequest(progress)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.request, number)
+        loop.add_signal_handler(number, request.on_signal, number)
     ended = asyncio.ensure_future(engine.wait(execution_id))
-    stopped = asyncio.ensure_future(stop.requested.wait())
+    stopped = asyncio.ensure_future(request.requested.wait())
     try:
         waiting = {ended, stopped}
         while not ended.done():
@@ -87,18 +87,18 @@ async def follow(
             notices.stop_waiting()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-    return Followed(await engine.describe(execution_id), loop.time() - begun, stop.signal)
+    return Followed(await engine.describe(execution_id), loop.time() - begun, request.signal)
 
 
 @dataclass(slots=True)
-class Stop:
+class CancelRequest:
     """Handles Ctrl-C: the first cancels, the second ends the process."""
 
     progress: ProgressBar | None
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     signal: int | None = None
 
-    def request(self, number: int) -> None:
+    def on_signal(self, number: int) -> None:
         if self.signal is not None:
             if self.progress is not None:
                 self.progress.close()  # or the terminal is left without its cursor

@@ -82,10 +82,10 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
         nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
         payload = self.execution.input
         read = decode if payload else _not_loaded
-        return Scope(payload, ExecutionFacts(self.execution), nodes, read, allowance)
+        return Scope(payload, ExecutionValues(self.execution), nodes, read, allowance)
 
 
-class ExecutionFacts(Mapping[str, Any]):
+class ExecutionValues(Mapping[str, Any]):
     """The values of ``execution.…`` in a template, each made when a template names it: few nodes do."""
 
     __slots__ = ("_execution",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.core.decide import ExecutionFacts
+from weft.core.decide import ExecutionValues
 from weft.core.payload import decode, encode
 from weft.core.rows import refuse_reading, shown_error, size_of
 from weft.core.state import NodeState
@@ -49,7 +49,7 @@ def execution_output(
         nodes = {name: node_value(row, load_blob) for name, row in rows.items()}
         scope = Scope(
             execution.input,
-            ExecutionFacts(execution),
+            ExecutionValues(execution),
             nodes,
             lambda payload: decode(payload or load_input(execution.id)),
         )

@@ -39,7 +39,7 @@ class _Pending(Generic[Item]):
         return [item for _, item in stale]
 
 
-class _Level:
+class _PriorityLevel:
     """The tasks of one priority: executions in turn, and of each execution the task that came first.
 
     So a small execution does not wait behind the hundreds of tasks that a wide one may have here.
@@ -79,11 +79,11 @@ class _Level:
         return min((tasks[0].queued_at for tasks in self.by_execution.values()), default=None)
 
 
-class _Lane:
+class _TaskQueue:
     """One queue: its tasks by priority."""
 
     def __init__(self) -> None:
-        self.levels: tuple[_Level, ...] = tuple(_Level() for _ in PRIORITIES)
+        self.levels: tuple[_PriorityLevel, ...] = tuple(_PriorityLevel() for _ in PRIORITIES)
         # By handler: tasks that nobody who has asked so far can run. One that is sent again stands once.
         self.aside: dict[str, dict[tuple[str, int, str, int], Task]] = {}
         # How many tasks have come and wait, and how many turns were taken.
@@ -155,7 +155,7 @@ class InProcessTransport:
     def __init__(self, *, now: Callable[[], int]) -> None:
         self._now = now
         self._ids = 0
-        self._lanes: dict[str, _Lane] = {}
+        self._by_name: dict[str, _TaskQueue] = {}
         # Queues with something in them, in the order in which they are served next.
         self._waiting: dict[str, None] = {}
         # Queues in which something was set aside.
@@ -173,16 +173,16 @@ class InProcessTransport:
     def put(self, tasks: Sequence[Task]) -> None:
         """Append tasks to their queues at once: the store calls this in the step that moves them."""
         for task in tasks:
-            lane = self._lanes.get(task.queue)
-            if lane is None:
-                lane = self._lanes[task.queue] = _Lane()
-            lane.put(task)
+            queue = self._by_name.get(task.queue)
+            if queue is None:
+                queue = self._by_name[task.queue] = _TaskQueue()
+            queue.put(task)
             self._waiting[task.queue] = None
         self._wake("tasks")
 
     def drop_tasks(self) -> None:
         """Drop every task that waits: it may rest on results that the database has lost."""
-        self._lanes.clear()
+        self._by_name.clear()
         self._waiting.clear()
         self._aside.clear()
         self._tasks_pending.entries.clear()
@@ -223,28 +223,28 @@ class InProcessTransport:
         while names and len(taken) < limit:
             share = max(1, (limit - len(taken)) // len(names))
             for name in names[: limit - len(taken)]:
-                lane = self._lanes[name]
-                for task in lane.take(min(share, limit - len(taken)), handlers, together=together):
+                queue = self._by_name[name]
+                for task in queue.take(min(share, limit - len(taken)), handlers, together=together):
                     self._ids += 1
                     delivery = TaskDelivery(self._ids, task)
                     self._tasks_pending.entries[delivery.id] = (consumer, now, delivery)
                     taken.append(delivery)
                 # Served: the others come first the next time.
                 del self._waiting[name]
-                if lane.waiting:
+                if queue.waiting:
                     self._waiting[name] = None
-                if lane.aside:
+                if queue.aside:
                     self._aside.add(name)
             names = [name for name in names if name in self._waiting]
         return taken
 
     def _bring_back(self, handlers: Container[str] | None) -> None:
         for name in list(self._aside):
-            lane = self._lanes[name]
-            lane.bring_back(handlers)
-            if not lane.aside:
+            queue = self._by_name[name]
+            queue.bring_back(handlers)
+            if not queue.aside:
                 self._aside.remove(name)
-            if lane.waiting:
+            if queue.waiting:
                 self._waiting[name] = None
 
     async def ack_tasks(self, consumer: str, ids: Sequence[DeliveryId]) -> None:
@@ -307,11 +307,11 @@ class InProcessTransport:
         return [
             QueueSight(
                 name,
-                lane.depth,
+                queue.depth,
                 in_flight.get(name, 0),
-                lane.oldest_at(),
+                queue.oldest_at(),
             )
-            for name, lane in sorted(self._lanes.items())
+            for name, queue in sorted(self._by_name.items())
         ]
 
     # -- waiting -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
-from weft.core.decide import ExecutionFacts
+from weft.core.decide import ExecutionValues
 from weft.core.output import node_value
 from weft.core.payload import decode, encode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
@@ -371,7 +371,7 @@ async def _config(
 
     def fill() -> bytes | None:
         nodes = {name: node_value(row, blobs.__getitem__) for name, row in named.items()}
-        facts = {**ExecutionFacts(execution), "generation": generation}
+        facts = {**ExecutionValues(execution), "generation": generation}
         max_bytes = ports.bounds.max_payload_bytes
         try:
             filled = template.fill(Scope(execution.input, facts, nodes, decode), max_bytes=max_bytes)

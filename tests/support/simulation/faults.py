@@ -207,7 +207,11 @@ class FaultyTransport(InProcessTransport):
     def wipe_tasks(self) -> None:
         """Lose all tasks, as with another incarnation of the journal; results stay."""
         empty = InProcessTransport(now=self._now)
-        self._lanes, self._waiting, self._tasks_pending = empty._lanes, empty._waiting, empty._tasks_pending
+        self._by_name, self._waiting, self._tasks_pending = (
+            empty._by_name,
+            empty._waiting,
+            empty._tasks_pending,
+        )
         self.late = [entry for entry in self.late if not entry[2]]
         heapq.heapify(self.late)
 
@@ -219,8 +223,8 @@ class FaultyTransport(InProcessTransport):
     def copy(self) -> InProcessTransport:
         """Take a copy of what lies in the streams now."""
         copy = InProcessTransport(now=self._now)
-        for lane in self._lanes.values():
-            for level in lane.levels:
+        for queue in self._by_name.values():
+            for level in queue.levels:
                 copy.put([task for _, name in level.turns for task in level.by_execution[name]])
         copy.append(list(self._messages))
         copy._tasks_pending.entries = dict(self._tasks_pending.entries)
@@ -229,7 +233,7 @@ class FaultyTransport(InProcessTransport):
 
     def set_back(self, copy: InProcessTransport) -> None:
         """Be again what was copied; what came since is lost, what was acknowledged since is there again."""
-        self._lanes, self._waiting, self._messages = copy._lanes, copy._waiting, copy._messages
+        self._by_name, self._waiting, self._messages = copy._by_name, copy._waiting, copy._messages
         self._tasks_pending, self._messages_pending = copy._tasks_pending, copy._messages_pending
         for topic in ("tasks", "messages"):
             self._world.scheduler.tell(topic)

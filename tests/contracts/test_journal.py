@@ -23,7 +23,7 @@ class TestMemoryJournal(JournalContract):
 
     @pytest.fixture
     def journal(self, clock: VirtualClock, new_id: Callable[[], str]) -> Journal:
-        return MemoryJournal(now=clock.now, new_id=new_id)
+        return MemoryJournal(now=clock.now, new_id=new_id, notify=())
 
 
 class TestSqliteJournal(JournalContract):
@@ -31,7 +31,7 @@ class TestSqliteJournal(JournalContract):
     async def journal(
         self, tmp_path: Path, clock: VirtualClock, new_id: Callable[[], str]
     ) -> AsyncIterator[Journal]:
-        journal = SqliteJournal(tmp_path, now=clock.now, new_id=new_id)
+        journal = SqliteJournal(tmp_path, now=clock.now, new_id=new_id, notify=())
         await journal.open()
         yield journal
         await journal.close()
@@ -40,4 +40,6 @@ class TestSqliteJournal(JournalContract):
 class TestSqliteJournalReopened(JournalContract):
     @pytest.fixture
     def journal(self, tmp_path: Path, clock: VirtualClock, new_id: Callable[[], str]) -> Journal:
-        return cast("Journal", Reopened(lambda: SqliteJournal(tmp_path, now=clock.now, new_id=new_id)))
+        return cast(
+            "Journal", Reopened(lambda: SqliteJournal(tmp_path, now=clock.now, new_id=new_id, notify=()))
+        )

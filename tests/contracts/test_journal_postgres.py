@@ -21,7 +21,7 @@ class TestPostgresJournal(JournalContract):
     async def journal(
         self, journal_url: str, clock: VirtualClock, new_id: Callable[[], str]
     ) -> AsyncIterator[Journal]:
-        journal = PostgresJournal(journal_url, now=clock.now, new_id=new_id)
+        journal = PostgresJournal(journal_url, now=clock.now, new_id=new_id, notify=())
         await journal.open()
         yield journal
         await journal.close()
@@ -30,4 +30,6 @@ class TestPostgresJournal(JournalContract):
 class TestPostgresJournalReopened(JournalContract):
     @pytest.fixture
     def journal(self, journal_url: str, clock: VirtualClock, new_id: Callable[[], str]) -> Journal:
-        return cast("Journal", Reopened(lambda: PostgresJournal(journal_url, now=clock.now, new_id=new_id)))
+        return cast(
+            "Journal", Reopened(lambda: PostgresJournal(journal_url, now=clock.now, new_id=new_id, notify=()))
+        )

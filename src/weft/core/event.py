@@ -166,6 +166,16 @@ class RetryRequested(_Event, frozen=True, kw_only=True, gc=False):
     actor: str | None = None
 
 
+class NotificationEnded(_Event, frozen=True, kw_only=True, gc=False):
+    """A notification was delivered, or is not sent any more. ``generation``: the one that it tells of."""
+
+    notification_id: str
+    on: str
+    attempts: int
+    # Why it was not delivered; None: it was.
+    error: str | None = None
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | NodeCompleted
@@ -183,4 +193,5 @@ Event: TypeAlias = (
     | ResumeRequested
     | HaltObserved
     | RetryRequested
+    | NotificationEnded
 )

@@ -58,6 +58,25 @@ class Delivery(StrEnum):
     AT_MOST_ONCE = "at_most_once"
 
 
+class NotifyOn(StrEnum):
+    """What somebody outside may be told of an execution."""
+
+    FAILED = "failed"
+    COMPLETED = "completed"
+    DEAD_LETTER = "dead_letter"
+
+
+DEFAULT_NOTIFY_ON = frozenset({NotifyOn.FAILED, NotifyOn.DEAD_LETTER})
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyTarget:
+    """A URL, and what is told to it. The URL may still refer to secrets."""
+
+    url: str
+    on: frozenset[NotifyOn] = DEFAULT_NOTIFY_ON
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The delay before the n-th retry; the formula is in ``core/judge.py``."""
@@ -105,6 +124,7 @@ class Definition:
     nodes: tuple[Node, ...]
     output: Json
     has_output: bool
+    notify: tuple[NotifyTarget, ...] = ()
 
 
 def sleep_seconds(seconds: Json, timeout_seconds: float) -> float:
@@ -141,6 +161,19 @@ def read_definition(document: Json) -> Definition:
         nodes=tuple([_read_node(node, defaults, retry) for node in document["nodes"]]),
         output=document.get("output"),
         has_output="output" in document,
+        notify=_notify_targets(document.get("notify", ())),
+    )
+
+
+def _notify_targets(notify: Json) -> tuple[NotifyTarget, ...]:
+    """Read whom a workflow wants told: one target, or a list of them."""
+    targets = [notify] if isinstance(notify, dict) else notify
+    return tuple(
+        NotifyTarget(
+            target["url"],
+            frozenset(map(NotifyOn, target["on"])) if "on" in target else DEFAULT_NOTIFY_ON,
+        )
+        for target in targets
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.ledger.changes import RecordedEvent
+    from weft.core.notification import Notification
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
     from weft.core.snapshot import Snapshot
     from weft.core.state import ExecutionState
@@ -308,6 +309,18 @@ class Journal(RowReader, Protocol):
     async def drop_blobs(self, names: Sequence[str]) -> None:
         """Remove blobs that are needed no more; one that a row or the cache names stays."""
 
+    async def claim_notifications(self, *, limit: int, lease_seconds: float) -> Sequence[Notification]:
+        """Take notifications that are due, the oldest first, for so long; each counts one more attempt.
+
+        Nobody else is given one of them before the lease ends. One that ends is recorded, as an event
+        (``NotificationEnded``).
+        """
+
+    async def put_off_notification(
+        self, notification_id: str, *, attempts: int, seconds: float, error: str
+    ) -> None:
+        """Have a notification sent again after so long; nothing, where it was taken again since."""
+
     async def append_logs(
         self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()
     ) -> None:
@@ -364,6 +377,9 @@ class Catalog(RowReader, SearchReader, Protocol):
         self, execution_id: str, *, names: Collection[str] | None = None
     ) -> Mapping[str, tuple[int, NodeProgress]]:
         """Read what nodes last said of their progress, all or those named: the attempt, and what it said."""
+
+    async def notifications(self, execution_id: str) -> Sequence[Notification]:
+        """Read the notifications of an execution, oldest first, whatever became of them."""
 
     async def claim(self, key: str, *, namespace: str = DEFAULT_NAMESPACE) -> Claim | None:
         """Return the claim of an idempotency key; None if the key is free."""

@@ -38,12 +38,15 @@ from weft.journal.contract import (
     WorkflowRow,
 )
 from weft.journal.memory_search import MemorySearch
+from weft.journal.notifications import shortened, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from weft.core.event import Event
+    from weft.core.event import Event, NotificationEnded
+    from weft.core.notification import Notification
     from weft.core.rows import NodeProgress
+    from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
     from weft.journal.contract import ReportedProgress
 
@@ -207,7 +210,12 @@ class _Batch(msgspec.Struct, frozen=True):
 
 class MemoryJournal(MemoryWorkflows, MemorySearch):
     def __init__(
-        self, *, now: Callable[[], int], new_id: Callable[[], str], bounds: Bounds = DEFAULT_BOUNDS
+        self,
+        *,
+        now: Callable[[], int],
+        new_id: Callable[[], str],
+        bounds: Bounds = DEFAULT_BOUNDS,
+        notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
         super().__init__(now=now)
         self._new_id = new_id
@@ -228,6 +236,9 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         self._logs: dict[str, list[tuple[LogChunk, int]]] = {}
         # By execution and node: the attempt that last spoke of its progress, and what it said.
         self._told: dict[str, dict[str, tuple[int, NodeProgress]]] = {}
+        self._notify = notify
+        # By id, in the order of their commits.
+        self._notifications: dict[str, Notification] = {}
         self._signing_key = os.urandom(32)
 
     async def open(self) -> None:
@@ -279,6 +290,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=self._now(),
+            notify=self._notify,
         )
 
     def _find(self, execution_id: str) -> LiveExecution | None:
@@ -312,10 +324,42 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         for letter in changes.letters:
             self._letters.setdefault(letter.execution_id, []).append(letter)
         now = self._now()
+        self._notifications |= {one.id: one for one in changes.notifications}
+        for ended in changes.notification_ends:
+            self._end_notification(ended, now)
         for key, output, blob, ttl_seconds in changes.cache:
             payload = output if blob is None else self._blobs[blob]
             assert payload is not None
             self._cache[key] = (payload, now + micros(ttl_seconds))
+
+    def _end_notification(self, event: NotificationEnded, now: int) -> None:
+        one = self._notifications.get(event.notification_id)
+        if one is not None and one.state == "pending":
+            error = None if event.error is None else shortened(event.error)
+            self._notifications[one.id] = replace(
+                one, state=state_of(event), ended_at=now, due_at=None, error=error
+            )
+
+    async def claim_notifications(self, *, limit: int, lease_seconds: float) -> Sequence[Notification]:
+        now = self._now()
+        due = [one for one in self._notifications.values() if one.due_at is not None and one.due_at <= now]
+        taken = []
+        for one in sorted(due, key=lambda one: one.due_at or 0)[:limit]:
+            leased = replace(one, due_at=now + micros(lease_seconds), attempts=one.attempts + 1)
+            self._notifications[one.id] = leased
+            taken.append(leased)
+        return taken
+
+    async def put_off_notification(
+        self, notification_id: str, *, attempts: int, seconds: float, error: str
+    ) -> None:
+        one = self._notifications.get(notification_id)
+        if one is not None and one.state == "pending" and one.attempts == attempts:
+            due_at = self._now() + micros(seconds)
+            self._notifications[one.id] = replace(one, due_at=due_at, error=shortened(error))
+
+    async def notifications(self, execution_id: str) -> Sequence[Notification]:
+        return [one for one in self._notifications.values() if one.execution_id == execution_id]
 
     async def drop_letter(
         self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
@@ -372,6 +416,10 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         tables = self._executions, self._nodes, self._events, self._letters, self._logs, self._told
         for table in tables:
             table.pop(execution_id, None)
+        if self._notifications:
+            self._notifications = {
+                id_: one for id_, one in self._notifications.items() if one.execution_id != execution_id
+            }
 
     async def purge(self, *, finished_before: int, limit: int) -> int:
         old = [

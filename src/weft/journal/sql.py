@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from weft.journal import activity, letter_groups, logs, pages, purge, queries
+from weft.core.time import micros
+from weft.journal import activity, letter_groups, logs, notifications, pages, purge, queries
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import ModuleType
 
+    from weft.core.notification import Notification
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeProgress, NodeRow
     from weft.definition.plan import Plan
     from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk
@@ -323,6 +325,24 @@ class SqlJournal:
 
     async def drop_blobs(self, names: Sequence[str]) -> None:
         await self._execute(purge.drop_blobs, list(names))
+
+    async def claim_notifications(self, *, limit: int, lease_seconds: float) -> Sequence[Notification]:
+        now = await self._clock()
+        # Asked first, without a transaction: mostly there is none.
+        due_at = await self._query(notifications.next_due, nothing=None)
+        if due_at is None or due_at > now:
+            return []
+        taken = await self._transact(notifications.claim, now, now + micros(lease_seconds), limit)
+        return [replace(one, attempts=one.attempts + 1) for one in taken]
+
+    async def put_off_notification(
+        self, notification_id: str, *, attempts: int, seconds: float, error: str
+    ) -> None:
+        due_at = await self._clock() + micros(seconds)
+        await self._execute(notifications.put_off, notification_id, attempts, due_at, error)
+
+    async def notifications(self, execution_id: str) -> Sequence[Notification]:
+        return await self._query(notifications.of_execution, execution_id, nothing=[])
 
     async def append_logs(
         self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()

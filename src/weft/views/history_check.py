@@ -179,6 +179,11 @@ class _Replay:
         resumed = ExecutionState.PENDING if self._started_at is None else ExecutionState.RUNNING
         self._move(event, resumed, (ExecutionState.PAUSED,))
 
+    def _notified(self, event: History) -> None:
+        # It may come after the end, and after a retry: it changes nothing of the execution.
+        if event.generation > self._generation:
+            self._say("I18", f"it tells of generation {event.generation}, which has not begun")
+
     def _move(self, event: History, to: ExecutionState, allowed: Sequence[ExecutionState]) -> None:
         if self._state not in allowed:
             self._say("I6" if self._state in TERMINAL else "I17", f"{event.type} came while {self._state}")
@@ -621,6 +626,8 @@ _EXECUTION: Mapping[str, Callable[[_Replay, History], None]] = {
     "execution.completed": _Replay._ended,
     "execution.failed": _Replay._ended,
     "execution.cancelled": _Replay._ended,
+    "notification.delivered": _Replay._notified,
+    "notification.failed": _Replay._notified,
 }
 _NODE: Mapping[str, Callable[[_Replay, History, str, ReplayedNode], None]] = {
     "node.completed": _Replay._completed,

@@ -28,7 +28,8 @@ from weft.lru import Lru
 
 if TYPE_CHECKING:
     from weft.core.attempt import EndedAttempt
-    from weft.core.event import AttemptFailed, AttemptLost, Event, NodeFailed
+    from weft.core.event import AttemptFailed, AttemptLost, Event, NodeFailed, NotificationEnded
+    from weft.core.notification import Notification
     from weft.definition.plan import Plan
 
 
@@ -187,6 +188,8 @@ class Changes:
         "executions",
         "letter_states",
         "letters",
+        "notification_ends",
+        "notifications",
         "now",
         "overwritten",
     )
@@ -202,6 +205,9 @@ class Changes:
         self.letters: list[DeadLetter] = []
         # (execution, node or all, new state) for letters that were open before these
         self.letter_states: list[tuple[str, str | None, str]] = []
+        self.notifications: list[Notification] = []
+        # Notifications of earlier commits that were delivered, or are not sent any more.
+        self.notification_ends: list[NotificationEnded] = []
         # (key, output, blob, ttl in seconds)
         self.cache: list[tuple[str, bytes | None, str | None, float]] = []
 

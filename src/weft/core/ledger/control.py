@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         DeadlinePassed,
         ExecutionStarted,
         HaltObserved,
+        NotificationEnded,
         PauseRequested,
         ResumeRequested,
         RetryRequested,
@@ -146,4 +147,23 @@ def retry(changes: Changes, event: RetryRequested, change: Change) -> Verdict:
     execution.failed = execution.cancelled = 0
     execution.skipped -= sum(rows[node_id].state is NodeState.SKIPPED for node_id in again)
     changes.move_letters(execution, None, "retried")
+    return Verdict.ACCEPTED
+
+
+def notification_ended(changes: Changes, event: NotificationEnded, execution: ExecutionRow) -> Verdict:
+    """Add to the history that a notification was delivered or given up; the execution's state stays."""
+    # ``updated_at`` stays: an execution whose row changes is taken for one that somebody sees to.
+    updated_at = execution.updated_at
+    error = None
+    if event.error is not None:
+        error = {
+            "code": "notification_failed",
+            "message": event.error,
+            "retryable": False,
+            "details": {"notification": event.notification_id, "attempts": event.attempts},
+        }
+    type_ = "notification.delivered" if error is None else "notification.failed"
+    changes.note(execution, type_, generation=event.generation, reason=event.on, error=error)
+    execution.updated_at = updated_at
+    changes.notification_ends.append(event)
     return Verdict.ACCEPTED

@@ -33,6 +33,7 @@ from weft.core.event import (
     NodeCompleted,
     NodeFailed,
     NodeSkipped,
+    NotificationEnded,
     ParkedDue,
     PauseRequested,
     ResumeRequested,
@@ -40,6 +41,7 @@ from weft.core.event import (
 )
 from weft.core.ledger import control, node_events
 from weft.core.ledger.changes import Change, Changes, LiveExecution, RecordedEvent, Verdict
+from weft.core.ledger.notify import notify
 from weft.core.ledger.settle import finish
 from weft.core.state import TERMINAL, ExecutionState
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from weft.core.ledger.changes import LoadDigest
     from weft.core.output import LoadBlob, LoadInput
     from weft.core.rows import ExecutionRow, History, NodeRow
+    from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
 
 
@@ -77,7 +80,8 @@ class Ledger:
     ``find`` returns an execution with every row that the events are judged by; None: the journal has no such
     execution. Its row may come without a large input (``b""``): ``load_input`` reads that where the output of
     the execution is made of it. An adapter that loads rows without their outputs gives ``load_digest``, for
-    the event that is kept of an overwritten row.
+    the event that is kept of an overwritten row. ``notify``: whom the operator wants told of every execution;
+    None: nobody is told anything, whatever a workflow says.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Ledger:
         max_payload_bytes: int,
         now: int,
         load_digest: LoadDigest | None = None,
+        notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
         self.changes = Changes(now, load_digest)
         self._find = find
@@ -97,6 +102,7 @@ class Ledger:
         self._load_input = load_input
         self._new_id = new_id
         self._max_payload_bytes = max_payload_bytes
+        self._notify = notify
 
     # -- admission ---------------------------------------------------------------------------------
 
@@ -162,6 +168,8 @@ class Ledger:
                 verdict = control.execution_started(self.changes, event, change)
             case DeadlinePassed():
                 verdict = control.deadline_passed(self.changes, event, change)
+                if verdict is _ACCEPTED and self._notify is not None:
+                    notify(self.changes, event, change, self._notify, self._new_id)
             case RetryRequested():
                 verdict = control.retry(self.changes, event, change)
             case CancelRequested() | PauseRequested() | ResumeRequested() if event.generation not in (
@@ -177,6 +185,8 @@ class Ledger:
                 verdict = control.resume(self.changes, event, change.row)
             case HaltObserved():
                 verdict = control.halt_observed(event, change.row)
+            case NotificationEnded():
+                verdict = control.notification_ended(self.changes, event, change.row)
             case _:
                 assert_never(event)
         return RecordedEvent(event, verdict, change.row, change.plan, (), self._noted(start))
@@ -219,6 +229,8 @@ class Ledger:
                 assert_never(event)
         if execution.unsettled == 0 and execution.state not in TERMINAL:
             finish(changes, change, self._load_blob, self._load_input, self._max_payload_bytes)
+        if self._notify is not None and (execution.unsettled == 0 or isinstance(event, NodeFailed)):
+            notify(changes, event, change, self._notify, self._new_id)
         kept = change.live.rows if change.live.is_whole else _NO_ROWS
         noted = self._noted(start) if len(changes.events) > start else ()
         return RecordedEvent(event, _ACCEPTED, execution, plan, rows, noted, kept)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.ledger.changes import Changes
 from weft.core.time import micros
+from weft.journal import notifications
 from weft.journal.postgres import rows
 from weft.journal.postgres.connection import CLOCK
 from weft.journal.postgres.rows import Columns
@@ -84,6 +85,15 @@ _MOVE_LETTERS = Piece(
     WHERE dead_letters.id = moved.id AND dead_letters.state = 'open'
     """,
     Columns(execution="bigint", node_id="text", state="text"),
+)
+_ADD_NOTIFICATIONS = _insert("notifications", rows.NOTIFICATION)
+_END_NOTIFICATIONS = Piece(
+    """
+    UPDATE notifications SET due_at = NULL, state = new.state, ended_at = new.ended_at, error = new.error
+    FROM {new} WHERE notifications.id = new.id AND notifications.execution = new.execution
+        AND notifications.state = 'pending'
+    """,
+    rows.ENDED_NOTIFICATION,
 )
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
@@ -256,6 +266,10 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         pieces[_MOVE_LETTERS] = [
             (executions[id_].live.number, node_id, state) for id_, node_id, state in changes.letter_states
         ]
+    if changes.notifications:
+        pieces[_ADD_NOTIFICATIONS] = notifications.new_values(changes)
+    if changes.notification_ends:
+        pieces[_END_NOTIFICATIONS] = notifications.ended_values(changes)
     return pieces
 
 

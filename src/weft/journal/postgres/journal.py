@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import ExecutionRow
     from weft.core.snapshot import Snapshot
+    from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.postgres.incarnation import Watch
@@ -62,6 +63,7 @@ class PostgresJournal(SqlJournal):
         relaxed: bool = False,
         watch: Watch | None = None,
         readers: PoolLimits = READERS,
+        notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
         """Keep the journal in the database at ``url``.
 
@@ -77,7 +79,9 @@ class PostgresJournal(SqlJournal):
         self._watch = watch
         self._pool = Pool(connector, readers)
         self._time = DatabaseClock(now)
-        self._recorder = Recorder(clock=self._time, new_id=new_id, bounds=bounds, plans=self._plans)
+        self._recorder = Recorder(
+            clock=self._time, new_id=new_id, bounds=bounds, plans=self._plans, notify=notify
+        )
         self._submitter = Submitter(clock=self._time, recorder=self._recorder)
         self._writer = GroupCommit(
             connector, max_size=_MAX_GROUP, exclusive=exclusive, forget=self._recorder.forget

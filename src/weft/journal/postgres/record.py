@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from weft.core.ledger.changes import Changes
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.definition.bounds import Bounds
+    from weft.definition.model import NotifyTarget
     from weft.journal.postgres.connection import Connection, DatabaseClock
     from weft.journal.postgres.group_commit import Transaction
     from weft.journal.sql import PlanCache
@@ -183,12 +184,19 @@ class Rows(dict[str, "NodeRow"]):
 
 class Recorder:
     def __init__(
-        self, *, clock: DatabaseClock, new_id: Callable[[], str], bounds: Bounds, plans: PlanCache
+        self,
+        *,
+        clock: DatabaseClock,
+        new_id: Callable[[], str],
+        bounds: Bounds,
+        plans: PlanCache,
+        notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
         self._clock = clock
         self._new_id = new_id
         self._bounds = bounds
         self._plans = plans
+        self._notify = notify
         # Other processes write too: this is what *was* in the journal. Of an execution that is not whole,
         # only what never changes means anything.
         self._live = live_executions(MAX_BYTES)
@@ -480,6 +488,7 @@ class Recorder:
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,
             load_digest=reads.digest,
+            notify=self._notify,
         )
 
     async def plan_of(self, connection: Connection, digest: str) -> Plan:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.rows import History, NodeRow, completion_event
-from weft.journal import rows
+from weft.journal import notifications, rows
 from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ NEW_EXECUTION = Columns(
 EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")
 LETTER = Columns(**rows.LETTER, execution_id="text", code="text")
 FAILURE = Columns(**rows.FAILURE)
+NOTIFICATION = Columns(**notifications.NOTIFICATION)
+ENDED_NOTIFICATION = Columns(**notifications.ENDED)
 CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 
 NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")

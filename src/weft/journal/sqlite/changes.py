@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.time import micros
 from weft.errors import ClaimedError
-from weft.journal import queries
+from weft.journal import notifications, queries
 from weft.journal.rows import STORING, ExecutionChanges, execution_values, failure_values
 from weft.journal.sqlite import rows
 from weft.journal.sqlite.queries import run_query
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
     from weft.core.ledger.changes import Change, Changes
     from weft.journal.contract import Claim
+
+
+_END_NOTIFICATION = (
+    "UPDATE notifications SET due_at = NULL, state = ?3, ended_at = ?4, error = ?5"
+    " WHERE id = ?1 AND execution = ?2 AND state = 'pending'"
+)
 
 
 def put_executions(
@@ -94,6 +100,11 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
                 rows.INSERT_FAILURES.run(connection, failures)
         if changes.letters or changes.letter_states:
             _write_letters(connection, changes)
+        if changes.notifications:
+            rows.INSERT_NOTIFICATIONS.run(connection, notifications.new_values(changes))
+        if changes.notification_ends:
+            for ended in notifications.ended_values(changes):
+                connection.execute(_END_NOTIFICATION, ended)
         if changes.cache:
             rows.REPLACE_CACHE.run(
                 connection,

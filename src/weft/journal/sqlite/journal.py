@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.rows import ExecutionRow
+    from weft.definition.model import NotifyTarget
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.queries import Query
 
@@ -73,6 +74,7 @@ class SqliteJournal(SqlJournal):
         new_id: Callable[[], str],
         bounds: Bounds = DEFAULT_BOUNDS,
         relaxed: bool = False,
+        notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
         """Keep the journal in the data folder ``path``; its thread calls ``now`` and ``new_id``.
 
@@ -81,6 +83,7 @@ class SqliteJournal(SqlJournal):
         self._now = now
         self._new_id = new_id
         self._bounds = bounds
+        self._notify = notify
         self._folder = DataFolder(path, file_name=FILE_NAME)
         self._plans = PlanCache()
         # By id: executions that are not terminal, with all their rows. Only the writer's thread looks at it.
@@ -221,6 +224,7 @@ class SqliteJournal(SqlJournal):
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,
+            notify=self._notify,
         )
 
     def _find(

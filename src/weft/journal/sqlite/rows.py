@@ -17,6 +17,7 @@ import msgspec
 
 from weft.core.rows import ExecutionRow, History
 from weft.journal import rows
+from weft.journal.notifications import NOTIFICATION
 from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ INSERT_NODES = _insert("nodes", _NODE)
 REPLACE_NODES = _insert("nodes", _NODE, "REPLACE")
 INSERT_EVENTS = RowsStatement("INSERT OR FAIL INTO events VALUES {rows}", width=5)
 INSERT_LETTERS = _insert("dead_letters", (*rows.LETTER, "code"))
+INSERT_NOTIFICATIONS = _insert("notifications", NOTIFICATION)
 # The same node may have failed in an earlier generation.
 INSERT_FAILURES = _insert("failures", rows.FAILURE, "INSERT OR IGNORE")
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)

@@ -5,7 +5,7 @@
     class TestMyJournal(JournalContract):
         @pytest_asyncio.fixture
         async def journal(self, clock, new_id):
-            journal = MyJournal(now=clock.now, new_id=new_id)
+            journal = MyJournal(now=clock.now, new_id=new_id, notify=())
             await journal.open()
             yield journal
             await journal.close()
@@ -35,6 +35,7 @@ from weft.journal.contract import LetterQuery
 from weft.testing.journal.history import HistoryContract
 from weft.testing.journal.lists import BatchesContract, ClaimsContract, ListsContract
 from weft.testing.journal.logs import LogsContract
+from weft.testing.journal.notifications import NotificationsContract
 from weft.testing.journal.parked import ParkedRowsContract
 from weft.testing.journal.purge import PurgeContract
 from weft.testing.journal.search import ActivityContract, LetterGroupsContract, SearchContract
@@ -107,6 +108,7 @@ class JournalContract(
     PurgeContract,
     HistoryContract,
     LogsContract,
+    NotificationsContract,
     ParkedRowsContract,
 ):
     pytestmark = pytest.mark.asyncio

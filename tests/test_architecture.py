@@ -33,6 +33,7 @@ FLOORS = {
     "redis": 2,
     "settings": 2,
     "telemetry": 2,
+    "tracing": 2,
     # ports
     "feed": 3,
     "handlers": 3,

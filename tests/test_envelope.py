@@ -24,6 +24,7 @@ from weft.expressions.template import compile_template
 from weft.testing.transport_contract import a_task
 
 WAKE = Wake("x1", 1, "d")
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def a_result(output: bytes | None = b'{"a":1}', **fields: object) -> Result:
@@ -49,12 +50,21 @@ def test_a_payload_comes_back_byte_for_byte(payload: bytes) -> None:
     assert unpack_message(pack(result)) == result
 
 
+def test_a_task_of_an_earlier_release_is_of_no_trace() -> None:
+    task = a_task(1, traceparent=TRACEPARENT, workflow="orders", version=3)
+    values = msgspec.msgpack.decode(pack(task))
+    assert values[2][-3:] == [TRACEPARENT, "orders", 3]
+    del values[2][-3:]
+    earlier = unpack_task(msgspec.msgpack.encode(values))
+    assert earlier == msgspec.structs.replace(task, traceparent=None, workflow=None, version=None)
+
+
 def test_a_task_of_an_earlier_release_has_no_epoch() -> None:
     task = a_task(1)
     values = msgspec.msgpack.decode(pack(task))
     # Newer fields stand behind it.
-    assert values[2][-4] == task.epoch
-    del values[2][-4:]
+    assert values[2][-7] == task.epoch
+    del values[2][-7:]
     assert unpack_task(msgspec.msgpack.encode(values)) == msgspec.structs.replace(task, epoch=0)
 
 

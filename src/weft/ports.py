@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.journal.contract import Catalog, Journal
     from weft.limits.contract import Limits
     from weft.store.contract import StateStore
+    from weft.tracing.contract import Tracing
     from weft.transport.contract import Transport
 
 
@@ -83,6 +84,8 @@ class Ports:
     feed: Feed | None = None
     # How handlers call services outside; None: they cannot.
     outbound: Outbound | None = None
+    # Exports spans; None: nobody does.
+    tracing: Tracing | None = None
     # Tasks that are sure to follow on a row go to the store with it; where that is a call in this process, it
     # would save nothing.
     dispatches_speculatively: bool = False

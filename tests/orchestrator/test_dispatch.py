@@ -29,6 +29,26 @@ if TYPE_CHECKING:
 PLAN = compile_plan({"nodes": [{"id": "a", "handler": "echo", "cache": {"ttl_seconds": 60}}]})
 
 
+async def test_a_task_carries_the_callers_place_in_a_trace(ports: Ports) -> None:
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    plan = compile_plan({"nodes": [{"id": "a", "handler": "echo"}, {"id": "b", "handler": "echo"}]})
+    new = [Submission(id=name, plan=plan, document=b"{}", input=b"{}") for name in "xy"]
+    await submit([replace(new[0], traceparent=traceparent, workflow="w", version=1), new[1]], ports)
+    tasks = [
+        delivery.task
+        for delivery in await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
+    ]
+    carried = {(task.execution_id, task.node_id): task.traceparent for task in tasks}
+    assert carried == {
+        ("x", "a"): traceparent,
+        ("x", "b"): traceparent,
+        ("y", "a"): None,
+        ("y", "b"): None,
+    }
+    # The rest is for spans, and nobody exports any.
+    assert [(task.workflow, task.version) for task in tasks] == [(None, None)] * 4
+
+
 async def test_the_cache_does_not_answer_for_an_attempt_that_a_peer_has_sent(ports: Ports) -> None:
     await submit([Submission(id=name, plan=PLAN, document=b"{}", input=b"{}") for name in "xy"], ports)
     first, second = Context(ports, "first"), Context(ports, "second")

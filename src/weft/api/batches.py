@@ -13,7 +13,7 @@ from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.executions import SHOW, moved, not_told
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
-from weft.api.problem import invalid_request
+from weft.api.problem import invalid_request, traceparent_of
 from weft.api.service import service_of
 from weft.errors import InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import NewBatch
@@ -47,7 +47,11 @@ async def start_batch(request: Request) -> Response:
         message = f"{len(body.inputs):,} inputs; the limit is {ports.bounds.max_batch:,}"
         raise invalid_request([Problem("/inputs", message)])
     options = SubmitOptions(
-        namespace=namespace, labels=body.labels, priority=body.priority, actor=caller_of(request).actor
+        namespace=namespace,
+        labels=body.labels,
+        priority=body.priority,
+        actor=caller_of(request).actor,
+        traceparent=traceparent_of(request.scope),
     )
     batch_id = ports.new_id()
 

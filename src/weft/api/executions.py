@@ -18,7 +18,7 @@ from weft.api.body import read_model
 from weft.api.definition import check_definition
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
 from weft.api.load import load_of, waiting
-from weft.api.problem import ProblemError, invalid_request, log_away, store_away
+from weft.api.problem import ProblemError, invalid_request, log_away, store_away, traceparent_of
 from weft.api.service import service_of
 from weft.api.waiting import wait_for_end
 from weft.core.payload import MAX_DOCUMENT_VALUES, encode
@@ -146,7 +146,11 @@ async def _start(
     ports = service.ports
     namespace = caller_of(request).namespace
     options = SubmitOptions(
-        namespace=namespace, labels=body.labels, priority=body.priority, actor=caller_of(request).actor
+        namespace=namespace,
+        labels=body.labels,
+        priority=body.priority,
+        actor=caller_of(request).actor,
+        traceparent=traceparent_of(request.scope),
     )
     execution_id = ports.new_id()
     is_live = True
@@ -499,6 +503,7 @@ async def fork_execution(execution_id: str, request: Request) -> Response:
         input=body.input,
         version=body.version,
         actor=caller_of(request).actor,
+        traceparent=traceparent_of(request.scope),
     )
     new_id = ports.new_id()
     is_live = True

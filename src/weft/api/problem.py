@@ -20,6 +20,7 @@ from weft.core.payload import pointer
 from weft.definition.fields import kind, unknown_field
 from weft.definition.suggestion import Suggester
 from weft.errors import Problem
+from weft.tracing.context import read_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
     from starlette.routing import BaseRoute
     from starlette.types import Scope
+
+    from weft.tracing.context import SpanContext
 
 log = logging.getLogger("weft.api")
 
@@ -98,8 +101,22 @@ def trace_id_of(scope: Scope) -> str:
     """Return the trace id under which the log has this request."""
     trace_id: str | None = scope.get(_TRACE_ID)
     if trace_id is None:
-        trace_id = scope[_TRACE_ID] = secrets.token_hex(16)
+        caller = caller_span(scope)
+        trace_id = scope[_TRACE_ID] = secrets.token_hex(16) if caller is None else caller.trace_id
     return trace_id
+
+
+def caller_span(scope: Scope) -> SpanContext | None:
+    """Return the span that a request belongs to, by its header ``traceparent``; None: it names none."""
+    given = [value for name, value in scope["headers"] if name == b"traceparent"]
+    # Several of them are none, says W3C.
+    return read_traceparent(given[0].decode("latin-1")) if len(given) == 1 else None
+
+
+def traceparent_of(scope: Scope) -> str | None:
+    """Return the header ``traceparent`` of a request that starts something, if it is valid."""
+    caller = caller_span(scope)
+    return None if caller is None else caller.traceparent
 
 
 def problem_response(scope: Scope, error: ProblemError) -> Response:

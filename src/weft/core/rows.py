@@ -71,6 +71,8 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     halt: Halt | None = None
     # The execution whose settled nodes this one began with.
     forked_from: str | None = None
+    # The caller's place in a trace (``weft.tracing.context``), where the request that started it named one.
+    traceparent: str | None = None
 
     @property
     def is_terminal(self) -> bool:

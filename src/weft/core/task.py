@@ -48,6 +48,12 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     # Of a large config: its length, and what it takes in memory (``core.payload.weight_of``). Small: 0.
     config_bytes: int = 0
     config_weight: int = 0
+    # The span that the attempt's is a child of: that of its execution, or the caller's where whoever made the
+    # task exports no spans. None: there is no trace.
+    traceparent: str | None = None
+    # For the attempt's span alone: given where whoever made the task exports spans.
+    workflow: str | None = None
+    version: int | None = None
 
     @property
     def idempotency_key(self) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from weft.handlers.http.outbound import Outbound
+    from weft.tracing.contract import Tracing
 
 # A longer message of ``context.progress`` is cut: a bar has one line.
 MAX_PROGRESS_CHARACTERS = 500
@@ -129,6 +130,9 @@ class HandlerContext:
     show_progress: Callable[[int | float, int | float | None, str | None], None] | None = field(
         default=None, repr=False
     )
+    # The W3C header by which what the function calls joins the trace of its attempt: send it along. Where the
+    # server exports no spans it is what the execution's caller sent; None: there is no trace.
+    traceparent: str | None = None
 
     @property
     def input(self) -> Json:
@@ -199,6 +203,8 @@ class NativeContext(HandlerContext):
     """The context of a handler that ships with weft, which may also call services outside."""
 
     way_out: Outbound | None = field(default=None, repr=False)
+    # Makes a span of each call; None: nobody exports spans.
+    tracing: Tracing | None = field(default=None, repr=False)
 
     @property
     def outbound(self) -> Outbound:

@@ -66,6 +66,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     # Of a fork: the execution that it is made of, and the settled rows that it takes over from there.
     forked_from: str | None = None
     kept: Sequence[NodeRow] = ()
+    # The caller's place in a trace: a valid ``traceparent``, or None.
+    traceparent: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -664,6 +664,7 @@ def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None)
     execution.labels, execution.priority = submission.labels, submission.priority
     execution.batch = submission.batch if batch is None else batch.id
     execution.partition, execution.forked_from = submission.partition, submission.forked_from
+    execution.traceparent = submission.traceparent
     return ledger.admit(
         execution,
         submission.plan,

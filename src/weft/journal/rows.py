@@ -48,6 +48,7 @@ EXECUTION = {
     "created_at": "bigint",
     "input": "bytea",
     "forked_from": "text",
+    "traceparent": "text",
     "labels": "bytea",
     "batch_index": "integer",
 }
@@ -298,7 +299,8 @@ def read_facts(values: Any) -> ExecutionRow:
         created_at=values[10],
         input=values[11] or b"",
         forked_from=values[12],
-        labels=decode_json(values[13]),
+        traceparent=values[13],
+        labels=decode_json(values[14]),
         state=ExecutionState.PENDING,
         generation=0,
         epoch=0,

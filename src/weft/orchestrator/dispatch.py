@@ -522,15 +522,23 @@ def make_task(free: FreeNode, decision: DispatchNode, ports: Ports, now: int) ->
         namespace=execution.namespace,
         epoch=execution.epoch,
     )
-    if sign is None and not decision.secrets and not node.secrets and decision.cache_key is None:
-        return task
-    return replace(
-        task,
-        secrets=decision.secrets,
-        granted=node.secrets,
-        cache_key=decision.cache_key,
-        signature=b"" if sign is None else sign(execution.id, execution.generation, node.id, free.attempt),
-    )
+    if sign is not None or decision.secrets or node.secrets or decision.cache_key is not None:
+        task = replace(
+            task,
+            secrets=decision.secrets,
+            granted=node.secrets,
+            cache_key=decision.cache_key,
+            signature=b""
+            if sign is None
+            else sign(execution.id, execution.generation, node.id, free.attempt),
+        )
+    if ports.tracing is not None:
+        traceparent = ports.tracing.of_execution(execution)
+        return replace(task, traceparent=traceparent, workflow=execution.workflow, version=execution.version)
+    if execution.traceparent is not None:
+        # Passed on as it came: what the node calls is in the caller's trace all the same.
+        return replace(task, traceparent=execution.traceparent)
+    return task
 
 
 async def queue(tasks: Sequence[Task], ports: Ports) -> Sequence[Answer]:

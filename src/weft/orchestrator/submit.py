@@ -79,6 +79,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     priority: str = "normal"
     # The caller that submits the executions, for the history.
     actor: str = LOCAL_ACTOR
+    # The caller's place in a trace: a valid ``traceparent``, or None.
+    traceparent: str | None = None
 
 
 class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
     input: Any = None
     version: int | str | None = None
     actor: str = LOCAL_ACTOR
+    traceparent: str | None = None
 
 
 async def find_source(
@@ -198,6 +201,7 @@ def make_submission(
         priority=options.priority,
         batch=batch,
         actor=options.actor,
+        traceparent=options.traceparent,
     )
 
 
@@ -259,7 +263,11 @@ async def make_fork(
         ]
         raise RequestError(problems[:_MAX_PROBLEMS])
     options = SubmitOptions(
-        namespace=forked.namespace, labels=forked.labels, priority=forked.priority, actor=request.actor
+        namespace=forked.namespace,
+        labels=forked.labels,
+        priority=forked.priority,
+        actor=request.actor,
+        traceparent=request.traceparent,
     )
     submission = make_submission(execution_id, source, payload, options)
     return replace(

@@ -40,6 +40,8 @@ class HandlerCall:
     # Reads what code the attempt before this one ran; None: this is the first.
     last_code: Callable[[], Awaitable[AttemptCode | None]] | None = None
     namespace: str = DEFAULT_NAMESPACE
+    # Of its attempt's span; without tracing, what the execution's caller sent.
+    traceparent: str | None = None
 
 
 class AttemptLostError(WeftError):

@@ -279,6 +279,7 @@ class Child:
             facts=facts,
             secrets=GrantedSecrets(run.secrets),
             show_progress=None if output is None else output.report,
+            traceparent=run.traceparent,
         )
         try:
             return self._registry.bind(run.handler, decode(run.config), context)

@@ -142,6 +142,7 @@ class InProcess:
             facts=facts,
             secrets=GrantedSecrets(call.secrets),
             show_progress=None if output is None else output.report,
+            traceparent=call.traceparent,
         )
 
     async def _run(self, invocation: Invocation, facts: LoopFacts, threads: list[int]) -> Outcome:

@@ -362,6 +362,7 @@ class _Child:
                 attempt=call.attempt,
                 timeout_seconds=call.timeout_seconds,
                 secrets=dict(call.secrets),
+                traceparent=call.traceparent,
             )
         )
         self._compare_code(running)

@@ -240,6 +240,7 @@ class Runner:
                     secrets=_secrets(task),
                     namespace=task.namespace,
                     last_code=partial(last_code, task, self._ports.journal) if task.attempt > 1 else None,
+                    traceparent=self._traceparent(task),
                 )
             )
         context = NativeContext(
@@ -249,6 +250,8 @@ class Runner:
             attempt=task.attempt,
             deadline=deadline_after(self._ports.clock.now(), task.timeout_seconds),
             way_out=self._ports.outbound,
+            traceparent=self._traceparent(task),
+            tracing=self._ports.tracing,
         )
         current_asker.set(task.execution_id)
         if not is_large:
@@ -277,6 +280,11 @@ class Runner:
                 # Before its first call: once that is sent, the handler says so itself.
                 raise OutOfFilesError("call") from None
             raise
+
+    def _traceparent(self, task: Task) -> str | None:
+        """Return the place in a trace that what the attempt calls belongs to."""
+        tracing = self._ports.tracing
+        return task.traceparent if tracing is None else tracing.of_attempt(task)
 
     async def _config_with_secrets(self, task: Task) -> bytes:
         """Return the text of a config with its secrets filled in."""

@@ -313,9 +313,12 @@ class Worker:
             self._memory_freed.set()
         instant: list[Result] = []
         unreported: dict[str, Lease] = {}
+        tracing = self._ports.tracing
         for task, lease, began_at in await self._begin(fitting):
             if self._runner.is_immediate(task):
                 instant.append(self._runner.run_instant(task, lease.started_at))
+                if tracing is not None:
+                    tracing.attempt_ended(task, instant[-1])
                 unreported[lease.nonce] = lease
             else:
                 self._leases[lease.nonce] = lease
@@ -363,7 +366,7 @@ class Worker:
 
         ``began_at``: its start, by this machine's monotonic clock.
         """
-        clock = self._ports.clock
+        clock, tracing = self._ports.clock, self._ports.tracing
         try:
             whole = await self._runner.whole(task)
             if self._runner.instant(whole):
@@ -376,6 +379,11 @@ class Worker:
             result = await self._runner.small(result)
             await self._runner.drop_config(task)
         except asyncio.CancelledError:
+            if tracing is not None:
+                stopped_at = lease.started_at + clock.monotonic() - began_at
+                tracing.attempt_stopped(
+                    task, worker=self.name, started_at=lease.started_at, finished_at=stopped_at
+                )
             self._runner.end_logs(task)
             self._let_go(lease)
             raise
@@ -385,6 +393,8 @@ class Worker:
             self._runner.end_logs(task)
             self._let_go(lease)
             return False
+        if tracing is not None:
+            tracing.attempt_ended(task, result)
         self._running.pop(lease.nonce, None)
         self._finished.append((result, lease.nonce))
         self._ended.set()

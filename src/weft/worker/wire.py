@@ -55,6 +55,7 @@ class Run(msgspec.Struct, frozen=True, tag=True):
     timeout_seconds: float
     # Of its node alone: a child runs the calls of many.
     secrets: dict[str, str] = {}
+    traceparent: str | None = None
 
 
 class StopCall(msgspec.Struct, frozen=True, tag=True):

@@ -426,6 +426,18 @@ class JournalContract(
         assert (event.type, event.attempt) == ("node.completed", 0)
         assert (await run.cached("a", b"2")).verdict is KNOWN
 
+    async def test_a_callers_place_in_a_trace_is_kept(self, journal: JournalAdapter) -> None:
+        traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        traced = replace(submission("traced", workflow="orders", version=1), traceparent=traceparent)
+        rows = await journal.submit([traced, submission("untraced", workflow="orders", version=1)])
+        assert [row.traceparent for row in rows] == [traceparent, None]
+        for id_, expected in (("traced", traceparent), ("untraced", None)):
+            stored = await journal.execution(id_)
+            assert stored is not None
+            assert stored.traceparent == expected
+        listed = {row.id: row.traceparent for row in await journal.executions()}
+        assert listed == {"traced": traceparent, "untraced": None}
+
     async def test_a_fork_begins_with_the_rows_that_it_keeps(
         self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:

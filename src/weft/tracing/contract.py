@@ -1,4 +1,4 @@
-"""What the engine asks of whoever exports spans. Without one, nothing here is called."""
+"""The contract of whoever exports spans. Without one, nothing here is called."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+import weft
 from weft.core.payload import Json, canonical, decode
 from weft.handlers.outcome import MAX_MESSAGE_BYTES, Completed, Failed, Outcome
 from weft.handlers.user_traceback import MAX_TRACEBACK_BYTES
@@ -375,7 +376,8 @@ async def test_a_function_that_swallows_everything_is_killed_after_the_grace_tim
     assert trace.startswith("Traceback (most recent call last):\n")
     assert "in swallow_everything\n" in trace
     assert trace.endswith("\nIt stood here when its time was over.")
-    assert "/weft/" not in trace
+    # No frame of weft's own: the path of a checkout may hold the name.
+    assert f"{Path(weft.__file__).parent}{os.sep}" not in trace
     assert not exists(pid)
     assert value(await strict_pool.call(python("add", a=1, b=1))) == 2
 

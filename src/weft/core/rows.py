@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
+from weft.definition.model import NotifyOn  # noqa: TC001 - msgspec reads the annotations
 from weft.errors import Failure, PayloadError
 
 if TYPE_CHECKING:
@@ -241,6 +242,43 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, Any]
     state: str
     created_at: int
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The facts of a notification, as they were in the commit that it tells of."""
+
+    workflow: str | None
+    version: int | None
+    state: ExecutionState
+    node: str | None = None
+    code: str | None = None
+    message: str | None = None
+    # The dead letter that it is about.
+    dead_letter: str | None = None
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to one URL: stored by the very commit that it tells of, and sent later.
+
+    A crash between the two loses nothing, and there is none of what was never committed.
+    """
+
+    id: str
+    execution_id: str
+    namespace: str
+    generation: int
+    on: NotifyOn
+    url: str
+    told: Told
+    created_at: int
+    # When it may be sent next; while somebody sends it, when their lease ends. None: it is not sent any more.
+    due_at: int | None
+    attempts: int = 0
+    # pending, delivered or failed.
+    state: str = "pending"
+    ended_at: int | None = None
+    # Why the last attempt did not deliver it.
+    error: str | None = None
 
 
 def refuse_reading(rows: Iterable[NodeRow], *, max_bytes: int) -> None:

@@ -59,7 +59,7 @@ class Delivery(StrEnum):
 
 
 class NotifyOn(StrEnum):
-    """What somebody outside may be told of an execution."""
+    """An occasion on which somebody outside is told of an execution."""
 
     FAILED = "failed"
     COMPLETED = "completed"

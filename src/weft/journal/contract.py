@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.ledger.changes import RecordedEvent
-    from weft.core.notification import Notification
-    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
+    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, Notification
     from weft.core.snapshot import Snapshot
     from weft.core.state import ExecutionState
     from weft.definition.plan import Plan

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.event import Event, NotificationEnded
-    from weft.core.notification import Notification
-    from weft.core.rows import NodeProgress
+    from weft.core.rows import NodeProgress, Notification
     from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
     from weft.journal.contract import ReportedProgress

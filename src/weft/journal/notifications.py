@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.notification import Notification
+import msgspec
+
+from weft.core.rows import Notification, Told
 from weft.definition.model import NotifyOn
+from weft.journal.rows import encode_json
 
 if TYPE_CHECKING:
     from weft.core.event import NotificationEnded
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from weft.journal.queries import Query
     from weft.journal.rows import Values
 
+_decode_told = msgspec.json.Decoder(Told).decode
 # The values of a new one; the other columns keep their defaults.
 NOTIFICATION = {
     "id": "text",
@@ -25,7 +29,7 @@ NOTIFICATION = {
     "generation": "integer",
     "reason": "text",
     "url": "text",
-    "body": "bytea",
+    "told": "bytea",
     "created_at": "bigint",
     "due_at": "bigint",
 }
@@ -42,7 +46,7 @@ _SHOWN = ", ".join(
         "generation",
         "reason",
         "url",
-        "body",
+        "told",
         "created_at",
         "due_at",
         "attempts",
@@ -63,7 +67,7 @@ def new_values(changes: Changes) -> list[Values]:
             one.generation,
             one.on.value,
             one.url,
-            one.body,
+            encode_json(one.told),
             one.created_at,
             one.due_at,
         )
@@ -140,7 +144,7 @@ def of_execution(execution_id: str) -> Query[list[Notification]]:
 
 
 def _read(values: Any) -> Notification:
-    id_, namespace, generation, on, url, body, created_at, due_at, attempts, state, ended_at, error = values[
+    id_, namespace, generation, on, url, told, created_at, due_at, attempts, state, ended_at, error = values[
         1:
     ]
     return Notification(
@@ -150,7 +154,7 @@ def _read(values: Any) -> Notification:
         generation=generation,
         on=NotifyOn(on),
         url=url,
-        body=body,
+        told=_decode_told(told),
         created_at=created_at,
         due_at=due_at,
         attempts=attempts,

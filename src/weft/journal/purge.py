@@ -64,7 +64,7 @@ def remove_some(event_table: str) -> Query[bool]:
         (event_table, "rowid, NULL, 0"),
         ("dead_letters", "rowid, NULL, 0"),
         ("failures", "rowid, NULL, 0"),
-        ("notifications", "rowid, NULL, length(body)"),
+        ("notifications", "rowid, NULL, 0"),
         ("log_chunks", "rowid, NULL, length(body)"),
         ("log_heads", "rowid, NULL, 0"),
         ("node_progress", "rowid, NULL, 0"),

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import ModuleType
 
-    from weft.core.notification import Notification
-    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeProgress, NodeRow
+    from weft.core.rows import DeadLetter, ExecutionRow, History, NodeProgress, NodeRow, Notification
     from weft.definition.plan import Plan
     from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk
     from weft.journal.queries import Query

@@ -400,9 +400,10 @@ async def test_a_table_that_somebody_locks_ends_in_an_error_and_stops_nothing_el
 
 
 async def test_reads_beyond_the_pool_are_told_so_and_the_writer_is_not_in_their_way(
-    journal_url: str, direct: Any
+    journal_url: str, direct: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(journal_url, readers=PoolLimits(2, 0.3)) as journal:
+    monkeypatch.setattr(PostgresJournal, "_readers", PoolLimits(2, 0.3))
+    async with opened(journal_url) as journal:
         run = await Recording.start(journal, node("a"), node("b"))
         await direct.execute("BEGIN; LOCK TABLE executions")
         reads = [asyncio.ensure_future(journal.execution(run.id)) for _ in range(30)]
@@ -414,8 +415,11 @@ async def test_reads_beyond_the_pool_are_told_so_and_the_writer_is_not_in_their_
         assert [row and row.id for row in await asyncio.gather(*reads[:2])] == [run.id] * 2
 
 
-async def test_readers_who_go_away_leave_no_connection_behind(journal_url: str, direct: Any) -> None:
-    async with opened(journal_url, readers=PoolLimits(2)) as journal:
+async def test_readers_who_go_away_leave_no_connection_behind(
+    journal_url: str, direct: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresJournal, "_readers", PoolLimits(2))
+    async with opened(journal_url) as journal:
         run = await Recording.start(journal, node("a"))
         for _ in range(20):
             reads = [asyncio.ensure_future(journal.nodes(run.id)) for _ in range(20)]

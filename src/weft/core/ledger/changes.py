@@ -20,6 +20,7 @@ from weft.core.rows import (
     ExecutionRow,
     History,
     NodeRow,
+    Notification,
     completion_event,
     digest_of,
 )
@@ -29,7 +30,6 @@ from weft.lru import Lru
 if TYPE_CHECKING:
     from weft.core.attempt import EndedAttempt
     from weft.core.event import AttemptFailed, AttemptLost, Event, NodeFailed, NotificationEnded
-    from weft.core.notification import Notification
     from weft.definition.plan import Plan
 
 

@@ -41,8 +41,7 @@ from weft.core.event import (
 )
 from weft.core.ledger import control, node_events
 from weft.core.ledger.changes import Change, Changes, LiveExecution, RecordedEvent, Verdict
-from weft.core.ledger.notify import notify
-from weft.core.ledger.settle import finish
+from weft.core.ledger.settle import finish, notify
 from weft.core.state import TERMINAL, ExecutionState
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Settles nodes without a result, and ends executions: skip, fail fast, cancel, finish.
+"""Settles nodes without a result, and ends executions: skip, fail fast, cancel, finish; notes who is told.
 
 The commit that leaves no node unsettled also writes the verdict, the output and the terminal state of the
 execution: there is no later step that a crash could lose or double.
@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import Running
+from weft.core.event import NodeFailed, Running
 from weft.core.ledger.changes import move_execution
 from weft.core.output import execution_output
-from weft.core.rows import NodeRow
+from weft.core.rows import NodeRow, Notification, Told
 from weft.core.state import ExecutionState, NodeState, Reason
-from weft.definition.model import FailurePolicy, TriggerRule
+from weft.definition.model import FailurePolicy, NotifyOn, TriggerRule
 from weft.errors import EvaluationError, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from weft.core.event import Skip
+    from weft.core.event import Event, Skip
     from weft.core.ledger.changes import Change, Changes
     from weft.core.output import LoadBlob, LoadInput
-    from weft.core.rows import ExecutionRow
+    from weft.core.rows import DeadLetter, ExecutionRow
+    from weft.definition.model import NotifyTarget
+
+
+_ENDS = {ExecutionState.COMPLETED: NotifyOn.COMPLETED, ExecutionState.FAILED: NotifyOn.FAILED}
+# Of a failure's message: whoever wants all of it reads the execution.
+_MAX_TOLD_CHARACTERS = 4_000
 
 
 def skip_nodes(changes: Changes, skips: Sequence[Skip], change: Change) -> tuple[NodeRow, ...]:
@@ -183,6 +189,69 @@ def _close(
     execution.error = error
     execution.finished_at = changes.now
     changes.note(execution, f"execution.{state.lower()}", state=state, error=error, actor=actor)
+
+
+def notify(
+    changes: Changes,
+    event: Event,
+    change: Change,
+    targets: Sequence[NotifyTarget],
+    new_id: Callable[[], str],
+) -> None:
+    """Add what an accepted event gives to tell: to the targets of the operator, and to those of the workflow.
+
+    A URL that both name is told once.
+    """
+    execution = change.row
+    told: set[tuple[str, NotifyOn]] = set()
+    for target in (*targets, *change.plan.definition.notify):
+        for on, letter in _reasons(changes, event, change, target):
+            if (target.url, on) in told:
+                continue
+            told.add((target.url, on))
+            changes.notifications.append(
+                Notification(
+                    id=new_id(),
+                    execution_id=execution.id,
+                    namespace=execution.namespace,
+                    generation=execution.generation,
+                    on=on,
+                    url=target.url,
+                    told=_facts(execution, letter),
+                    created_at=changes.now,
+                    due_at=changes.now,
+                )
+            )
+
+
+def _reasons(
+    changes: Changes, event: Event, change: Change, target: NotifyTarget
+) -> Iterator[tuple[NotifyOn, DeadLetter | None]]:
+    """Return what a target is told of an event, each with the dead letter that it is about."""
+    end = _ENDS.get(change.row.state)
+    is_told = end is not None and end in target.on
+    if end is not None and is_told:
+        yield end, None
+    # The first dead letter of a generation: ten thousand nodes that fail alike are one message. And a failure
+    # that ends the execution is told as that alone.
+    is_first = isinstance(event, NodeFailed) and change.row.failed == 1
+    if is_first and NotifyOn.DEAD_LETTER in target.on and not (is_told and end is NotifyOn.FAILED):
+        own = (letter for letter in reversed(changes.letters) if letter.execution_id == change.row.id)
+        yield NotifyOn.DEAD_LETTER, next(own)
+
+
+def _facts(execution: ExecutionRow, letter: DeadLetter | None) -> Told:
+    error = (execution.error if letter is None else letter.error) or {}
+    message = error.get("message")
+    return Told(
+        workflow=execution.workflow,
+        version=execution.version,
+        state=execution.state,
+        node=error.get("node") if letter is None else letter.node_id,
+        code=code if isinstance(code := error.get("code"), str) else None,
+        message=None if message is None else str(message)[:_MAX_TOLD_CHARACTERS],
+        dead_letter=None if letter is None else letter.id,
+    )
 
 
 def has_handler_in(change: Change, node_id: str, *states: NodeState | None) -> bool:

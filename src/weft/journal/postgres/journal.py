@@ -20,7 +20,7 @@ from weft.journal.postgres import queries
 from weft.journal.postgres.connection import DatabaseClock
 from weft.journal.postgres.group_commit import GroupCommit, Transaction
 from weft.journal.postgres.incarnation import read_position
-from weft.journal.postgres.pool import READERS, Connector, Pool, PoolLimits
+from weft.journal.postgres.pool import READERS, Connector, Pool
 from weft.journal.postgres.record import Recorder
 from weft.journal.postgres.rows import label
 from weft.journal.postgres.schema import migrate, missing, refuse
@@ -51,6 +51,7 @@ _MAX_GROUP = 512
 class PostgresJournal(SqlJournal):
     _own = queries
     _event_table = "recorded_events"
+    _readers = READERS
 
     def __init__(
         self,
@@ -62,7 +63,6 @@ class PostgresJournal(SqlJournal):
         exclusive: bool = False,
         relaxed: bool = False,
         watch: Watch | None = None,
-        readers: PoolLimits = READERS,
         notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
         """Keep the journal in the database at ``url``.
@@ -77,7 +77,7 @@ class PostgresJournal(SqlJournal):
         self._plans = PlanCache()
         connector = Connector(url, relaxed=relaxed, watch=watch)
         self._watch = watch
-        self._pool = Pool(connector, readers)
+        self._pool = Pool(connector, self._readers)
         self._time = DatabaseClock(now)
         self._recorder = Recorder(
             clock=self._time, new_id=new_id, bounds=bounds, plans=self._plans, notify=notify

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from weft.core.event import NotificationEnded
 from weft.core.ledger.changes import Verdict
+from weft.core.rows import Told
 from weft.core.state import ExecutionState
 from weft.core.time import micros
-from weft.testing.recording import Recording, node
+from weft.testing.recording import ERROR, Recording, node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.clock import VirtualClock
-    from weft.core.notification import Notification
+    from weft.core.rows import Notification
     from weft.journal.contract import JournalAdapter
 
 URL = "https://hooks.example/weft"
@@ -60,9 +60,7 @@ class NotificationsContract:
         assert (one.execution_id, one.namespace, one.generation) == (run.id, "default", 1)
         assert (one.on, one.url, one.state) == ("completed", URL, "pending")
         assert (one.created_at, one.due_at, one.attempts) == (clock.now(), clock.now(), 0)
-        body = json.loads(one.body)
-        assert (body["id"], body["type"]) == (one.id, "execution.completed")
-        assert body["execution"]["state"] == "COMPLETED"
+        assert one.told == Told(workflow=None, version=None, state=ExecutionState.COMPLETED)
 
     async def test_nobody_is_told_what_nobody_asked_for(self, journal: JournalAdapter) -> None:
         plain = await Recording.start(journal, node("a"), execution_id="plain")
@@ -76,24 +74,21 @@ class NotificationsContract:
 
     async def test_a_failure_tells_the_message_and_the_node(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a"), notify=EVERYTHING, name="daily")
-        await run.failed("a", error={"code": "boom", "message": "<b> & more", "retryable": False})
+        await run.failed("a", error={"code": "boom", "message": "<b> & \0 more", "retryable": False})
         # The dead letter ended the execution: that is told once.
         (one,) = await journal.notifications(run.id)
-        body = json.loads(one.body)
-        assert one.on == "failed"
-        assert body["text"] == f"Execution {run.id} failed: node a failed: &lt;b&gt; &amp; more"
-        assert body["error"] == {"code": "node_failed", "message": "node a failed: <b> & more"}
-        assert body["node"] == "a"
+        assert (one.on, one.told.node, one.told.dead_letter) == ("failed", "a", None)
+        assert (one.told.code, one.told.message) == ("node_failed", "node a failed: <b> & \0 more")
 
     async def test_the_first_dead_letter_of_a_generation_is_told(self, journal: JournalAdapter) -> None:
         fields: dict[str, Any] = {"notify": EVERYTHING, "failure_policy": "continue"}
         run = await Recording.start(journal, node("a"), node("b"), node("c"), **fields)
         await run.failed("a")
         await run.failed("b")
-        assert [one.on for one in await journal.notifications(run.id)] == ["dead_letter"]
-        (letter,) = [json.loads(one.body) for one in await journal.notifications(run.id)]
-        assert letter["type"] == "dead_letter.created"
-        assert (letter["node"], letter["execution"]["state"]) == ("a", "RUNNING")
+        (one,) = await journal.notifications(run.id)
+        (_, letter) = await journal.dead_letters()
+        assert (one.on, one.told.node, one.told.state) == ("dead_letter", "a", ExecutionState.RUNNING)
+        assert (one.told.code, one.told.dead_letter) == (ERROR["code"], letter.id)
         await run.completed("c")
         assert sorted(one.on for one in await journal.notifications(run.id)) == ["dead_letter", "failed"]
         await run.retry()
@@ -108,7 +103,7 @@ class NotificationsContract:
         clock.advance(6)
         await run.deadline_passed()
         (one,) = await journal.notifications(run.id)
-        assert json.loads(one.body)["error"]["code"] == "deadline_exceeded"
+        assert one.told.code == "deadline_exceeded"
 
     async def test_each_url_is_told_once(self, journal: JournalAdapter) -> None:
         other = {"url": "https://other.example", "on": ["completed"]}
@@ -134,7 +129,7 @@ class NotificationsContract:
         # Whoever had it is dead.
         clock.advance(2)
         (again,) = await claim(journal)
-        assert (again.id, again.body, again.attempts) == (one.id, one.body, 2)
+        assert (again.id, again.told, again.attempts) == (one.id, one.told, 2)
         assert [each.attempts for each in await journal.notifications(run.id)] == [2]
 
     async def test_the_oldest_are_claimed_first_and_no_more_than_asked(

@@ -13,7 +13,7 @@ CREATE TABLE notifications (
     state text COLLATE "C" NOT NULL DEFAULT 'pending',
     url text COLLATE "C" NOT NULL,
     error bytea,
-    body bytea NOT NULL
+    told bytea NOT NULL
 );
 CREATE INDEX notifications_execution ON notifications (execution);
 CREATE INDEX notifications_due ON notifications (due_at) WHERE due_at IS NOT NULL;

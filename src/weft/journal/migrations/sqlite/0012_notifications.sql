@@ -7,7 +7,7 @@ CREATE TABLE notifications (
     generation INTEGER NOT NULL,
     reason TEXT NOT NULL,
     url TEXT NOT NULL,
-    body BLOB NOT NULL,
+    told BLOB NOT NULL,
     created_at INTEGER NOT NULL,
     due_at INTEGER,
     attempts INTEGER NOT NULL DEFAULT 0,

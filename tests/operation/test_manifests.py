@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -81,7 +83,7 @@ def test_every_name_is_a_setting_and_every_value_is_good(name: str, tmp_path: Pa
     assert settings.database_url is not None
     assert settings.redis_url is not None
     # What listens beyond its own container needs a key: the API, and health where Kubernetes asks for it.
-    assert bool(settings.api_keys) == (arguments[0] == "api" or name == "kubernetes: weft-orchestrator")
+    assert bool(settings.api_keys) == (arguments[0] in ("api", "orchestrator"))
     assert (settings.metrics_port is not None) == (arguments[0] in ("orchestrator", "worker"))
 
 
@@ -188,9 +190,35 @@ def test_every_container_of_compose_is_confined() -> None:
         assert service["security_opt"] == ["no-new-privileges:true"], name
         # The servers' images start as root otherwise; weft's has a user of its own.
         assert "user" in service or service["image"] == "weft", name
-        # Nothing but the API is reached from outside, and that from this machine alone.
+        # Nothing but the API and the dashboards is reached from outside, and they from this machine alone.
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
-        assert not service.get("ports") or name == "api"
+        assert not service.get("ports") or name in ("api", "grafana")
+
+
+def test_compose_keeps_to_the_schema_of_the_specification() -> None:
+    schema = json.loads((ROOT / "tests/support/compose-spec/compose-spec.json").read_text(encoding="utf-8"))
+    validator = jsonschema_rs.validator_for(schema)
+    assert [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(compose())] == []
+    wrong = compose()
+    wrong["services"]["grafana"]["profile"] = ["observability"]
+    assert not validator.is_valid(wrong)
+
+
+def test_the_profile_adds_two_services_and_asks_nothing_of_those_who_leave_it_out() -> None:
+    read = compose()
+    services = read["services"]
+    added = {name for name, service in services.items() if "profiles" in service}
+    assert added == {"prometheus", "grafana"}
+    assert {profile for name in added for profile in services[name]["profiles"]} == {"observability"}
+    # Names with `:?` are asked of everybody, so that these two take theirs as secrets.
+    text = json.dumps([services[name] for name in sorted(added)])
+    assert "${" not in text
+    for name, service in services.items():
+        assert name in added or not added & {*service.get("depends_on", {})}
+        assert {*service.get("secrets", [])} <= read["secrets"].keys()
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            assert (ROOT / source).is_dir() if source.startswith("./") else source in read["volumes"], volume
 
 
 @pytest.mark.parametrize("name", [name for kind, name in manifests() if kind in ("Deployment", "Job")])

@@ -15,6 +15,7 @@ from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.errors import NotFoundError
 from weft.feed.memory import MemoryFeed
 from weft.handlers.http.outbound import Outbound
+from weft.handlers.http.webhook import Webhooks
 from weft.handlers.secrets import process_mask
 from weft.journal.contract import LOCAL_ACTOR
 from weft.journal.memory import MemoryJournal
@@ -112,6 +113,9 @@ class EngineParts(msgspec.Struct, frozen=True):
     journal: Callable[[Callable[[], None]], JournalAdapter] | None = None
     # Of the child processes; without it, that of this process.
     environment: Mapping[str, str] | None = None
+    # Whether it notifies those who asked (NOTIFY, and the ``notify`` of a workflow), as servers do with a
+    # journal on disk.
+    notifies: bool = False
     # Is given what nodes print and log, as it comes.
     show: Callable[[Sequence[ShownLine]], None] | None = None
 
@@ -218,9 +222,10 @@ class Engine:
             ),
         )
         self._outbound = Outbound(settings, clock)
+        self._webhooks = Webhooks(settings, clock) if parts.notifies else None
         bounds = settings.bounds()
         if parts.journal is None:
-            journal = self._open_journal(data, clock, settings)
+            journal = self._open_journal(data, clock, settings, notifies=parts.notifies)
         else:
             journal = parts.journal(self._lose_hot_state)
         ports = ApiPorts(
@@ -244,6 +249,9 @@ class Engine:
             incarnation=None if parts.journal is None else lambda: str(self._began_at),
             incarnation_began=lambda: self._began_at,
         )
+        if self._webhooks is not None:
+            ports.send_notification = self._webhooks.send
+            ports.notifies_of_all = bool(settings.notify)
         if data is None and parts.journal is None:
             # In memory a blob would lie no farther away than the row that names it.
             ports.inline_bytes = bounds.max_payload_bytes
@@ -258,7 +266,9 @@ class Engine:
         return MemoryLimits(rates, now=clock.now)
 
     @staticmethod
-    def _open_journal(data: Path | None, clock: Clock, settings: Settings) -> JournalAdapter:
+    def _open_journal(
+        data: Path | None, clock: Clock, settings: Settings, *, notifies: bool
+    ) -> JournalAdapter:
         if data is None:
             return MemoryJournal(now=clock.now, new_id=new_id, bounds=settings.bounds())
         from weft.journal.sqlite.journal import SqliteJournal
@@ -269,6 +279,7 @@ class Engine:
             new_id=new_id,
             bounds=settings.bounds(),
             relaxed=settings.durability == "relaxed",
+            notify=settings.notify_targets() if notifies else None,
         )
 
     def _make_caller(
@@ -340,6 +351,8 @@ class Engine:
         if self._logs is not None:
             await self._logs.close()
         await self._outbound.close()
+        if self._webhooks is not None:
+            await self._webhooks.close()
 
     def replace_code(self, code: UserCode) -> None:
         """Run users' functions as ``code`` has them now: child processes are replaced after what they run.

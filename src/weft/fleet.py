@@ -16,6 +16,7 @@ from weft.envelope import make_signer
 from weft.errors import JournalError, SchemaError, StoreError
 from weft.feed.redis import RedisFeed
 from weft.handlers.http.outbound import Outbound
+from weft.handlers.http.webhook import Webhooks
 from weft.handlers.secrets import process_mask
 from weft.handlers.usercode import UserCode
 from weft.journal.postgres.incarnation import Watch
@@ -91,7 +92,9 @@ class Fleet:
             bounds=settings.bounds(),
             relaxed=settings.durability == "relaxed",
             watch=self._watch,
+            notify=settings.notify_targets(),
         )
+        self._webhooks = Webhooks(settings, self._clock) if "orchestrator" in roles else None
         self._transport = self._make_transport(settings)
         self.ports = self._make_ports(settings)
         if metrics is not None:
@@ -197,6 +200,8 @@ class Fleet:
             dispatches_speculatively=self._transport.joint,
             feed=self._feed,
             outbound=self._outbound,
+            send_notification=None if self._webhooks is None else self._webhooks.send,
+            notifies_of_all=bool(settings.notify),
             announce=self._hear,
             incarnation=lambda: None if self._watch.current is None else self._watch.current.id,
             incarnation_began=lambda: self._redis.began_at,
@@ -269,6 +274,8 @@ class Fleet:
         if self._logs is not None:
             await self._logs.close()
         await self._outbound.close()
+        if self._webhooks is not None:
+            await self._webhooks.close()
 
     async def _open(self) -> None:
         # Each by itself: without the store an API can still do most of its work.

@@ -13,11 +13,12 @@ from weft.core.judge import DEFAULT_MAX_RETRY_AFTER_SECONDS
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from weft.clock import Clock
     from weft.core.attempt import AttemptRef
     from weft.core.ledger.changes import RecordedEvent
+    from weft.core.rows import Notification
     from weft.core.snapshot import RowUpdate
     from weft.envelope import Signer
     from weft.feed.contract import Feed
@@ -86,6 +87,10 @@ class Ports:
     outbound: Outbound | None = None
     # Exports spans; None: nobody does.
     tracing: Tracing | None = None
+    # Sends a notification, or raises HandlerError; None: this process sends none. And whether the operator
+    # wants to be told of executions of every workflow.
+    send_notification: Callable[[Notification], Awaitable[None]] | None = None
+    notifies_of_all: bool = False
     # Tasks that are sure to follow on a row go to the store with it; where that is a call in this process, it
     # would save nothing.
     dispatches_speculatively: bool = False

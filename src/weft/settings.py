@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from dataclasses import Field
 
+    from weft.definition.model import NotifyTarget
+
 PREFIX = "WEFT_"
 # How to import what a file of the current folder names.
 TRUST_IT = "repeat the command with --trust"
@@ -154,6 +156,28 @@ def _url(*schemes: str) -> Callable[[object], str]:
         return text
 
     return read
+
+
+def _notify_urls(value: object) -> tuple[str, ...]:
+    """Return URLs, separated by commas or, as a file may have them, by lines."""
+    read_url = _public_url("https", "http")
+    urls = _list(",".join(value.splitlines()) if isinstance(value, str) else value)
+    if not all(url.isprintable() and " " not in url for url in urls):
+        raise ValueError("needs URLs without spaces and control characters")
+    return tuple(map(read_url, urls))
+
+
+def _notify_on(value: object) -> tuple[str, ...]:
+    words = _list(value)
+    known = ("failed", "completed", "dead_letter")
+    for word in words:
+        if word not in known:
+            from weft.definition.suggestion import Suggester
+
+            raise ValueError(f"needs {', '.join(known)}, not {word!r}{Suggester().hint(word, known)}")
+    if not words:
+        raise ValueError(f"needs at least one of {', '.join(known)}")
+    return words
 
 
 def _broker_url(value: object) -> str:
@@ -373,6 +397,23 @@ class Settings:
     )
     llm_api_key: str | None = _setting(None, _text, "sent to `LLM_BASE_URL` and nowhere else", secret=True)
     llm_model: str | None = _setting(None, _text, "where a node names no `model`")
+    notify: tuple[str, ...] = _setting(
+        (),
+        _notify_urls,
+        "URLs that are told of every execution ([notifications](howto/notifications.md)); they may be on the "
+        "inside",
+        shown="none",
+        secret=True,
+    )
+    notify_on: tuple[str, ...] = _setting(
+        ("failed", "dead_letter"),
+        _notify_on,
+        "what they are told of: `failed`, `completed`, `dead_letter`",
+        shown="`failed,dead_letter`",
+    )
+    notify_secret: str | None = _setting(
+        None, _text, "signs every notification (`webhook-signature`)", secret=True
+    )
     imports: tuple[str, ...] = _setting(
         (), _list, "modules to load at start: they register handlers and functions", shown="empty"
     )
@@ -432,6 +473,13 @@ class Settings:
         values = [value if isinstance(value, tuple) else (value,) for value in found if value]
         secrets = [value for several in values for value in several]
         return secrets + [password for secret in secrets for password in _passwords(secret)]
+
+    def notify_targets(self) -> tuple[NotifyTarget, ...]:
+        """Return whom the operator wants told of every execution."""
+        from weft.definition.model import NotifyOn, NotifyTarget
+
+        on = frozenset(map(NotifyOn, self.notify_on))
+        return tuple(NotifyTarget(url, on) for url in dict.fromkeys(self.notify))
 
     def bounds(self) -> Bounds:
         """Return the bounds of these settings that the core needs to check a definition."""

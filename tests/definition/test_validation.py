@@ -60,6 +60,10 @@ EVERYTHING = {
     "failure_policy": "continue",
     "timeout_seconds": 3600,
     "max_concurrency": 8,
+    "notify": [
+        {"url": "https://hooks.example/a/{{ secrets.HOOK }}", "on": ["failed", "completed", "dead_letter"]},
+        {"url": "{{secrets.WHOLE}}"},
+    ],
     "defaults": {
         "max_retries": 2,
         "timeout_seconds": 60.5,
@@ -169,6 +173,35 @@ def test_only_a_definition_that_is_stored_by_name_needs_one() -> None:
     assert only_problem(document) == ("", "name is missing")
     assert problems(document, named=False) == []
     assert only_problem({**document, "name": "Not a name"}, named=False)[0] == "/name"
+
+
+@pytest.mark.parametrize(
+    ("notify", "at", "message"),
+    [
+        (None, "", "must be an object, not null"),
+        ({}, "", "url is missing"),
+        ({"url": 3}, "/url", "must be a string, not the number 3"),
+        ({"url": "hooks.example"}, "/url", "use a URL that starts with https:// or http://"),
+        ({"url": "file:///etc/passwd"}, "/url", "use a URL that starts with https:// or http://"),
+        ({"url": "https://a\n.example"}, "/url", "without spaces and control characters"),
+        ({"url": "https://me:word@a.example"}, "/url", "holds a user or a password"),
+        ({"url": "https://a.example/{{ input.x }}"}, "/url", "only {{ secrets.NAME }} may stand"),
+        (
+            {"url": "https://a.example", "on": "failed"},
+            "/on",
+            "must be a list of failed, completed, dead_letter",
+        ),
+        ({"url": "https://a.example", "on": []}, "/on", "names nothing"),
+        ({"url": "https://a.example", "on": ["faild"]}, "/on/0", "did you mean 'failed'?"),
+        ({"url": "https://a.example", "onn": ["failed"]}, "/onn", "did you mean 'on'?"),
+        ([{"url": "https://a.example"}, {"url": ""}], "/1/url", "use a URL that starts with"),
+        ([{"url": "https://a.example"}] * 11, "", "11 targets; the limit is 10"),
+    ],
+)
+def test_a_notify_that_could_tell_nobody_is_refused(notify: Any, at: str, message: str) -> None:
+    pointer, said = only_problem(of_nodes(node()) | {"notify": notify})
+    assert pointer == f"/notify{at}"
+    assert message in said
 
 
 @pytest.mark.parametrize("name", ["a", "0", "order-report", "a.b_c", "x" * 128])

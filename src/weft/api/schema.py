@@ -301,6 +301,15 @@ class NodeDefinition(NodeDefaults):
     )
 
 
+class NotifyTarget(Request):
+    """A URL that is told of executions of the workflow."""
+
+    url: Annotated[str, Field(max_length=2000)] = Field(description="`{{ secrets.NAME }}` may stand in it")
+    on: list[Literal["failed", "completed", "dead_letter"]] = Field(
+        ["failed", "dead_letter"], min_length=1, max_length=3
+    )
+
+
 class AdHocDefinition(Request):
     """A workflow as it is written down, which may do without a name."""
 
@@ -314,6 +323,7 @@ class AdHocDefinition(Request):
     failure_policy: Literal["fail_fast", "continue"] = "fail_fast"
     timeout_seconds: _Timeout = _MAY_BE_MISSING
     max_concurrency: Annotated[int, Field(ge=1)] = _MAY_BE_MISSING
+    notify: NotifyTarget | Annotated[list[NotifyTarget], Field(max_length=10)] = _MAY_BE_MISSING
     defaults: NodeDefaults = _MAY_BE_MISSING
     nodes: list[NodeDefinition] = Field(min_length=1)
     output: Any = Field(None, description="any JSON with templates", json_schema_extra=_without_default)

@@ -225,6 +225,7 @@ def open_engine(
             exclusive=True,
             relaxed=settings.durability == "relaxed",
             watch=Watch(None, new_id=new_id, changed=lost_commits),
+            notify=settings.notify_targets(),
         )
 
     return Engine(
@@ -238,6 +239,7 @@ def open_engine(
         parts=EngineParts(
             journal=None if settings.database_url is None else open_journal,
             environment=child_environment(os.environ) if environment is None else environment,
+            notifies=True,
         ),
     )
 

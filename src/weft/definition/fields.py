@@ -20,8 +20,10 @@ from weft.definition.model import (
     NAME_FORM,
     NAME_PATTERN,
     SECRET_PATTERN,
+    SECRET_REFERENCE,
     Delivery,
     FailurePolicy,
+    NotifyOn,
     TriggerRule,
 )
 from weft.definition.suggestion import Suggester
@@ -38,6 +40,9 @@ _FINE: Faults = ()
 _MAX_SHOWN_CHARACTERS = 80
 # A function with more passwords than this has another problem. Each is a look at the environment or a file.
 _MAX_SECRETS = 100
+# Each of them is a row in the commit that ends an execution.
+_MAX_TARGETS = 10
+_MAX_URL_CHARACTERS = 2_000
 # Far above what any of these objects can hold, so that the rest of such an object is one of many problems.
 _MAX_FIELDS_READ = 1000
 
@@ -227,6 +232,53 @@ NODE_FIELDS: dict[str, Rule] = {
     **_SHARED_FIELDS,
 }
 
+
+def _notify_url(value: Json) -> Faults:
+    if not isinstance(value, str):
+        return _text(value)
+    if len(value) > _MAX_URL_CHARACTERS:
+        return _one(f"{len(value):,} characters; the limit is {_MAX_URL_CHARACTERS:,}")
+    plain, secrets = SECRET_REFERENCE.subn("x", value)
+    if "{{" in plain or "}}" in plain:
+        return _one("of templates, only {{ secrets.NAME }} may stand in the url of notify")
+    if not plain.isprintable() or " " in plain:
+        return _one("must be a URL without spaces and control characters")
+    # A secret may be the whole of it, or its beginning.
+    if not plain.startswith(("https://", "http://")) and not (secrets and value.startswith("{{")):
+        return _one(f"{shown(value)} is not allowed: use a URL that starts with https:// or http://")
+    if "@" in plain.partition("://")[2].partition("/")[0]:
+        return _one(
+            "holds a user or a password, which no notification sends: put a {{ secrets.NAME }} in its path"
+        )
+    return _FINE
+
+
+def _notify_occasions(value: Json) -> Faults:
+    if not isinstance(value, list):
+        return _one(f"must be a list of {', '.join(NotifyOn)}, not {kind(value)}")
+    if not value:
+        return _one(f"names nothing: list at least one of {', '.join(NotifyOn)}")
+    if len(value) > len(NotifyOn):
+        return _one(f"lists {len(value):,} occasions; there are {len(NotifyOn)}")
+    rule = _one_of(NotifyOn)
+    return [(f"/{index}", message) for index, item in enumerate(value) for _, message in rule(item)]
+
+
+_NOTIFY_TARGET = _record({"url": _notify_url, "on": _notify_occasions}, required=("url",))
+
+
+def _notify(value: Json) -> Faults:
+    if not isinstance(value, list):
+        return _NOTIFY_TARGET(value)
+    if len(value) > _MAX_TARGETS:
+        return _one(f"{len(value):,} targets; the limit is {_MAX_TARGETS}")
+    return [
+        (f"/{index}{where}", message)
+        for index, item in enumerate(value)
+        for where, message in _NOTIFY_TARGET(item)
+    ]
+
+
 DEFINITION_FIELDS: dict[str, Rule] = {
     "name": _spelled(NAME_PATTERN, NAME_FORM),
     "description": _text,
@@ -234,6 +286,7 @@ DEFINITION_FIELDS: dict[str, Rule] = {
     "failure_policy": _one_of(FailurePolicy),
     "timeout_seconds": _TIMEOUT,
     "max_concurrency": _integer(1, 1_000_000),
+    "notify": _notify,
     "defaults": _record(_SHARED_FIELDS),
     "nodes": _anything,
     "output": _anything,

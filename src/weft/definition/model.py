@@ -24,6 +24,8 @@ ID_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 LANE_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 # The variable of a secret is WEFT_SECRET_ and its name in upper case.
 SECRET_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# How the URL of a notification refers to a secret of the orchestrator.
+SECRET_REFERENCE = re.compile(r"\{\{\s*secrets\.([A-Za-z_][A-Za-z0-9_]{0,127})\s*\}\}")
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 DEFAULT_MAX_RETRIES = 3

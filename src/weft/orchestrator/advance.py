@@ -91,6 +91,8 @@ async def record(events: Sequence[Event], context: Context) -> Sequence[Recorded
         recorded_events = await _commit(events, ports)
         ports.committed(len(events), ports.clock.now() - began_at)
     ports.announce(recorded_events)
+    if context.notifier is not None:
+        context.notifier.look(recorded_events)
     for recorded_event in recorded_events:
         # Most events are completions: they make no timer and skip nothing.
         if type(recorded_event.event) is not NodeCompleted:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import NodeRow
     from weft.journal.contract import Journal
+    from weft.orchestrator.notifications.deliver import Notifier
     from weft.ports import Ports
     from weft.transport.contract import MessageDelivery
 
@@ -156,5 +157,7 @@ class Context:
     # Messages that were read and not taken up yet, and the turn to read more.
     fair_queue: FairQueue = field(default_factory=FairQueue)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Sends notifications; None: somebody else does, or nobody.
+    notifier: Notifier | None = None
     # Batches that were read while the journal was away.
     unfinished: list[Sequence[MessageDelivery]] = field(default_factory=list)

@@ -12,6 +12,7 @@ from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import begin_step
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
 from weft.orchestrator.context import Context
+from weft.orchestrator.notifications.deliver import Notifier
 from weft.orchestrator.recover import observe_stop, recover
 from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
 from weft.orchestrator.sweep import reclaim, sweep
@@ -55,7 +56,8 @@ class Orchestrator:
         not finish; None: with every sweep. ``retention_seconds``: how long history is kept; None: for ever.
         """
         self.ports = ports
-        self.context = Context(ports, name)
+        notifier = None if ports.send_notification is None else Notifier(ports, ports.send_notification)
+        self.context = Context(ports, name, notifier=notifier)
         self._recovers = recovers
         self._grace_seconds = grace_seconds
         self._claim_seconds = claim_seconds or ports.sweep_seconds
@@ -101,6 +103,8 @@ class Orchestrator:
         loops += [self._sweeping(), self._reclaiming(), self._looking_back(), self._sweeping_blobs()]
         if self._retention_seconds is not None:
             loops.append(self._purging(self._retention_seconds))
+        if self.context.notifier is not None:
+            loops.append(self._notifying(self.context.notifier))
         self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def take_over(self) -> None:
@@ -201,6 +205,11 @@ class Orchestrator:
         while True:
             await asyncio.sleep(BLOB_LOOK_SECONDS)
             await self._guarded(lambda: sweep_blobs(self.ports))
+
+    async def _notifying(self, notifier: Notifier) -> None:
+        while True:
+            await self._guarded(notifier.deliver_due)
+            await notifier.wait(self.ports.sweep_seconds)
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
         """Outlive a port that is away: nothing was acknowledged, so nothing is lost by waiting."""

@@ -76,10 +76,20 @@ class NodeOptions(NodeDefaults, total=False):
     secrets: Sequence[str]
 
 
+class _NotifyOptions(TypedDict, total=False):
+    on: Sequence[Literal["failed", "completed", "dead_letter"]]
+
+
 class HandlerNodeOptions(NodeOptions, total=False):
     """The fields of a node whose handler is named."""
 
     config: Json
+
+
+class NotifyTarget(_NotifyOptions):
+    """A URL that is told of executions."""
+
+    url: str
 
 
 class WorkflowFields(TypedDict, total=False):
@@ -90,6 +100,7 @@ class WorkflowFields(TypedDict, total=False):
     failure_policy: FailurePolicy
     timeout_seconds: float
     max_concurrency: int
+    notify: NotifyTarget | Sequence[NotifyTarget]
     defaults: NodeDefaults
     nodes: Sequence[Mapping[str, Any]]
     output: Json

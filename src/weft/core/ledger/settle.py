@@ -249,9 +249,13 @@ def _facts(execution: ExecutionRow, letter: DeadLetter | None) -> Told:
         state=execution.state,
         node=error.get("node") if letter is None else letter.node_id,
         code=code if isinstance(code := error.get("code"), str) else None,
-        message=None if message is None else str(message)[:_MAX_TOLD_CHARACTERS],
+        message=None if message is None else _cut(str(message)),
         dead_letter=None if letter is None else letter.id,
     )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TOLD_CHARACTERS else f"{text[:_MAX_TOLD_CHARACTERS]}…"
 
 
 def has_handler_in(change: Change, node_id: str, *states: NodeState | None) -> bool:

@@ -89,6 +89,41 @@ async def _send(
         )
 
 
+async def post_once(
+    request: OutgoingRequest, outbound: Outbound, *, trusted: bool, given_up_at: frozenset[int]
+) -> None:
+    """Send a request whose response says no more than whether it was taken; redirects are not followed.
+
+    Raises a HandlerError, whose message does not name the URL, for every status but 2xx: one that may be
+    tried again, but for the statuses ``given_up_at``.
+    """
+    try:
+        if not trusted:
+            address = spelled_address(request.url)
+            if address is not None:
+                outbound.guard.check_address(address, request.url.port or 0)
+        session = outbound.trusted() if trusted else outbound.guarded()
+        async with session.request(
+            request.method, request.url, headers=request.headers, data=request.body, allow_redirects=False
+        ) as response:
+            # Nobody reads the body: the connection is closed with it, however long it is.
+            status, retry_after = response.status, response.headers.get("Retry-After")
+    except (aiohttp.ClientError, OSError) as error:
+        kind, reason = _reason(request, error)
+        raise kind(f"the receiver could not be reached: {reason}") from None
+    if not is_success_status(status):
+        raise HttpStatus(
+            f"the receiver answered {_named(status)}",
+            status=status,
+            retryable=status not in given_up_at,
+            retry_after_seconds=read_retry_after(retry_after, now=outbound.clock.now()),
+        )
+
+
+def is_success_status(status: int) -> bool:
+    return 200 <= status <= 299
+
+
 def _target(request: OutgoingRequest, status: int, location: str) -> URL:
     try:
         if "://" not in location.partition("?")[0]:
@@ -108,7 +143,12 @@ def _is_out_of_files(error: Exception) -> bool:
 
 
 def _failure(request: OutgoingRequest, error: Exception) -> NetworkError | BadResponse:
-    """Return the failure for an aiohttp error. The error's own text would repeat the URL with its query."""
+    kind, reason = _reason(request, error)
+    return kind(f"{request.shown}: {reason}")
+
+
+def _reason(request: OutgoingRequest, error: Exception) -> tuple[type[NetworkError | BadResponse], str]:
+    """Return the kind of an aiohttp error, and its reason: its own text would repeat the URL."""
     match error:
         case aiohttp.ClientConnectorDNSError():
             reason = f"the name {request.url.host} cannot be resolved"
@@ -123,14 +163,14 @@ def _failure(request: OutgoingRequest, error: Exception) -> NetworkError | BadRe
         case aiohttp.ClientResponseError():
             # The lines behind the first repeat what came.
             reason = error.message.partition("\n")[0].rstrip(": ")
-            return BadResponse(f"{request.shown}: the response is not HTTP: {reason}")
+            return BadResponse, f"the response is not HTTP: {reason}"
         case TimeoutError():
             reason = "no connection in time"
         case OSError():
             reason = f"the connection broke: {error.strerror or 'no reason was given'}"
         case _:
             reason = type(error).__name__
-    return NetworkError(f"{request.shown}: {reason}")
+    return NetworkError, reason
 
 
 def _named(status: int) -> str:

@@ -65,7 +65,11 @@ class FrugalJournal(MemoryJournal):
         # How many rows the last batch was given, of all executions.
         self.given = 0
         self._recorder = Recorder(
-            clock=DatabaseClock(self._now), new_id=self._new_id, bounds=self._bounds, plans=PlanCache()
+            clock=DatabaseClock(self._now),
+            new_id=self._new_id,
+            bounds=self._bounds,
+            plans=PlanCache(),
+            notify=fields.get("notify"),
         )
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
@@ -93,7 +97,7 @@ class TestFrugalJournal(JournalContract):
 
     @pytest.fixture
     def journal(self, clock: VirtualClock, new_id: Callable[[], str]) -> Journal:
-        return FrugalJournal(now=clock.now, new_id=new_id)
+        return FrugalJournal(now=clock.now, new_id=new_id, notify=())
 
 
 def frugal(document: Json, data: st.DataObject) -> Story:

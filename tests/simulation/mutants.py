@@ -99,7 +99,8 @@ async def applied_before_recorded(events: Sequence[Event], context: Context) -> 
 
 
 _LEDGER = "weft.core.ledger"
-_STORE = "weft.store.memory:MemoryStore"
+_STORE = "weft.store.memory.store:MemoryStore"
+_CONFIG_MEMORY = "weft.store.memory.budget:ConfigMemory"
 _ORCHESTRATOR = "weft.orchestrator"
 
 MUTANTS = (
@@ -655,8 +656,8 @@ MUTANTS = (
     # -- memory ------------------------------------------------------------------------------------
     Mutant(
         "memory_is_not_given_back",
-        f"{_STORE}._give_back",
-        "self._held_bytes -= weight",
+        f"{_CONFIG_MEMORY}.give_back",
+        "self.held_bytes -= weight",
         "pass",
         "memory",
         60,
@@ -664,7 +665,7 @@ MUTANTS = (
     ),
     Mutant(
         "memory_wakes_nobody",
-        f"{_STORE}._wake_next",
+        f"{_CONFIG_MEMORY}.wake_next",
         "self._wake(wakes)",
         "pass",
         "memory",
@@ -673,8 +674,8 @@ MUTANTS = (
     ),
     Mutant(
         "memory_turn_is_lost",
-        f"{_STORE}._leave_free",
-        "self._wake_next()",
+        f"{_CONFIG_MEMORY}.leave_queue",
+        "self.wake_next()",
         "pass",
         "memory",
         200,
@@ -682,16 +683,16 @@ MUTANTS = (
     ),
     Mutant(
         "own_memory_is_not_queued",
-        f"{_STORE}._admit",
-        "self._memory_queue.setdefault(execution.row.id)",
-        "self._has_own_room(execution, weight) and self._memory_queue.setdefault(execution.row.id)",
+        f"{_CONFIG_MEMORY}.admit",
+        "self.waiting.setdefault(execution.row.id)",
+        "self._has_own_room(execution, weight) and self.waiting.setdefault(execution.row.id)",
         "memory",
         100,
         "who waits for its own execution's memory is in no wait queue when others have taken the rest",
     ),
     Mutant(
         "memory_is_unbounded",
-        f"{_STORE}._has_own_room",
+        f"{_CONFIG_MEMORY}._has_own_room",
         "return not held or",
         "return True or",
         "memory",

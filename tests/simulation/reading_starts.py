@@ -22,7 +22,7 @@ from tests.support.simulation import actors, world
 from tests.support.simulation.faults import FaultyTransport, WatchedStore
 
 from weft.store.contract import Answer, Lease, Started, StartRequest
-from weft.store.memory import QUEUED, RUNNING
+from weft.store.memory.execution import QUEUED, RUNNING
 from weft.transport.inprocess import InProcessTransport
 from weft.worker.service import begin
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weft.core.task import Task
     from weft.ports import Ports
     from weft.store.contract import Due
-    from weft.store.memory import _Execution, _Node
+    from weft.store.memory.execution import OpenExecution, OpenNode
     from weft.transport.contract import DeliveryId, TaskDelivery
 
 
@@ -131,7 +131,7 @@ class ReadingStore(WatchedStore):
         else:
             self._world.hits["read: an entry that the store does not know"] += 1
 
-    def _leave_phase(self, execution: _Execution, node_id: str, node: _Node) -> None:
+    def _leave_phase(self, execution: OpenExecution, node_id: str, node: OpenNode) -> None:
         entry = self._entries.get(execution.row.id, {}).pop(node_id, None)
         if entry is not None:
             self._streams.delete(entry)

@@ -45,10 +45,10 @@ class Partition(MemoryStore):
 
         ``keeps_list``: their names stay until another life begins.
         """
-        swept = self._swept_at, self._grace_until
+        swept_at, grace_until = self._leases.swept_at, self._leases.grace_until
         listed = self._listed if keeps_list else {}
         self.flush()
-        self._swept_at, self._grace_until = swept
+        self._leases.swept_at, self._leases.grace_until = swept_at, grace_until
         self._listed = listed
 
     def begin_life(self) -> None:

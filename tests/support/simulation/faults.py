@@ -16,7 +16,8 @@ from tests.support.simulation.scheduler import Step
 from weft.core.time import micros
 from weft.errors import JournalError, OutcomeUnknownError, StoreError
 from weft.store.contract import Answer, Due
-from weft.store.memory import ORPHANED, QUEUED, THROTTLED, MemoryStore
+from weft.store.memory import MemoryStore
+from weft.store.memory.execution import ORPHANED, QUEUED, THROTTLED
 from weft.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:

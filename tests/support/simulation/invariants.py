@@ -264,8 +264,8 @@ class Invariants:
             if execution.held_bytes > world.execution_bytes and len(held) > 1:
                 raise Violation(f"I26 {execution.held_bytes} bytes of an execution in flight")
         total = sum(execution.held_bytes for execution in store._executions.values())
-        if total != store._held_bytes or (total > world.process_bytes and count > 1):
-            raise Violation(f"I26 {total} bytes in flight, {store._held_bytes} counted")
+        if total != store._config_memory.held_bytes or (total > world.process_bytes and count > 1):
+            raise Violation(f"I26 {total} bytes in flight, {store._config_memory.held_bytes} counted")
 
     def took(self, task: Task, held: Lease) -> None:
         """Check what a handler is given."""

@@ -1,168 +1,74 @@
-"""Hot state in this process's memory: the reference for every other store.
+"""The reference for every other store.
 
-Nothing here waits, so each method is atomic on the event loop. Only what has been touched is in memory: a
-node that is not in ``nodes`` waits for all its parents, so installing a graph of 50,000 nodes costs
-its roots, and an event costs its node and its dependents.
+Nothing here waits, so each method is atomic on the event loop.
 """
 
 from __future__ import annotations
 
-import heapq
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
 from weft.core.decide import FreeNode
-from weft.core.event import Running
 from weft.core.readiness import EARLY_RULES
 from weft.core.rows import without_output
-from weft.core.snapshot import RowUpdate
-from weft.core.state import TERMINAL, ExecutionState
-from weft.core.task import Wake
+from weft.core.state import TERMINAL
 from weft.core.time import micros
 from weft.store.contract import (
     DEFAULT_STORE_OPTIONS,
     FIRST_INSTALL_SECONDS,
     PARKED_AGAIN_SECONDS,
     PARKED_LISTED_SECONDS,
-    RENEWALS_PER_LEASE,
     Answer,
     Applied,
     Due,
-    ExecutionStatus,
     Expired,
-    Lease,
-    MemoryWait,
-    NodeStatus,
     Started,
-    StartRequest,
-    StoreOptions,
-    WorkerState,
-    WorkerStatus,
 )
+from weft.store.memory.budget import ConfigMemory
+from weft.store.memory.execution import (
+    FREE,
+    IN_FLIGHT,
+    OPEN_STATES,
+    ORPHANED,
+    PARKED,
+    QUEUED,
+    RUNNING,
+    THROTTLED,
+    TIMER,
+    WAITING,
+    OpenExecution,
+    OpenNode,
+)
+from weft.store.memory.inspect import in_flight, in_hand, inspected, rows_at_hand, running_attempts
+from weft.store.memory.timers import Leases, Timers
+from weft.store.memory.tombstones import Tombstones
+from weft.store.memory.workers import WorkerList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from weft.core.event import Running
     from weft.core.rows import ExecutionRow, NodeRow
-    from weft.core.snapshot import Snapshot
-    from weft.core.task import Result, Task
-    from weft.definition.plan import Plan
-
-WAITING, FREE, THROTTLED, QUEUED = "waiting", "free", "throttled", "queued"
-RUNNING, PARKED, ORPHANED, TIMER = "running", "parked", "orphaned", "timer"
+    from weft.core.snapshot import RowUpdate, Snapshot
+    from weft.core.task import Result, Task, Wake
+    from weft.store.contract import ExecutionStatus, Lease, StartRequest, StoreOptions, WorkerStatus
 
 # Beyond so many bytes of outputs, only small ones are held.
 _MANY_OUTPUT_BYTES = 32 * 1024 * 1024
 _FEW_OUTPUT_BYTES = 512
-# Beside nodes that wait for memory, so many whose configs are not known yet are listed at once.
-_MOST_UNKNOWN = 16
-_MAX_CLOSED = 100_000
-_KEEP_CLOSED = micros(900)
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
 _PARKED_AGAIN, _PARKED_LISTED = micros(PARKED_AGAIN_SECONDS), micros(PARKED_LISTED_SECONDS)
-# A lost worker is shown for so long: long enough to be noticed, not to pile up with every restart.
-_KEEP_LOST = micros(3600)
 # By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _YES, _REFUSED, _UNKNOWN = Answer.YES, Answer.REFUSED, Answer.UNKNOWN
 _MERGED = Applied(_YES)
-_OPEN = frozenset({ExecutionState.PENDING, ExecutionState.RUNNING})
-_IN_FLIGHT = frozenset({QUEUED, RUNNING, ORPHANED})
-
-
-class _Node(msgspec.Struct, gc=False):
-    """One unsettled node that something has happened to."""
-
-    phase: str = WAITING
-    attempt: int = 1
-    failures: int = 0
-    losses: int = 0
-    issued: int = 0
-    awaited: set[str] | None = None
-    # The nodes it sees, fixed when it became free; None: all it asks for were settled then.
-    seen: frozenset[str] | None = None
-    released: bool = False
-    nonce: str | None = None
-    worker: str | None = None
-    # Of a parked one: when its timer fires.
-    lease_until: int = 0
-    # Not before this, by the journal's row; due_at is set while a timer runs for it.
-    retry_at: int | None = None
-    due_at: int | None = None
-    queued_at: int | None = None
-    started_at: int | None = None
-
-
-class _Execution:
-    """One execution that is not terminal."""
-
-    __slots__ = (
-        "deadline_at",
-        "delayed",
-        "free",
-        "held",
-        "held_bytes",
-        "is_open",
-        "nodes",
-        "outcomes",
-        "output_bytes",
-        "parked",
-        "plan",
-        "refused",
-        "row",
-        "running",
-        "slots",
-        "window",
-    )
-
-    def __init__(self, row: ExecutionRow, plan: Plan, window: int) -> None:
-        self.plan = plan
-        self.set_row(row)
-        self.deadline_at: int | None = None
-        limit = plan.definition.max_concurrency
-        self.window = window if limit is None else min(window, limit)
-        self.nodes: dict[str, _Node] = {}
-        self.outcomes: dict[str, NodeRow] = {}
-        # Of all outcomes, the outputs that are held here.
-        self.output_bytes = 0
-        # Dicts as ordered sets: first freed, first served.
-        self.free: dict[str, None] = {}
-        self.slots: set[str] = set()
-        self.parked: dict[str, None] = {}
-        # Of those with a concurrency slot, how many a worker has in hand; and how many wait without one,
-        # for a timer or in the wait queue of their tag. A parked node counts as in hand: with a slot where
-        # the execution has a limit of its own, else as one that waits without.
-        self.running = 0
-        self.delayed = 0
-        # Of nodes with large configs: what those in flight hold, and what the free ones need that found no
-        # room, the one first that asked first.
-        self.held: dict[str, int] = {}
-        self.held_bytes = 0
-        self.refused: dict[str, int] = {}
-
-    def set_row(self, row: ExecutionRow) -> None:
-        self.row = row
-        # Whether attempts may start: it is neither paused nor terminal.
-        self.is_open = row.state in _OPEN
 
 
 def _answer_to(generation: int, epoch: int, known: ExecutionRow) -> Answer:
     """Answer a caller of another generation or epoch: the store is ahead of the caller, or behind."""
     return _UNKNOWN if generation > known.generation or epoch > known.epoch else _REFUSED
-
-
-class _Tombstone(NamedTuple):
-    """The tombstone of a closed execution."""
-
-    generation: int
-    epoch: int
-    at: int
-
-
-_NO_TOMBSTONE = _Tombstone(0, 0, 0)
 
 
 class MemoryStore:
@@ -182,13 +88,12 @@ class MemoryStore:
         self._publish = publish
         self._send = send
         self._wake = wake
+        self._options = options
         self._window = options.window
         self._lease = micros(options.lease_seconds)
         self._reported = micros(options.reported_seconds)
         self._orphaned = self._lease if options.orphaned_seconds is None else micros(options.orphaned_seconds)
         self._queued = None if options.queued_seconds is None else micros(options.queued_seconds)
-        self._execution_bytes = options.execution_bytes
-        self._process_bytes = options.process_bytes
         self._inline_input_bytes = options.inline_input_bytes
         self._inline_output_bytes = options.inline_output_bytes
         self.flush()
@@ -196,26 +101,17 @@ class MemoryStore:
     def flush(self) -> None:
         """Lose everything, as a server that is restarted empty does."""
         self._incarnation_id: str | None = None
-        self._executions: dict[str, _Execution] = {}
-        # Closed executions, oldest first. Bounded: a builder that is later than this is not alive.
-        self._closed: dict[str, _Tombstone] = {}
-        # (due, execution id, node id or "", generation, attempt); what no longer fits is passed over.
-        self._timers: list[tuple[int, str, str, int, int]] = []
-        # (execution id, node id) of what holds a lease or waits to be started
-        self._leases: dict[tuple[str, str], _Node] = {}
+        self._executions: dict[str, OpenExecution] = {}
+        self._closed = Tombstones()
+        self._timers = Timers()
+        self._leases = Leases(self._lease)
+        self._config_memory = ConfigMemory(self._executions, self._options, self._wake)
         # Executions with free nodes, and since when the oldest of them waits
         self._with_free: dict[str, int] = {}
         # Unsettled nodes of all executions, by their rows.
         self._unsettled = 0
-        # What the large configs in flight take; and the executions with a node that waits for room, the one
-        # first that has waited longest.
-        self._held_bytes = 0
-        self._memory_queue: dict[str, None] = {}
         self._output_bytes = 0
-        self._workers: dict[str, WorkerStatus] = {}
-        # The time of the last sweep (None: there was none), and the time before which no lease expires.
-        self._swept_at: int | None = None
-        self._grace_until = 0
+        self._workers = WorkerList()
 
     def begin_incarnation(self) -> None:
         """Lose everything because the database lost commits, while the workers of this process go on.
@@ -257,7 +153,7 @@ class MemoryStore:
         if incarnation_id != self._incarnation_id:
             return Answer.REFUSED
         known = self._executions.get(row.id)
-        epoch = known.row.epoch if known else self._closed.get(row.id, _NO_TOMBSTONE).epoch
+        epoch = known.row.epoch if known else self._closed.epoch(row.id)
         now = self._now()
         if row.epoch <= epoch or (row.epoch == 1 and now >= row.updated_at + _FIRST_INSTALL):
             return Answer.REFUSED
@@ -265,7 +161,7 @@ class MemoryStore:
         self._closed.pop(row.id, None)
         # An input that is too large is not held for as long as the execution goes on.
         held = row if len(row.input) <= self._inline_input_bytes else replace(row, input=b"")
-        execution = self._executions[row.id] = _Execution(held, snapshot.plan, self._window)
+        execution = self._executions[row.id] = OpenExecution(held, snapshot.plan, self._window)
         self._unsettled += row.unsettled
         self._set_deadline(execution)
         # All that is settled first, then what it frees: the order of the rows is of no consequence.
@@ -274,7 +170,7 @@ class MemoryStore:
                 self._settle(execution, node_row)
         for node_id in snapshot.plan.graph.roots:
             if node_id not in execution.outcomes:
-                node = execution.nodes[node_id] = _Node()
+                node = execution.nodes[node_id] = OpenNode()
                 self._make_free(execution, node_id, node, now)
         for node_row in execution.outcomes.values():
             self._free_behind(execution, node_row, now)
@@ -287,7 +183,7 @@ class MemoryStore:
                     self._orphan(execution, node_id, now)
         return Answer.YES
 
-    def _orphan(self, execution: _Execution, node_id: str, now: int) -> None:
+    def _orphan(self, execution: OpenExecution, node_id: str, now: int) -> None:
         node = execution.nodes[node_id]
         self._leave_free(execution, node_id)
         node.phase, node.lease_until = ORPHANED, now + self._orphaned
@@ -312,17 +208,9 @@ class MemoryStore:
         known = self._executions.get(execution_id)
         if known is not None and known.row.epoch > epoch:
             return Answer.REFUSED
-        now = self._now()
-        old = self._closed.pop(execution_id, _NO_TOMBSTONE)
-        self._closed[execution_id] = _Tombstone(max(old.generation, generation), max(old.epoch, epoch), now)
+        self._closed.put(execution_id, generation, epoch, self._now())
         self._drop(execution_id)
-        self._forget_closed(now)
         return Answer.YES
-
-    def _forget_closed(self, now: int) -> None:
-        oldest = next(iter(self._closed))
-        if len(self._closed) > _MAX_CLOSED or self._closed[oldest].at < now - _KEEP_CLOSED:
-            del self._closed[oldest]
 
     def _drop(self, execution_id: str) -> None:
         execution = self._executions.pop(execution_id, None)
@@ -333,10 +221,7 @@ class MemoryStore:
         self._with_free.pop(execution_id, None)
         for node_id in execution.nodes:
             self._leases.pop((execution_id, node_id), None)
-        if execution.held_bytes or execution_id in self._memory_queue:
-            self._held_bytes -= execution.held_bytes
-            self._memory_queue.pop(execution_id, None)
-            self._wake_next()
+        self._config_memory.drop(execution)
 
     # -- merging what the journal recorded ---------------------------------------------------------
 
@@ -373,9 +258,10 @@ class MemoryStore:
             return _answer_to(row.generation, row.epoch, known)
         if row.seq >= known.seq:
             self._unsettled += row.unsettled - known.unsettled
-            execution.set_row(row if len(row.input) <= self._inline_input_bytes else replace(row, input=b""))
+            execution.row = row if len(row.input) <= self._inline_input_bytes else replace(row, input=b"")
+            execution.is_open = row.state in OPEN_STATES
             if execution.refused and not execution.is_open:
-                self._wake_next()  # it was paused: those behind it need not wait for it
+                self._config_memory.wake_next()  # it was paused: those behind it need not wait for it
             if row.deadline_at is not None:
                 self._set_deadline(execution)
         outcomes = execution.outcomes
@@ -391,7 +277,7 @@ class MemoryStore:
                 self._free_behind(execution, node_row, now)
         return _YES
 
-    def _settle(self, execution: _Execution, row: NodeRow) -> None:
+    def _settle(self, execution: OpenExecution, row: NodeRow) -> None:
         """Hold the row of a settled node; of a large output, a reference."""
         output = row.output
         if output is not None and self._inline_output_bytes is not None:
@@ -404,13 +290,13 @@ class MemoryStore:
                 self._output_bytes += size
         execution.outcomes[row.node_id] = row
 
-    def _set_deadline(self, execution: _Execution) -> None:
+    def _set_deadline(self, execution: OpenExecution) -> None:
         row = execution.row
         if row.deadline_at is not None and row.deadline_at != execution.deadline_at:
             execution.deadline_at = row.deadline_at
-            heapq.heappush(self._timers, (row.deadline_at, row.id, "", row.generation, 0))
+            self._timers.add(row.deadline_at, row.id, "", row.generation, 0)
 
-    def _merge(self, execution: _Execution, row: NodeRow, now: int) -> None:
+    def _merge(self, execution: OpenExecution, row: NodeRow, now: int) -> None:
         """Make an unsettled node what the journal's row says, if the row is news."""
         node_id = row.node_id
         if node_id in execution.outcomes:
@@ -436,7 +322,7 @@ class MemoryStore:
         node.nonce = node.queued_at = node.started_at = node.worker = None
         self._free_in_time(execution, node_id, node, now)
 
-    def _park(self, execution: _Execution, row: NodeRow, node: _Node, now: int) -> None:
+    def _park(self, execution: OpenExecution, row: NodeRow, node: OpenNode, now: int) -> None:
         """Park a node until the time of its row, or set its timer anew where it is parked."""
         assert row.parked is not None
         node_id, due_at = row.node_id, row.parked.due_at
@@ -456,13 +342,12 @@ class MemoryStore:
                 execution.slots.add(node_id)
         self._fire_parked(execution, node_id, node, due_at)
 
-    def _fire_parked(self, execution: _Execution, node_id: str, node: _Node, at: int) -> None:
+    def _fire_parked(self, execution: OpenExecution, node_id: str, node: OpenNode, at: int) -> None:
         """Set the timer of a parked node; the one that it had is passed over."""
         node.lease_until = at
-        entry = (at, execution.row.id, node_id, execution.row.generation, node.attempt)
-        heapq.heappush(self._timers, entry)
+        self._timers.add(at, execution.row.id, node_id, execution.row.generation, node.attempt)
 
-    def _free_behind(self, execution: _Execution, row: NodeRow, now: int) -> None:
+    def _free_behind(self, execution: OpenExecution, row: NodeRow, now: int) -> None:
         """Let the dependents of a settled node wait for one parent less; free those that wait for none."""
         node_id, outcomes, nodes, plan = row.node_id, execution.outcomes, execution.nodes, execution.plan
         for dependent in plan.graph.dependents[node_id]:
@@ -480,14 +365,14 @@ class MemoryStore:
             self._make_free(execution, dependent, child, now)
 
     @staticmethod
-    def _new_waiting(execution: _Execution, node_id: str) -> _Node:
-        node = _Node()
+    def _new_waiting(execution: OpenExecution, node_id: str) -> OpenNode:
+        node = OpenNode()
         parents = execution.plan.graph.parents[node_id]
         if len(parents) > 1:  # a child with one parent needs no set
             node.awaited = {parent for parent in parents if parent not in execution.outcomes}
         return node
 
-    def _make_free(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
+    def _make_free(self, execution: OpenExecution, node_id: str, node: OpenNode, now: int) -> None:
         wanted = execution.plan.visible_nodes[node_id]
         # What it sees is fixed now. Its parents are settled unless an early rule woke it; an ancestor that it
         # names may not be, because a skip can go past a node that still runs.
@@ -501,29 +386,28 @@ class MemoryStore:
         else:
             self._free_in_time(execution, node_id, node, now)
 
-    def _free_in_time(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
+    def _free_in_time(self, execution: OpenExecution, node_id: str, node: OpenNode, now: int) -> None:
         """Set a ready node free, or a timer for it where it is to wait."""
         if node.retry_at is None or node.retry_at <= now:
             self._set_free(execution, node_id, node, now)
             return
         node.phase, node.due_at = TIMER, node.retry_at
         execution.delayed += 1
-        entry = (node.retry_at, execution.row.id, node_id, execution.row.generation, node.attempt)
-        heapq.heappush(self._timers, entry)
+        self._timers.add(node.retry_at, execution.row.id, node_id, execution.row.generation, node.attempt)
 
-    def _set_free(self, execution: _Execution, node_id: str, node: _Node, now: int) -> None:
+    def _set_free(self, execution: OpenExecution, node_id: str, node: OpenNode, now: int) -> None:
         node.phase, node.due_at = FREE, None
         execution.free[node_id] = None
         self._with_free.setdefault(execution.row.id, now)
 
-    def _leave_phase(self, execution: _Execution, node_id: str, node: _Node) -> None:
-        if node.phase in _IN_FLIGHT:
+    def _leave_phase(self, execution: OpenExecution, node_id: str, node: OpenNode) -> None:
+        if node.phase in IN_FLIGHT:
             execution.slots.discard(node_id)
             self._leases.pop((execution.row.id, node_id), None)
             if node.phase is RUNNING:
                 execution.running -= 1
             if execution.held:
-                self._give_back(execution, node_id)
+                self._config_memory.give_back(execution, node_id)
         elif node.phase is THROTTLED:
             self._leases.pop((execution.row.id, node_id), None)
             execution.delayed -= 1
@@ -539,16 +423,12 @@ class MemoryStore:
         elif node.phase is FREE:
             self._leave_free(execution, node_id)
 
-    def _leave_free(self, execution: _Execution, node_id: str) -> None:
+    def _leave_free(self, execution: OpenExecution, node_id: str) -> None:
         del execution.free[node_id]
         if not execution.free:
             self._with_free.pop(execution.row.id, None)
         if node_id in execution.refused:
-            del execution.refused[node_id]
-            if not execution.refused:
-                self._memory_queue.pop(execution.row.id, None)
-            # The node may join the wait queue of its tag, and not start: then the next node has its turn.
-            self._wake_next()
+            self._config_memory.leave_queue(execution, node_id)
 
     # -- free nodes --------------------------------------------------------------------------------
 
@@ -560,17 +440,17 @@ class MemoryStore:
             for execution_id in execution_ids
         ]
 
-    def _free_nodes(self, execution: _Execution) -> Sequence[FreeNode]:
+    def _free_nodes(self, execution: OpenExecution) -> Sequence[FreeNode]:
         if not execution.free or not execution.is_open:
             return ()
         room = execution.window - len(execution.slots)
         if room <= 0:
             return ()
-        names = self._with_memory(execution) if execution.refused else execution.free
+        names = self._config_memory.fitting(execution) if execution.refused else execution.free
         return [self._free_node(execution, node_id) for node_id in islice(names, room)]
 
     @staticmethod
-    def _free_node(execution: _Execution, node_id: str) -> FreeNode:
+    def _free_node(execution: OpenExecution, node_id: str) -> FreeNode:
         node, outcomes, plan = execution.nodes[node_id], execution.outcomes, execution.plan
         parents = plan.graph.parents[node_id]
         needs: Iterable[str] = plan.references[node_id]
@@ -622,20 +502,18 @@ class MemoryStore:
             node.released = False
             return Answer.NO_SLOT
         weight = task.config_weight
-        if weight and not self._hold(execution, node_id, weight):
+        if weight and not self._config_memory.hold(execution, node_id, weight):
             node.released = False
             return Answer.NO_MEMORY
         self._leave_free(execution, node_id)
         node.phase, node.queued_at = QUEUED, task.queued_at
         execution.slots.add(node_id)
-        if self._memory_queue and len(execution.slots) == execution.window:
-            self._wake_next()  # those behind it need not wait for its slots
+        if self._config_memory.waiting and len(execution.slots) == execution.window:
+            self._config_memory.wake_next()  # those behind it need not wait for its slots
         if self._queued is not None:
             node.lease_until = self._now() + self._queued
             self._leases[task.execution_id, node_id] = node
         return _YES
-
-    # -- memory ------------------------------------------------------------------------------------
 
     async def admit(self, attempt: AttemptRef, *, epoch: int, weight: int) -> Answer:
         node_id = attempt.node_id
@@ -645,111 +523,10 @@ class MemoryStore:
         execution, node = found
         if node.phase is not FREE or not execution.is_open:
             return _REFUSED
-        if self._admit(execution, node_id, weight):
+        if self._config_memory.admit(execution, node_id, weight):
             return _YES
         node.released = False
         return Answer.NO_MEMORY
-
-    def _admit(self, execution: _Execution, node_id: str, weight: int) -> bool:
-        """True if there is room for a large config; otherwise its node waits for it from now on."""
-        if self._has_room(execution, weight):
-            return True
-        execution.refused[node_id] = weight
-        self._memory_queue.setdefault(execution.row.id)
-        return False
-
-    def _hold(self, execution: _Execution, node_id: str, weight: int) -> bool:
-        """Take room for a large config that is about to be in flight; False: there is none, and it waits."""
-        if not self._admit(execution, node_id, weight):
-            return False
-        execution.held[node_id] = weight
-        execution.held_bytes += weight
-        self._held_bytes += weight
-        return True
-
-    def _give_back(self, execution: _Execution, node_id: str) -> None:
-        """Return what a node has held that is not in flight any more, and wake those that waited for it."""
-        weight = execution.held.pop(node_id, 0)
-        execution.held_bytes -= weight
-        self._held_bytes -= weight
-        if weight and self._memory_queue:
-            self._wake_next()
-
-    def _with_memory(self, execution: _Execution) -> Iterator[str]:
-        """Iterate over the free nodes, without those whose configs are known to find no room now."""
-        listed = 0
-        # Configs that nobody has filled in yet may be as large as the ones that find no room.
-        unknown = _MOST_UNKNOWN
-        for name in execution.free:
-            weight = execution.refused.get(name, 0)
-            if not weight:
-                unknown -= 1
-                if unknown >= 0:
-                    yield name
-            elif self._has_room(execution, weight, beside=listed):
-                listed += weight
-                yield name
-
-    def _has_room(self, execution: _Execution, weight: int, *, beside: int = 0) -> bool:
-        """True if a config of this weight may be in flight now, beside what is and ``beside``."""
-        if not self._has_own_room(execution, weight, beside=beside):
-            return False
-        limit, held = self._process_bytes, self._held_bytes + beside
-        if limit is None:
-            return True
-        return (not held or held + weight <= limit) and not self._is_behind(execution)
-
-    def _has_own_room(self, execution: _Execution, weight: int, *, beside: int = 0) -> bool:
-        # What is larger than the limit has room where it is alone.
-        held = execution.held_bytes + beside
-        return not held or held + weight <= self._execution_bytes
-
-    def _is_behind(self, execution: _Execution) -> bool:
-        """True if another execution has waited longer for memory and could go on if it had it."""
-        for execution_id in self._memory_queue:
-            if execution_id == execution.row.id:
-                return False
-            if self._wanted(self._executions[execution_id]):
-                return True
-        return False
-
-    def _wanted(self, execution: _Execution) -> int:
-        """Return the least that a waiting execution needs to go on; 0: it lacks more than memory."""
-        if not execution.is_open or len(execution.slots) >= execution.window or not execution.refused:
-            return 0
-        least = min(execution.refused.values())
-        return least if self._has_own_room(execution, least) else 0
-
-    def _wake_next(self) -> None:
-        """Wake the executions that have waited longest, as many as there is room for now."""
-        if self._process_bytes is None or self._wake is None:
-            return
-        held = self._held_bytes
-        wakes = []
-        for execution_id in self._memory_queue:
-            execution = self._executions[execution_id]
-            wanted = self._wanted(execution)
-            if not wanted:
-                continue
-            if held and held + wanted > self._process_bytes:
-                break
-            held += wanted
-            wakes.append(Wake(execution_id, execution.row.generation, execution.row.digest))
-        if wakes:
-            self._wake(wakes)
-
-    def _memory_wait(self, execution: _Execution, node_id: str, node: _Node) -> MemoryWait | None:
-        """Return what keeps a free node waiting for memory; None: nothing does."""
-        if node.phase is not FREE or not execution.refused:
-            return None
-        # One that is not filled in yet waits with those that were: it may be as large.
-        needed = execution.refused.get(node_id, 0)
-        weight = needed or min(execution.refused.values())
-        if self._has_room(execution, weight):
-            return None
-        if self._process_bytes is None or not self._has_own_room(execution, weight):
-            return MemoryWait(needed, execution.held_bytes, self._execution_bytes, False)
-        return MemoryWait(needed, self._held_bytes, self._process_bytes, True)
 
     # -- wait queues of resource tags ---------------------------------------------------------------
 
@@ -788,7 +565,7 @@ class MemoryStore:
 
     def _find(
         self, execution_id: str, generation: int, node_id: str, attempt: int, epoch: int | None = None
-    ) -> tuple[_Execution, _Node] | Answer:
+    ) -> tuple[OpenExecution, OpenNode] | Answer:
         """Find exactly this attempt, unsettled; else say if the store is ahead of the caller, or behind."""
         execution = self._executions.get(execution_id)
         if execution is None:
@@ -802,11 +579,7 @@ class MemoryStore:
         return execution, node
 
     def _missing(self, execution_id: str, generation: int = 0, epoch: int = 0) -> Answer:
-        """Answer for an execution that is not there: it was closed, unless the caller knows a later epoch."""
-        tombstone = self._closed.get(execution_id)
-        if tombstone is None or generation > tombstone.generation or epoch > tombstone.epoch:
-            return Answer.UNKNOWN
-        return Answer.REFUSED
+        return self._closed.answer(execution_id, generation, epoch)
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -883,14 +656,11 @@ class MemoryStore:
     async def due(self, *, idle_seconds: float) -> Due:
         now = self._now()
         idle = micros(idle_seconds)
-        idle_since = now - idle
-        self._note_sweep(now, idle)
+        self._leases.note_sweep(now, idle)
         woken: dict[tuple[str, int], None] = {}
         deadlines: dict[tuple[str, int], None] = {}
         parked: list[AttemptRef] = []
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            at, execution_id, node_id, generation, attempt = heapq.heappop(timers)
+        for at, execution_id, node_id, generation, attempt in self._timers.fired(now):
             execution = self._executions.get(execution_id)
             if execution is None or execution.row.generation != generation:
                 continue
@@ -910,15 +680,12 @@ class MemoryStore:
                 self._fire_parked(execution, node_id, node, now + _PARKED_LISTED)
         for execution_id, generation in deadlines:
             # Neither are these.
-            heapq.heappush(timers, (now + self._lease, execution_id, "", generation, 0))
+            self._timers.add(now + self._lease, execution_id, "", generation, 0)
         for execution_id, since in list(self._with_free.items()):
-            if since <= idle_since:
+            if since <= now - idle:
                 woken[execution_id, self._executions[execution_id].row.generation] = None
         expired = []
-        leases = [] if now < self._grace_until else list(self._leases.items())
-        for (execution_id, node_id), node in leases:
-            if node.lease_until > now:
-                continue
+        for execution_id, node_id, node in self._leases.ended(now):
             if node.phase in (QUEUED, THROTTLED):
                 # Its task is lost, or far behind: sent again, as the same attempt. Or its wait queue is lost.
                 execution = self._executions[execution_id]
@@ -928,22 +695,11 @@ class MemoryStore:
                 woken[execution_id, execution.row.generation] = None
             else:
                 expired.append(self._expired(execution_id, node_id, node))
-        return Due(list(woken), expired, list(deadlines), self._next_at(now), parked)
+        times = [at for at in (self._timers.next_at, self._leases.next_at) if at is not None]
+        next_at = max(min(times), now) if times else None
+        return Due(list(woken), expired, list(deadlines), next_at, parked)
 
-    def _note_sweep(self, now: int, idle: int) -> None:
-        """Begin the grace of a lease if nobody has swept for longer than ``due`` allows."""
-        gap = 0 if self._swept_at is None else now - self._swept_at
-        if gap > self._lease // RENEWALS_PER_LEASE + idle:
-            self._grace_until = now + self._lease
-        self._swept_at = now
-
-    def _next_at(self, now: int) -> int | None:
-        times = [max(node.lease_until, self._grace_until) for node in self._leases.values()]
-        if self._timers:
-            times.append(self._timers[0][0])
-        return max(min(times), now) if times else None
-
-    def _expired(self, execution_id: str, node_id: str, node: _Node) -> Expired:
+    def _expired(self, execution_id: str, node_id: str, node: OpenNode) -> Expired:
         row = self._executions[execution_id].row
         return Expired(
             execution_id,
@@ -980,30 +736,13 @@ class MemoryStore:
         self._workers.pop(worker_id, None)
 
     async def workers(self) -> Sequence[WorkerStatus]:
-        now = self._now()
-        seen = []
-        # A copy: a heartbeat may come from its thread meanwhile.
-        for worker_id, worker in sorted(self._workers.copy().items()):
-            silence = now - worker.heartbeat_at
-            if silence <= self._lease:
-                seen.append(worker)
-            elif silence <= self._lease + _KEEP_LOST:
-                seen.append(replace(worker, state=WorkerState.LOST))
-            else:
-                self._workers.pop(worker_id, None)
-        return seen
+        return self._workers.list_at(self._now(), self._lease)
 
     # -- looking in --------------------------------------------------------------------------------
 
     async def running(self, execution_id: str) -> dict[str, Running]:
         execution = self._executions.get(execution_id)
-        if execution is None:
-            return {}
-        return {
-            node_id: Running(node.attempt, node.worker, node.queued_at, node.started_at)
-            for node_id in execution.slots
-            if (node := execution.nodes[node_id]).phase is RUNNING
-        }
+        return {} if execution is None else running_attempts(execution)
 
     def rows_at_hand(self, attempt: AttemptRef) -> RowUpdate | None:
         """Return the rows of an attempt's execution and of its node's parents, for the attempt's context.
@@ -1011,62 +750,19 @@ class MemoryStore:
         None: some of what they say is not here, for its size or because the execution has ended.
         """
         execution = self._executions.get(attempt.execution_id)
-        if execution is None or execution.row.generation != attempt.generation or not execution.row.input:
-            return None
-        parents = execution.plan.graph.parents[attempt.node_id]
-        rows = [execution.outcomes[name] for name in parents if name in execution.outcomes]
-        for row in rows:
-            if row.blob is not None:
-                return None
-        return RowUpdate(execution.row, execution.plan, rows)
+        return None if execution is None else rows_at_hand(execution, attempt)
 
     def in_hand(self, execution_id: str) -> tuple[list[str], int]:
         """Name the nodes that run now, and count all in flight: for a progress bar in this process."""
         execution = self._executions.get(execution_id)
-        if execution is None:
-            return [], 0
-        running = [name for name in execution.slots if execution.nodes[name].phase is RUNNING]
-        without_slot = len(execution.parked.keys() - execution.slots)
-        return [*running, *execution.parked], len(execution.slots) + without_slot
+        return ([], 0) if execution is None else in_hand(execution)
 
     async def in_flight(self, execution_ids: Sequence[str]) -> Sequence[tuple[int, int] | None]:
-        return [
-            None
-            if (execution := self._executions.get(execution_id)) is None
-            else (len(execution.slots) - execution.running + execution.delayed, execution.running)
-            for execution_id in execution_ids
-        ]
+        found = (self._executions.get(execution_id) for execution_id in execution_ids)
+        return [None if execution is None else in_flight(execution) for execution in found]
 
     async def inspect(
         self, execution_id: str, *, names: Collection[str] | None = None
     ) -> ExecutionStatus | None:
         execution = self._executions.get(execution_id)
-        if execution is None:
-            return None
-        shown = execution.nodes
-        if names is not None:
-            shown = {name: shown[name] for name in names if name in shown}
-        nodes = {
-            node_id: NodeStatus(
-                node.phase,
-                node.attempt,
-                self._awaited(execution, node_id, node),
-                node.due_at,
-                node.queued_at,
-                node.started_at,
-                node.worker,
-                execution.plan.nodes[node_id].resource_tag,
-                self._memory_wait(execution, node_id, node) if execution.refused else None,
-            )
-            for node_id, node in shown.items()
-        }
-        paused = execution.row.state is ExecutionState.PAUSED
-        return ExecutionStatus(paused, nodes, len(execution.slots), execution.window)
-
-    @staticmethod
-    def _awaited(execution: _Execution, node_id: str, node: _Node) -> tuple[str, ...]:
-        if node.phase is not WAITING:
-            return ()
-        return tuple(
-            [name for name in execution.plan.graph.parents[node_id] if name not in execution.outcomes]
-        )
+        return None if execution is None else inspected(execution, self._config_memory, names)

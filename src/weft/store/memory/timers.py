@@ -1,0 +1,71 @@
+"""Times that the sweep of the memory store looks at: timers, and the ends of leases."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft.store.contract import RENEWALS_PER_LEASE
+from weft.store.memory.execution import OpenNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Timer(NamedTuple):
+    """When an execution (without ``node_id``) has its deadline, or an attempt of a node is due."""
+
+    at: int
+    execution_id: str
+    node_id: str
+    generation: int
+    attempt: int
+
+
+class Timers:
+    """A heap of timers. None is ever taken out before its time: the sweep passes over what no longer fits."""
+
+    def __init__(self) -> None:
+        self._heap: list[Timer] = []
+
+    def add(self, at: int, execution_id: str, node_id: str, generation: int, attempt: int) -> None:
+        heapq.heappush(self._heap, Timer(at, execution_id, node_id, generation, attempt))
+
+    def fired(self, now: int) -> Iterator[Timer]:
+        """Take out the timers whose time has come, the earliest first."""
+        while self._heap and self._heap[0].at <= now:
+            yield heapq.heappop(self._heap)
+
+    @property
+    def next_at(self) -> int | None:
+        return self._heap[0].at if self._heap else None
+
+
+class Leases(dict[tuple[str, str], OpenNode]):
+    """By execution id and node id: the nodes that hold a lease or wait to be started."""
+
+    def __init__(self, lease: int) -> None:
+        super().__init__()
+        self._lease = lease
+        # The time of the last sweep (None: there was none), and the time before which no lease expires.
+        self.swept_at: int | None = None
+        self.grace_until = 0
+
+    def note_sweep(self, now: int, idle: int) -> None:
+        """Begin the grace of a lease if nobody has swept for longer than ``due`` allows."""
+        gap = 0 if self.swept_at is None else now - self.swept_at
+        if gap > self._lease // RENEWALS_PER_LEASE + idle:
+            self.grace_until = now + self._lease
+        self.swept_at = now
+
+    def ended(self, now: int) -> list[tuple[str, str, OpenNode]]:
+        """List the nodes whose lease has ended, unless the grace goes on."""
+        if now < self.grace_until:
+            return []
+        return [(*key, node) for key, node in self.items() if node.lease_until <= now]
+
+    @property
+    def next_at(self) -> int | None:
+        """Return the earliest time at which a lease may end."""
+        ends = [max(node.lease_until, self.grace_until) for node in self.values()]
+        return min(ends) if ends else None

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
+import pytest
 from tests.operation.serving import PATIENCE_SECONDS
 
 from weft.fleet import Fleet
 from weft.handlers.registry import Registry
+from weft.orchestrator.service import Orchestrator
 from weft.settings import Settings
-
-if TYPE_CHECKING:
-    import pytest
+from weft.worker.lease import HeartbeatThread
 
 
 class Stumbling(Fleet):
@@ -34,6 +33,36 @@ async def test_a_bug_that_shows_at_the_opening_is_said_and_the_process_is_at_wor
     settings = Settings(redis_url=redis_url, database_url=journal_url)
     with caplog.at_level(logging.ERROR, logger="weft"):
         async with Stumbling(settings, registry=Registry(), roles={"orchestrator"}) as fleet:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await fleet.started()
+            assert set(fleet.faults().values()) == {None}
+    assert [record.message for record in caplog.records] == ["fleet.broken"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(Orchestrator, "take_over"), (HeartbeatThread, "start")],
+    ids=["orchestrator", "worker"],
+)
+async def test_a_start_that_is_made_again_starts_nothing_twice(
+    owner: type,
+    name: str,
+    redis_url: str,
+    journal_url: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No start is idempotent: an orchestrator that has started is not started again for its worker's sake."""
+    step = getattr(owner, name)
+
+    def stumble(member: object) -> None:
+        monkeypatch.setattr(owner, name, step)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(owner, name, stumble)
+    settings = Settings(redis_url=redis_url, database_url=journal_url)
+    with caplog.at_level(logging.ERROR, logger="weft"):
+        async with Fleet(settings, registry=Registry(), roles={"orchestrator", "worker"}) as fleet:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await fleet.started()
             assert set(fleet.faults().values()) == {None}

@@ -327,7 +327,7 @@ async def test_an_error_branch_handles_a_failure() -> None:
 # --- Concurrency and rates.
 
 
-async def test_all_executions_of_an_executor_share_its_places() -> None:
+async def test_all_executions_of_an_executor_share_its_slots() -> None:
     now, most = 0, 0
 
     async def work(context: Context) -> None:

@@ -51,18 +51,18 @@ def _one(message: str) -> Faults:
     return (("", message),)
 
 
-def _anything(value: Json) -> Faults:
+def anything(value: Json) -> Faults:
     return _FINE
 
 
-def _text(value: Json) -> Faults:
+def text(value: Json) -> Faults:
     return _FINE if isinstance(value, str) else _one(f"must be a string, not {kind(value)}")
 
 
-def _spelled(pattern: re.Pattern[str], words: str) -> Rule:
+def spelled(pattern: re.Pattern[str], words: str) -> Rule:
     def rule(value: Json) -> Faults:
         if not isinstance(value, str):
-            return _text(value)
+            return text(value)
         if pattern.fullmatch(value):
             return _FINE
         return _one(f"{shown(value)} is not allowed: use {words}")
@@ -70,12 +70,12 @@ def _spelled(pattern: re.Pattern[str], words: str) -> Rule:
     return rule
 
 
-def _one_of(choices: type[StrEnum]) -> Rule:
+def one_of(choices: type[StrEnum]) -> Rule:
     known = {str(choice): None for choice in choices}
 
     def rule(value: Json) -> Faults:
         if not isinstance(value, str):
-            return _text(value)
+            return text(value)
         if value in known:
             return _FINE
         hint = Suggester().hint(value, known)
@@ -95,7 +95,7 @@ def _integer(low: int, high: int) -> Rule:
     return rule
 
 
-def _number(low: int, high: int, *, above_low: bool = False) -> Rule:
+def number(low: int, high: int, *, above_low: bool = False) -> Rule:
     lower = f"above {low}" if above_low else f"at least {low}"
 
     def rule(value: Json) -> Faults:
@@ -131,7 +131,7 @@ def _secret_names(value: Json) -> Faults:
     return found
 
 
-def _record(fields: Mapping[str, Rule], required: Collection[str] = ()) -> Rule:
+def record(fields: Mapping[str, Rule], required: Collection[str] = ()) -> Rule:
     """Make the rule of an object: known fields only, each by its own rule."""
 
     def rule(value: Json) -> Faults:
@@ -196,17 +196,17 @@ def _unquote(value: Json) -> str:
 
 # A week is the bound of every number of seconds; a cache may keep its outputs for longer, but not for ever,
 # because the moment it ends must be one that a clock can show: a hundred years.
-_TIMEOUT = _number(0, MAX_TIMEOUT_SECONDS, above_low=True)
-_DELAY = _number(0, MAX_TIMEOUT_SECONDS)
-_TTL = _number(0, 100 * 366 * 86_400, above_low=True)
-_LANE = _spelled(LANE_PATTERN, "1 to 128 letters, digits, '_', '.', '-', not starting with '.' or '-'")
+_TIMEOUT = number(0, MAX_TIMEOUT_SECONDS, above_low=True)
+_DELAY = number(0, MAX_TIMEOUT_SECONDS)
+_TTL = number(0, 100 * 366 * 86_400, above_low=True)
+_LANE = spelled(LANE_PATTERN, "1 to 128 letters, digits, '_', '.', '-', not starting with '.' or '-'")
 
-_RETRY = _record(
+_RETRY = record(
     {
         "base_delay_seconds": _DELAY,
-        "multiplier": _number(1, 1000),
+        "multiplier": number(1, 1000),
         "max_delay_seconds": _DELAY,
-        "jitter": _number(0, 1),
+        "jitter": number(0, 1),
     }
 )
 
@@ -216,18 +216,18 @@ _SHARED_FIELDS: dict[str, Rule] = {
     "retry": _RETRY,
     "queue": _LANE,
     "resource_tag": _LANE,
-    "delivery": _one_of(Delivery),
+    "delivery": one_of(Delivery),
 }
 
 NODE_FIELDS: dict[str, Rule] = {
-    "id": _spelled(ID_PATTERN, "1 to 128 letters, digits, '_', '-', starting with a letter or '_'"),
-    "handler": _text,
-    "config": _anything,
-    "dependencies": _anything,
-    "depends_on": _anything,
-    "condition": _text,
-    "trigger_rule": _one_of(TriggerRule),
-    "cache": _record({"ttl_seconds": _TTL}, required=("ttl_seconds",)),
+    "id": spelled(ID_PATTERN, "1 to 128 letters, digits, '_', '-', starting with a letter or '_'"),
+    "handler": text,
+    "config": anything,
+    "dependencies": anything,
+    "depends_on": anything,
+    "condition": text,
+    "trigger_rule": one_of(TriggerRule),
+    "cache": record({"ttl_seconds": _TTL}, required=("ttl_seconds",)),
     "secrets": _secret_names,
     **_SHARED_FIELDS,
 }
@@ -235,7 +235,7 @@ NODE_FIELDS: dict[str, Rule] = {
 
 def _notify_url(value: Json) -> Faults:
     if not isinstance(value, str):
-        return _text(value)
+        return text(value)
     if len(value) > _MAX_URL_CHARACTERS:
         return _one(f"{len(value):,} characters; the limit is {_MAX_URL_CHARACTERS:,}")
     plain, secrets = SECRET_REFERENCE.subn("x", value)
@@ -260,11 +260,11 @@ def _notify_occasions(value: Json) -> Faults:
         return _one(f"names nothing: list at least one of {', '.join(NotifyOn)}")
     if len(value) > len(NotifyOn):
         return _one(f"lists {len(value):,} occasions; there are {len(NotifyOn)}")
-    rule = _one_of(NotifyOn)
+    rule = one_of(NotifyOn)
     return [(f"/{index}", message) for index, item in enumerate(value) for _, message in rule(item)]
 
 
-_NOTIFY_TARGET = _record({"url": _notify_url, "on": _notify_occasions}, required=("url",))
+_NOTIFY_TARGET = record({"url": _notify_url, "on": _notify_occasions}, required=("url",))
 
 
 def _notify(value: Json) -> Faults:
@@ -280,14 +280,14 @@ def _notify(value: Json) -> Faults:
 
 
 DEFINITION_FIELDS: dict[str, Rule] = {
-    "name": _spelled(NAME_PATTERN, NAME_FORM),
-    "description": _text,
-    "input_schema": _anything,
-    "failure_policy": _one_of(FailurePolicy),
+    "name": spelled(NAME_PATTERN, NAME_FORM),
+    "description": text,
+    "input_schema": anything,
+    "failure_policy": one_of(FailurePolicy),
     "timeout_seconds": _TIMEOUT,
     "max_concurrency": _integer(1, 1_000_000),
     "notify": _notify,
-    "defaults": _record(_SHARED_FIELDS),
-    "nodes": _anything,
-    "output": _anything,
+    "defaults": record(_SHARED_FIELDS),
+    "nodes": anything,
+    "output": anything,
 }

@@ -381,7 +381,7 @@ class Engine:
         self._began_at = self.ports.clock.now()
         self._store.begin_incarnation()
         self._transport.drop_tasks()
-        self.worker.drop_held()
+        self.worker.drop_deferred()
         self._ended.clear()
         self.orchestrator.forget()
 

@@ -113,7 +113,7 @@ async def test_a_worker_that_has_stopped_is_said_so(server: Server) -> None:
 
 
 async def test_a_worker_whose_heart_has_stopped_is_said_so(server: Server) -> None:
-    server.engine.worker._heart.end()
+    server.engine.worker._heartbeat.end()
     assert await not_ready(server) == {"worker": "its heartbeat has ended"}
 
 

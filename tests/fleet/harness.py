@@ -58,7 +58,7 @@ SHORT_LEASE: dict[str, Any] = {"WEFT_WORKER_HEARTBEAT_TIMEOUT": str(LEASE_SECOND
 CRASHING = (sys.executable, "-m", "tests.fleet.crashing")
 CLOCK_OFFSET = "WEFT_TEST_CLOCK_OFFSET"
 
-# What may stay in Redis when nothing runs: who is there, and what says which life of the state this is.
+# What may stay in Redis when nothing runs: the members, and the id of the incarnation.
 _STAYS = re.compile(
     r"weft:\{p\d+\}:(server|token|incarnation|swept|workers|beats|lanes|consumers)|weft:\{[tw]:.*\}:.*"
 )

@@ -461,10 +461,10 @@ async def test_two_builders_at_once_build_one_life_and_what_runs_goes_on(fleets:
 async def test_a_builder_that_is_late_is_refused_and_what_runs_goes_on(
     is_known: bool, fleets: Fleets
 ) -> None:
-    """It committed its rebuild and stood still; a peer has built a higher life meanwhile.
+    """A builder committed its rebuild and stood still; a peer has built a later epoch meanwhile.
 
-    In a Redis that is known both have the same word for its life, and the epoch alone refuses the late one.
-    Otherwise the peer begins another life there.
+    In a Redis that is known both read the same incarnation id, and the epoch alone refuses the late builder.
+    Otherwise the peer begins another incarnation there.
     """
     graph = layered(1, 10)
     async with fleets() as fleet:

@@ -1,4 +1,4 @@
-"""What a store on Redis should answer: a memory store for each partition, each with a life of its own."""
+"""What a store on Redis should answer: a memory store for each partition, with incarnations of its own."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Partition(MemoryStore):
         self._closed.pop(execution_id, None)
         self._halves.pop(execution_id, None)
 
-    def end_life(self, *, keeps_list: bool = False) -> None:
-        """Forget all executions, but not the sweeps: those are of no life of the store.
+    def end_incarnation(self, *, keeps_list: bool = False) -> None:
+        """Forget all executions, but not the sweeps: sweeps belong to no incarnation.
 
-        ``keeps_list``: their names stay until another life begins.
+        ``keeps_list``: their names stay until another incarnation begins.
         """
         swept_at, grace_until = self._leases.swept_at, self._leases.grace_until
         listed = self._listed if keeps_list else {}
@@ -51,13 +51,13 @@ class Partition(MemoryStore):
         self._leases.swept_at, self._leases.grace_until = swept_at, grace_until
         self._listed = listed
 
-    def begin_life(self) -> None:
-        """Forget the names that an earlier life of the store has left."""
+    def begin_incarnation(self) -> None:
+        """Forget the names that an earlier incarnation of the store has left."""
         if self._incarnation_id is None:
             self._listed.clear()
 
     async def incarnation_id(self) -> str:
-        self.begin_life()
+        self.begin_incarnation()
         return await super().incarnation_id()
 
     async def idle_since(self, since: int) -> Mapping[str, int]:
@@ -94,7 +94,7 @@ class Partition(MemoryStore):
         if execution_id not in self._executions and execution_id not in self._halves:
             # A tombstone is left in every partition, and where no incarnation has begun, one begins with it.
             for peer in self._peers:
-                peer.begin_life()
+                peer.begin_incarnation()
         self._halves.pop(execution_id, None)
         answer = super()._close(execution_id, generation, epoch)
         if answer is Answer.YES:

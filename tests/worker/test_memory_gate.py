@@ -81,7 +81,7 @@ async def test_a_worker_runs_as_many_large_configs_as_have_room(
         worker = fleet.worker
         assert worker is not None
         execution_id = await _submit(fleet)
-        while len(gate.running) + len(worker._held) < len(NODES):  # noqa: ASYNC110 - the worker is looked at
+        while len(gate.running) + len(worker._deferred) < len(NODES):  # noqa: ASYNC110 - the worker is looked at
             await asyncio.sleep(0.01)
         assert len(gate.running) == at_once
         gate.opened.set()

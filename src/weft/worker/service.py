@@ -76,7 +76,7 @@ class Worker:
         self._max_bytes = max_bytes
         self._weights: dict[str, int] = {}
         self._bytes = 0
-        self._held: deque[TaskDelivery] = deque()
+        self._deferred: deque[TaskDelivery] = deque()
         self._memory_freed = asyncio.Event()
         self._slot_freed = asyncio.Event()
         self._ended = asyncio.Event()
@@ -86,7 +86,7 @@ class Worker:
         self._state = WorkerState.ALIVE
         self._started_at = 0
         self._about: WorkerStatus | None = None
-        self._heart = (
+        self._heartbeat = (
             HeartbeatThread if isinstance(ports.clock, RealClock | ServerClock) else LoopHeartbeat
         )(
             ports.store,
@@ -109,7 +109,7 @@ class Worker:
             return "it is not running"
         if any(loop.done() for loop in self._loops):
             return "one of its loops has ended"
-        if not self._heart.is_alive:
+        if not self._heartbeat.is_alive:
             return "its heartbeat has ended"
         return None
 
@@ -150,8 +150,8 @@ class Worker:
         """Start the heartbeat and the loops. Where this raises, none was started."""
         assert not self._loops, "a worker is started once"
         self._started_at = self._ports.clock.now()
-        self._heart.start()
-        loops = (self._fetching(), self._reporting(), self._taking_held())
+        self._heartbeat.start()
+        loops = (self._fetching(), self._reporting(), self._taking_deferred())
         self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def stop(self) -> None:
@@ -164,14 +164,14 @@ class Worker:
         grace_ends_at = loop.time() + self._grace_seconds
         # What is left of the grace time then is for the last report.
         given_up_at = max(grace_ends_at - _STORE_SECONDS, loop.time() + _STORE_SECONDS)
-        fetching, reporting, taking_held = self._loops
+        fetching, reporting, taking_deferred = self._loops
         self._state = WorkerState.DRAINING
         self._slot_freed.set()
         if self._is_fetching:
             fetching.cancel()
         await asyncio.wait((fetching,), timeout=given_up_at - loop.time())
         # A second cancel does not wait for what the store may just have handed out, nor for a start.
-        for taking in (fetching, taking_held):
+        for taking in (fetching, taking_deferred):
             taking.cancel()
             with suppress(asyncio.CancelledError):
                 await taking
@@ -204,22 +204,22 @@ class Worker:
                 await self._ports.store.remove_worker(self.name)
         except (StoreError, TimeoutError) as error:
             log.warning("store.unavailable", extra={"error": str(error) or "no answer in time"})
-        self._heart.end()
+        self._heartbeat.end()
 
-    def drop_held(self) -> None:
+    def drop_deferred(self) -> None:
         """Drop the tasks that wait for memory: they may rest on results that the database has lost."""
-        self._held.clear()
+        self._deferred.clear()
         self._slot_freed.set()
 
     def beat(self) -> None:
         """Ask the store now what is still ours: an execution was stopped."""
-        self._heart.beat()
+        self._heartbeat.beat()
 
     # -- taking ------------------------------------------------------------------------------------
 
     async def _fetching(self) -> None:
         while not self._is_draining():
-            if (free_slots := self.free_slots) <= 0 or len(self._held) >= self.concurrency:
+            if (free_slots := self.free_slots) <= 0 or len(self._deferred) >= self.concurrency:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
                 continue
@@ -250,14 +250,14 @@ class Worker:
             # Ports in memory never make us wait: let the others have a turn.
             await asyncio.sleep(0)
 
-    async def _taking_held(self) -> None:
+    async def _taking_deferred(self) -> None:
         """Start the tasks that wait for memory as soon as there is some."""
         while True:
             await self._memory_freed.wait()
             self._memory_freed.clear()
-            while self._held and self.free_slots > 0 and self._has_memory(self._held[0].task):
+            while self._deferred and self.free_slots > 0 and self._has_memory(self._deferred[0].task):
                 try:
-                    await self._take([self._held.popleft()])
+                    await self._take([self._deferred.popleft()])
                 except StoreError as error:
                     log.warning("store.unavailable", extra={"error": str(error)})
                 except Exception:
@@ -294,12 +294,12 @@ class Worker:
             self._memory_freed.set()
 
     def _fitting(self, deliveries: Sequence[TaskDelivery]) -> Sequence[TaskDelivery]:
-        """Return the tasks that may start now; the others are held until there is memory."""
+        """Return the tasks that may start now; the others are deferred until there is memory."""
         fitting: list[TaskDelivery] = []
         for delivery in deliveries:
             # One with a large config is taken alone: the next may not fit beside it.
             if self._weight(delivery.task) and (fitting or not self._has_memory(delivery.task)):
-                self._held.append(delivery)
+                self._deferred.append(delivery)
             else:
                 fitting.append(delivery)
         return fitting
@@ -309,7 +309,7 @@ class Worker:
         fitting = deliveries
         if [delivery for delivery in deliveries if delivery.task.config_weight]:
             fitting = self._fitting(deliveries)
-        if self._held:
+        if self._deferred:
             self._memory_freed.set()
         instant: list[Result] = []
         unreported: dict[str, Lease] = {}

@@ -100,7 +100,7 @@ class TestLostKeys:
             index += 1
 
     @pytest.mark.parametrize("lost", ["leases", "timers", "free", "active"])
-    async def test_a_lost_sorted_set_ends_this_life_of_the_store_at_the_next_look_at_the_time(
+    async def test_a_lost_sorted_set_ends_this_incarnation_with_the_next_sweep(
         self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore, lost: str
     ) -> None:
         walk = join(new_walk)
@@ -112,7 +112,7 @@ class TestLostKeys:
         assert await store.incarnation_id() != incarnation_id
         assert await store.backlog() == 0
 
-    async def test_without_the_token_everything_is_unknown_and_another_life_begins(
+    async def test_without_its_id_everything_is_unknown_and_another_incarnation_begins(
         self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore
     ) -> None:
         walk = join(new_walk)

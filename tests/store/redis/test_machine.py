@@ -160,8 +160,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.incarnation_ids: list[tuple[str, str]] = []
         # Executions whose nodes a sweep has freed, in whatever order.
         self.unordered: set[str] = set()
-        # Partitions whose counts include an execution that was lost; and those whose life is over, where
-        # lists may name what was in it until another begins.
+        # Partitions whose counts include an execution that was lost; and those whose incarnation is over,
+        # where lists may name what was in it until another begins.
         self.doubtful: set[int] = set()
         self.over: set[int] = set()
 
@@ -857,7 +857,7 @@ class StoreMachine(RuleBasedStateMachine):
             await self.redis.call("DEL", keys.incarnation_id)
             self.over.add(number)
         elif what == "set":
-            # The next look at the time finds out, and ends this life of the partition.
+            # The next look at the time finds out, and ends this incarnation of the partition.
             await self.redis.call("DEL", getattr(keys, which))
             await self.sweep()
         else:
@@ -886,7 +886,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.doubtful.clear()
 
     async def lose_partition(self, number: int, *, keeps_list: bool = False) -> None:
-        self.model.partitions[number].end_life(keeps_list=keeps_list)
+        self.model.partitions[number].end_incarnation(keeps_list=keeps_list)
         self.doubtful.discard(number)
         await self.lose_tombstones([name for name in self.executions if self.model.where(name) == number])
 

@@ -12,6 +12,7 @@ from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.task import Result
 from weft.envelope import unpack_message, unpack_task
 from weft.errors import StoreError
+from weft.lru import Lru
 from weft.redis.connection import Redis
 from weft.store.contract import Answer
 from weft.testing.store.contract import as_seen_before, queue, start
@@ -258,6 +259,17 @@ class TestScripts:
         assert bool(kept) is (times == 1)
         ((free,),) = [one.free for one in await store.free(["x1"])]
         assert free.execution.input == (given if times == 1 else b"")
+
+    async def test_what_is_remembered_of_large_inputs_is_bounded(
+        self, new_walk: Callable[..., Walk], store: RedisStore
+    ) -> None:
+        store._inputs = Lru(1000, store._inputs._weigh)
+        for number in range(20):
+            walk = new_walk("a", execution_id=f"x{number}", input={"text": "x" * 100_000})
+            await walk.submit()
+            await walk.install(Snapshot(await walk.execution(), walk.plan, ()), fresh=True)
+            await store.free([f"x{number}"])
+        assert 0 < len(store._inputs) < 5
 
     async def test_results_and_configs_are_bytes_and_stay_what_they_are(
         self, redis: Redis, new_walk: Callable[..., Walk], store: RedisStore

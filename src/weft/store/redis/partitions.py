@@ -99,7 +99,7 @@ class Partitions:
         # 0: the server's own time.
         self._now: Callable[[], int] = now or int
         self._lease = micros(lease_seconds)
-        # Executions that are not where their id draws them.
+        # Executions that are not where their id draws them. No Lru: the heartbeat thread reads it, too.
         self._elsewhere: OrderedDict[str, int] = OrderedDict()
 
     async def _run(self, script: Script, calls: Sequence[ScriptCall], *told: Argument) -> None:

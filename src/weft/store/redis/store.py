@@ -11,7 +11,6 @@ bytes. What is wide, as the rows of ten thousand parents, is read by plain comma
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from weft.core.time import micros
 from weft.envelope import pack, pack_all
 from weft.errors import StoreError, StoreKeyError
+from weft.lru import Lru
 from weft.redis.health import wrong_keys
 from weft.redis.waiting import all_of, all_that_answer
 from weft.store.contract import (
@@ -82,9 +82,11 @@ _KEEP_TOMBSTONE_SECONDS = 1800
 _KEEP_PLAIN_TOMBSTONE_SECONDS = 60
 _FIRST_INSTALL = micros(FIRST_INSTALL_SECONDS)
 _LEASES_OF_A_TOMBSTONE = 4
-# Plans whose arguments are kept, and bytes of large inputs.
+# Plans whose arguments are kept, and bytes of inputs.
 _MOST_PLANS = 256
 _MOST_INPUT_BYTES = 64 * 1024 * 1024
+# What an entry takes beside its input: most inputs are a few bytes, and a large one is kept as none.
+_ENTRY_BYTES = 250
 _ZERO = ord("0")
 _YES = CONSTANTS["YES"]
 _QUEUED = _ZERO + int(CONSTANTS["YES"])
@@ -128,9 +130,8 @@ class RedisStore(Inspector, Sweep):
         # What every call of ``apply`` is told.
         self._apply_told = (self._queued, int(joint), _KEEP_TOMBSTONE_SECONDS, plain)
         self._inline_input_bytes = options.inline_input_bytes
-        self._arguments: OrderedDict[str, PlanArguments] = OrderedDict()
-        self._inputs: OrderedDict[str, bytes] = OrderedDict()
-        self._input_bytes = 0
+        self._arguments: Lru[str, PlanArguments] = Lru(_MOST_PLANS)
+        self._inputs: Lru[str, bytes] = Lru(_MOST_INPUT_BYTES, lambda given: len(given) + _ENTRY_BYTES)
 
     # -- install and close -------------------------------------------------------------------------
 
@@ -471,9 +472,8 @@ class RedisStore(Inspector, Sweep):
     def _arguments_of(self, plan: Plan) -> PlanArguments:
         found = self._arguments.get(plan.digest)
         if found is None:
-            found = self._arguments[plan.digest] = PlanArguments(plan, self._window)
-            if len(self._arguments) > _MOST_PLANS:
-                self._arguments.popitem(last=False)
+            found = PlanArguments(plan, self._window)
+            self._arguments.put(plan.digest, found)
         return found
 
     async def _input(self, execution_id: str, kept: bytes | None) -> bytes:
@@ -485,18 +485,13 @@ class RedisStore(Inspector, Sweep):
             return kept
         known = self._inputs.get(execution_id)
         if known is not None:
-            self._inputs.move_to_end(execution_id)
             return known
         keys = self._keys_of(execution_id)
         given: bytes | None = await self._redis.call(
             "HGET", keys.execution(execution_id), CONSTANTS["INPUT"], partition=keys.partition
         )
         given = given or b""
-        self._inputs[execution_id] = given
-        self._input_bytes += len(given)
-        while self._input_bytes > _MOST_INPUT_BYTES and len(self._inputs) > 1:
-            _, old = self._inputs.popitem(last=False)
-            self._input_bytes -= len(old)
+        self._inputs.put(execution_id, given)
         return given
 
 

@@ -80,7 +80,7 @@ def _keys(value: object) -> tuple[str, ...]:
     """Keys, separated by commas or, as a file may have them, by lines."""
     keys = _list(",".join(value.splitlines()) if isinstance(value, str) else value)
     if not keys:
-        # Whoever names a file means to keep others out; an empty one must not let them in.
+        # An operator names a file of keys to keep others out; an empty file must not let everybody in.
         raise ValueError("holds no key")
     # A message must not hold a key, or what is almost one.
     if not all(key.isascii() and key.isprintable() and " " not in key and len(key) <= 500 for key in keys):

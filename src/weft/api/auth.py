@@ -146,7 +146,7 @@ class ApiKeys:
     def session(self, headers: Sequence[tuple[bytes, bytes]], *, now_seconds: int) -> ConsoleSession | None:
         """Find the session whose cookie is in the headers of a request; None: there is none that is good."""
         if any(name == b"authorization" for name, _ in headers):
-            # Whoever shows a key, also a wrong one, means to be known by it.
+            # A caller that sends a key, also a wrong one, is judged by the key alone.
             return None
         given = [
             value.strip()

@@ -31,7 +31,7 @@ log = logging.getLogger("weft.api")
 
 router = APIRouter(tags=["health"])
 
-# Whoever asks gives up after a few seconds, and would not know why.
+# A probe gives up after a few seconds, and would not learn the reason.
 LONGEST_SECONDS = 2.0
 
 _T = TypeVar("_T")

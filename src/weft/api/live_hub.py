@@ -81,7 +81,7 @@ class LiveHub:
         self._work.cancel()
         await asyncio.wait([self._work])
         if not self._work.cancelled():
-            # Whoever watched was told.
+            # The viewers were told of the error: mark it as retrieved.
             self._work.exception()
 
     # -- for viewers -------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ async def listening(app: FastAPI, bound: socket.socket) -> AsyncIterator[None]:
         lifespan="off",
         log_config=None,
         access_log=False,
-        # Whoever calls is the peer of the socket, whatever a header says.
+        # The caller is the peer of the socket; headers of proxies are not trusted.
         proxy_headers=False,
         server_header=False,
         # The sweep of the connections is there first; uvicorn's own timer does not outlive a stray byte.

@@ -323,7 +323,7 @@ class ExecutionStream(EventStream["Subscription"]):
     async def _told_all(self, heard: Sequence[History]) -> bool:
         """Write the events that the journal has by now, and return True if the execution has ended."""
         while True:
-            # Those who are up to date read a few events, and wait for nobody.
+            # A stream that is up to date reads a few events, and takes no turn.
             turn: AbstractAsyncContextManager[None] = nullcontext()
             if self._is_behind:
                 turn = self._service.load.history_turn

@@ -203,7 +203,7 @@ async def _open_once(settings: Settings) -> None:
     from weft.journal.sqlite.journal import SqliteJournal
 
     journal = SqliteJournal(settings.data, now=RealClock().now, new_id=new_id)
-    # Whoever opens it holds the folder, and migrates.
+    # Opening a journal locks the folder and migrates the schema.
     await journal.open()
     await journal.close()
 

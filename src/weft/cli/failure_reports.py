@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.core.ledger.changes import RecordedEvent
     from weft.engine import Engine
 
-# Nobody reads more at once; of each execution there is a line in the log.
+# More reports at once are not readable; the log has a line of each execution.
 _MAX_WAITING = 20
 
 

@@ -49,7 +49,7 @@ async def letter_id(text: str, server: RemoteServer) -> str:
     """Return the id of the one dead letter whose id begins with ``text``."""
 
     async def made_in(begin: datetime, end: datetime) -> AsyncIterator[dict[str, Any]]:
-        # This list cannot be cut to a time; but it comes newest first, and ends for us where that begins.
+        # The API does not filter dead letters by time; newest come first, so stop at the begin.
         async for item in server.items(calls.dead_letters()):
             if datetime.fromisoformat(item["created_at"]) < begin:
                 return

@@ -160,7 +160,7 @@ def _call(given: Sequence[str], *, debug: bool) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone. What the interpreter flushes at its end must not fail too.
+        # The reader of our output has gone. The interpreter's last flush must not fail, too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return code if isinstance(code, int) else 0

@@ -185,7 +185,7 @@ def _serve_inside(
         registry = load_registry(settings)
         if settings.metrics_port is None:
             return run_until_stopped(_serve_fleet(role, settings, registry, queues=queues))
-        # Whoever probes a container comes from outside of it. Without keys nobody outside is let in.
+        # Probes of a container come from outside of it. Without keys weft listens on loopback alone.
         host = ALL_ADDRESSES if settings.api_keys else HOST
         with bind(host, settings.metrics_port, chosen_by="WEFT_METRICS_PORT") as bound:
             return run_until_stopped(_serve_fleet(role, settings, registry, bound=bound, queues=queues))

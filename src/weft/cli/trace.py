@@ -130,7 +130,7 @@ async def _server_letters(server: RemoteServer, execution: Mapping[str, Any]) ->
     from weft.sdk import calls
 
     letters = []
-    # This list cannot be cut to one execution; but it comes newest first, and ends for us where that begins.
+    # The API does not filter dead letters by execution; newest come first, so stop where the execution began.
     async for letter in server.items(calls.dead_letters(workflow=execution["workflow"])):
         if letter["created_at"] < execution["created_at"]:
             break

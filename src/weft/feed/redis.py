@@ -181,7 +181,7 @@ class RedisFeed:
                     ]
                 )
             except StoreError:
-                # Nobody is heard now. Those who listen find out by their own connection.
+                # Redis is away, and every listener notices that by its own connection.
                 await asyncio.sleep(_ASK_SECONDS)
 
     # -- listening ---------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class RedisFeed:
             self._see(name)
         for listeners in self._listeners.values():
             for listener in listeners:
-                # Nobody knows how many were told in between.
+                # How many messages were missed in between is not known.
                 listener.miss(1)
 
     async def _asking(self) -> None:

@@ -31,7 +31,7 @@ def hide_some(finished_before: int, limit: int) -> Query[tuple[int, list[str]]]:
 
     Return their number, and the definitions that they named.
     """
-    # Somebody may record a late result of one, or retry it: it is left for the next time.
+    # A late result or a retry may lock an execution: the next purge takes it.
     old = Listing(
         "number, executions.id, digest, length(input) + coalesce(length(output), 0)",
         "FROM progress CROSS JOIN executions ON number = execution WHERE finished_at < ?"

@@ -111,7 +111,7 @@ class Payloads:
                     "the journal has lost commits since these nodes were ready: a blob is gone"
                 )
             self._blobs.put(name, found[name])
-        # Whoever has this mapping keeps all of it, whatever is forgotten meanwhile.
+        # A mapping of the batch's own: it keeps all its blobs while the cache drops some.
         return {**blobs, **found}
 
 

@@ -87,7 +87,7 @@ async def _judge(expired: Expired, context: Context) -> Event | None:
         expired,
         plan,
         losses=expired.losses,
-        # Nobody is known to have started an orphaned attempt: the loss of a store counts against nobody.
+        # No worker is known to have started an orphaned attempt: the loss of a store counts against no node.
         started=expired.worker is not None,
         issued=expired.issued == expired.attempt,
         max_deliveries=context.ports.max_deliveries,

@@ -191,7 +191,7 @@ class BatchConnection(asyncio.Protocol):
             done = self.owed.popleft().done
             if not done.done():
                 done.set_exception(StoreError(self._lost))
-                # Whoever was waiting may be gone by now; then nobody asks for it.
+                # The caller may be cancelled by now: mark the error as retrieved, or asyncio logs it.
                 done.exception()
 
     # -- what the event loop calls -----------------------------------------------------------------

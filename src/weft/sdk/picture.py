@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.definition.plan import Plan
 
-# Nobody sees anything in a larger picture, and it would take seconds to draw.
+# A larger picture shows nothing to the eye, and would take seconds to draw.
 MAX_DRAWN_NODES = 500
 
 

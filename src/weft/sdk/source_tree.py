@@ -27,7 +27,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 class Sources:
     """Python files at one moment."""
 
-    # Those that declare what is served.
+    # The files that declare the served workflows.
     files: tuple[Path, ...] = ()
     # Path → source, of these and of the modules beside them.
     texts: Mapping[str, bytes] = field(default_factory=dict, repr=False)

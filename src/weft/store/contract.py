@@ -133,7 +133,7 @@ class Expired(AttemptRef, frozen=True, gc=False):
     worker: str | None
     queued_at: int | None
     started_at: int | None
-    # Nobody knows when an attempt without a result ended.
+    # When an attempt without a result ended is not known.
     finished_at: None = None
 
 

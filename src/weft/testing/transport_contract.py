@@ -148,7 +148,7 @@ class TransportContract:
         await grow_old(1)
         _, claimed = await transport.claim("other", idle_seconds=30, limit=10)
         assert numbers(claimed) == [0]
-        # Whoever claims has taken it anew.
+        # A claim counts as a new delivery.
         _, again = await transport.claim("third", idle_seconds=30, limit=10)
         assert numbers(again) == []
 

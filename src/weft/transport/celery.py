@@ -45,7 +45,7 @@ log = logging.getLogger("weft.transport")
 RUN = "weft.run"
 _PREFIX = "weft."
 
-# Whoever sends waits so long for the broker, then goes on; beyond so many unsent tasks, until they are sent.
+# A sender waits so long for the broker, then goes on; beyond so many unsent tasks, until they are sent.
 _PATIENCE_SECONDS = 1.0
 _MOST_UNSENT = 10_000
 # So many are published before others have a turn at the thread.

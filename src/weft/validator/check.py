@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.definition.schema import Schema
 
 _MANY = 3
-# Whoever finds too many questions waiting looks so often for room.
+# How often a caller looks for room while too many questions wait.
 _ROOM_SECONDS = 0.05
 
 TOO_LONG = (

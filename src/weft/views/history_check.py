@@ -180,7 +180,7 @@ class _Replay:
         self._move(event, resumed, (ExecutionState.PAUSED,))
 
     def _notified(self, event: History) -> None:
-        # It may come after the end, and after a retry: it changes nothing of the execution.
+        # A notification may end after its execution, also after a retry, and changes nothing of it.
         if event.generation > self._generation:
             self._say("I18", f"it tells of generation {event.generation}, which has not begun")
 

@@ -123,7 +123,7 @@ class _Scheduler:
         while self._ready and (slots is None or len(self._running) < slots):
             index = self._ready.popleft()
             if self._ready_at[index] < now:
-                # It waited for a slot, and has that of the node that has ended now.
+                # The node waited for a slot, and gets that of the node that has just ended.
                 self._freed_by[index] = last
             heappush(self._running, (now + self._durations[index], index))
 

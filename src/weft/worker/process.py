@@ -121,7 +121,7 @@ class ChildProcess(asyncio.Protocol):
             for body in self._frames.feed(data):
                 self._heard(wire.to_parent.decode(body))
         except (ValueError, msgspec.DecodeError):
-            # Somebody else wrote to the channel; nothing that it says can be believed any more.
+            # Another process wrote to the channel: no message on it can be trusted any more.
             self.kill()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -140,7 +140,7 @@ class LoggedEvents:
         if isinstance(event, dict):
             log_again(_log, event, child=self._pid)
         else:
-            # Somebody else wrote to the pipe.
+            # Another process wrote to the pipe.
             log_printed(_log, PRINTED, line[:MAX_TEXT], child=self._pid)
 
 

@@ -106,7 +106,7 @@ async def post_once(
         async with session.request(
             request.method, request.url, headers=request.headers, data=request.body, allow_redirects=False
         ) as response:
-            # Nobody reads the body: the connection is closed with it, however long it is.
+            # The body is not read: the connection is closed, however long the body is.
             status, retry_after = response.status, response.headers.get("Retry-After")
     except (aiohttp.ClientError, OSError) as error:
         kind, reason = _reason(request, error)

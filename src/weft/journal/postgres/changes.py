@@ -97,9 +97,9 @@ _END_NOTIFICATIONS = Piece(
 )
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
-# It keeps the definitions from being purged: nothing is added where one of them is not there. The executions
-# are numbered in front, so that the events of those that were added are found by a set of numbers: a join of
-# the two would be made in a loop, and take most of the time.
+# The statement locks the definitions, so that no purge removes them, and adds nothing where one is missing.
+# Executions get their numbers before the insert, so that the first events find them by a set of numbers:
+# PostgreSQL would join the two in a loop, which took most of the time.
 _DEFINITIONS = f"${1 + rows.NEW_EXECUTION.width}::text[]"
 _SUBMIT = f"""
     WITH kept AS MATERIALIZED (

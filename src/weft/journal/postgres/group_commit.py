@@ -107,7 +107,7 @@ class GroupCommit:
 
         ``forget`` drops what is remembered of an earlier incarnation of the database.
         """
-        self._door = connector
+        self._connector = connector
         self._forget = forget
         # The incarnation that the connection leads to.
         self._incarnation: str | None = None
@@ -139,13 +139,13 @@ class GroupCommit:
         if self._task is None:
             raise JournalError("the journal is not open")
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Call(work, request, size, self._door.incarnation, future))
+        self._waiting.append(_Call(work, request, size, self._connector.incarnation, future))
         self._awake.set()
         return await future
 
     async def hold(self) -> None:
         """Connect now; raises DataFolderError where another process has the database for itself."""
-        connection = await self._door.connect()
+        connection = await self._connector.connect()
         if not await self._is_alone(connection):
             raise DataFolderError(_HELD)
         self._connection = connection
@@ -153,8 +153,8 @@ class GroupCommit:
     async def enter(self) -> None:
         """Check the held connection: before its schema was up to date there was nothing to compare."""
         assert self._connection is not None
-        await self._door.check(self._connection)
-        self._incarnation = self._door.incarnation
+        await self._connector.check(self._connection)
+        self._incarnation = self._connector.incarnation
 
     async def _serve(self) -> None:
         while True:
@@ -225,8 +225,8 @@ class GroupCommit:
                     if transaction is not None and transaction.has_written and type(said) is JournalError:
                         said = OutcomeUnknownError(f"a part was written before this: {said}")
                     raise said from error
-                # Whoever works in it looks first for what a statement of its own may have written.
-                is_gone = incarnation is not None and incarnation != self._door.incarnation
+                # Each part looks first for what an earlier statement of its own may have written.
+                is_gone = incarnation is not None and incarnation != self._connector.incarnation
                 if loop.time() >= give_up_at or is_gone:
                     raise OutcomeUnknownError(f"the commit may be lost: {error}") from error
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
@@ -281,16 +281,16 @@ class GroupCommit:
         raise OutcomeUnknownError(f"the commit may be lost: {error or type(error).__name__}") from error
 
     async def _connected(self) -> Connection:
-        if self._incarnation != self._door.incarnation and self._connection is not None:
+        if self._incarnation != self._connector.incarnation and self._connection is not None:
             self._connection.terminate()
         if self._connection is None or self._connection.is_closed():
             self._connection = None
-            connection = await self._door.connect()
+            connection = await self._connector.connect()
             if not await self._is_alone(connection):
                 raise JournalError(_HELD)
-            if self._incarnation != self._door.incarnation:
+            if self._incarnation != self._connector.incarnation:
                 self._forget()
-                self._incarnation = self._door.incarnation
+                self._incarnation = self._connector.incarnation
             self._connection = connection
         return self._connection
 

@@ -130,8 +130,8 @@ class Pool:
                 await self._places.acquire()
         except TimeoutError:
             raise JournalError(f"no connection came free within {self._wait_seconds:g} s") from None
-        # Whoever asked may go away in the middle. A statement is not cut off for that, which would take a
-        # connection more than it takes to let it end.
+        # The caller may be cancelled in the middle. Its statement is not cut off: cutting it off would take
+        # another connection, and letting it end takes less.
         task = asyncio.ensure_future(self._run_here(work))
         self._under_way.add(task)
         task.add_done_callback(self._end)

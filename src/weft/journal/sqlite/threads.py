@@ -124,7 +124,7 @@ class Writer(ConnectionThread):
         super().__init__(name, connect)
         self._forget = forget
         self._now = now
-        # Whoever makes a transaction holds this: the thread, or the loop for a short job.
+        # Held during a transaction by the thread, or by the event loop for a short job.
         self._turn = Lock()
         self._connection: sqlite3.Connection | None = None
         self._is_quick = False

@@ -394,7 +394,7 @@ class RedisStore(Inspector, Sweep):
                 if is_free:
                     replies[index] = REFUSED
                     continue
-                # Somebody has let it run on meanwhile, and its task is the one in hand: it is to start.
+                # The execution was resumed meanwhile, and the task is the one in hand: the attempt starts.
                 (replies[index],) = await self._move(_START, [moves[index]], self._lease)
         started: list[Started] = []
         for reply in replies:

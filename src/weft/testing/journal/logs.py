@@ -75,7 +75,7 @@ class LogsContract:
         numbers = [stored.first_seq + 1 + index for stored in found for index in range(len(stored.lines))]
         assert numbers == sorted(set(numbers))
         assert [stored.lines_gone for stored in found] == [0, 0, 0]
-        # Whoever has read a line is given what is behind it.
+        # A reader that has seen a line gets the lines behind it.
         assert await messages(journal, after=numbers[0]) == [
             'ü "quoted" \t',
             lines[1].message,

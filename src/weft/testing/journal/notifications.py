@@ -126,7 +126,7 @@ class NotificationsContract:
         assert one.attempts == 1
         clock.advance(29)
         assert await claim(journal) == []
-        # Whoever had it is dead.
+        # The process that took it has died.
         clock.advance(2)
         (again,) = await claim(journal)
         assert (again.id, again.told, again.attempts) == (one.id, one.told, 2)
@@ -193,7 +193,7 @@ class NotificationsContract:
         assert event.error is not None
         assert event.error["message"] == "410 Gone"
         assert event.error["details"] == {"notification": one.id, "attempts": 1}
-        # It ended once, and stays so.
+        # A notification ends once.
         clock.advance(60)
         await run.record(ended(one))
         assert [each.state for each in await journal.notifications(run.id)] == ["failed"]

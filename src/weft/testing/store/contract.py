@@ -481,7 +481,7 @@ class StoreContract:
         (a, _) = await free_nodes(walk)
         await walk.hand_out(a)
         await walk.record(await walk.completed("a"))
-        # Whoever was to dispatch `b` has crashed; the next event of the execution finds it.
+        # The orchestrator that was to dispatch `b` has crashed; the next event of the execution finds `b`.
         assert [one.node_id for one in await apply_rows(walk, "a")] == ["b", "c"]
         assert [one.node_id for one in await apply_rows(walk, "a")] == ["b", "c"]
 

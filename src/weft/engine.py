@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from weft.limits.contract import Limits
     from weft.masking import Mask
     from weft.telemetry import Metrics
+    from weft.tracing.contract import Tracing
     from weft.worker.call import Caller
     from weft.worker.logs import LogWriter, ShownLine
 
@@ -118,6 +119,8 @@ class EngineParts(msgspec.Struct, frozen=True):
     notifies: bool = False
     # Is given what nodes print and log, as it comes.
     show: Callable[[Sequence[ShownLine]], None] | None = None
+    # Opens what exports spans, for the engine's time; without it, or where it returns None, nobody does.
+    tracing: Callable[[Callable[[], int]], Tracing | None] | None = None
 
 
 NO_PARTS = EngineParts()
@@ -246,6 +249,7 @@ class Engine:
             outbound=self._outbound,
             announce=self._hear,
             rows_at_hand=self._store.rows_at_hand,
+            tracing=None if parts.tracing is None else parts.tracing(clock.now),
             incarnation=None if parts.journal is None else lambda: str(self._began_at),
             incarnation_began=lambda: self._began_at,
         )
@@ -353,6 +357,8 @@ class Engine:
         await self._outbound.close()
         if self._webhooks is not None:
             await self._webhooks.close()
+        if self.ports.tracing is not None:
+            await self.ports.tracing.close()
 
     def replace_code(self, code: UserCode) -> None:
         """Run users' functions as ``code`` has them now: child processes are replaced after what they run.
@@ -520,7 +526,9 @@ class Engine:
         if self.metrics is not None:
             self.metrics.hear(recorded_events)
             # A process that counts is a server.
-            log_failed_executions(recorded_events)
+            log_failed_executions(recorded_events, trace_id=self.ports.trace_id)
+        if self.ports.tracing is not None:
+            self.ports.tracing.hear(recorded_events)
         feed = self.ports.feed
         if feed is not None and not feed.has_listeners:
             feed = None

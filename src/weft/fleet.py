@@ -30,6 +30,7 @@ from weft.redis.connection import Redis
 from weft.settings import Settings, child_environment
 from weft.store.contract import StoreOptions
 from weft.store.redis import RedisStore
+from weft.tracing.opening import open_tracing
 from weft.transport.redis.streams import RedisStreams
 from weft.worker.isolate import ChildPool
 from weft.worker.logs import LogWriter, make_log_writer
@@ -203,6 +204,7 @@ class Fleet:
             send_notification=None if self._webhooks is None else self._webhooks.send,
             notifies_of_all=bool(settings.notify),
             announce=self._hear,
+            tracing=open_tracing(self._clock.now),
             incarnation=lambda: None if self._watch.current is None else self._watch.current.id,
             incarnation_began=lambda: self._redis.began_at,
         )
@@ -276,6 +278,8 @@ class Fleet:
         await self._outbound.close()
         if self._webhooks is not None:
             await self._webhooks.close()
+        if self.ports.tracing is not None:
+            await self.ports.tracing.close()
 
     async def _open(self) -> None:
         # Each by itself: without the store an API can still do most of its work.
@@ -359,7 +363,9 @@ class Fleet:
         if self.metrics is not None:
             self.metrics.hear(recorded_events)
             # A process that counts is a server.
-            log_failed_executions(recorded_events)
+            log_failed_executions(recorded_events, trace_id=self.ports.trace_id)
+        if self.ports.tracing is not None:
+            self.ports.tracing.hear(recorded_events)
         if not self._feed.has_listeners:
             return
         for recorded_event in recorded_events:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from weft.core.ledger.changes import RecordedEvent
+    from weft.core.rows import ExecutionRow
 
 _executions = logging.getLogger("weft.executions")
 
@@ -74,8 +75,13 @@ def set_up_logs(
     logging.raiseExceptions = False
 
 
-def log_failed_executions(recorded_events: Sequence[RecordedEvent]) -> None:
-    """Log one line for each execution that one of these events has failed."""
+def log_failed_executions(
+    recorded_events: Sequence[RecordedEvent], *, trace_id: Callable[[ExecutionRow], str | None]
+) -> None:
+    """Log one line for each execution that one of these events has failed.
+
+    ``trace_id``: returns the id of the trace that an execution's spans are in, if there is one.
+    """
     for recorded_event in recorded_events:
         for event in recorded_event.events:
             execution = recorded_event.execution
@@ -89,6 +95,8 @@ def log_failed_executions(recorded_events: Sequence[RecordedEvent]) -> None:
                     "error": error.get("message"),
                     "do": f"weft logs {execution.id}; weft retry {execution.id}",
                 }
+                if (found := trace_id(execution)) is not None:
+                    fields["trace_id"] = found
                 _executions.warning("execution.failed", extra=fields)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.judge import DEFAULT_MAX_RETRY_AFTER_SECONDS
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
+from weft.tracing.context import shown_trace_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from weft.clock import Clock
     from weft.core.attempt import AttemptRef
     from weft.core.ledger.changes import RecordedEvent
-    from weft.core.rows import Notification
+    from weft.core.rows import ExecutionRow, Notification
     from weft.core.snapshot import RowUpdate
     from weft.envelope import Signer
     from weft.feed.contract import Feed
@@ -108,6 +109,10 @@ class Ports:
     rows_at_hand: Callable[[AttemptRef], RowUpdate | None] = field(default=_none_at_hand)
     # Called with what for, when an attempt finds no free file.
     out_of_files: Callable[[str], None] = field(default=_unheard)
+
+    def trace_id(self, execution: ExecutionRow) -> str | None:
+        """Return the id of the trace that an execution's spans are in; None: there is none."""
+        return shown_trace_id(execution, is_exported=self.tracing is not None)
 
 
 @dataclass(slots=True, kw_only=True)

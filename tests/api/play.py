@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 EXECUTION = {
     *("id", "workflow", "version", "digest", "generation", "state", "live", "input", "output", "error"),
-    *("labels", "priority", "batch", "forked_from", "created_at", "started_at", "finished_at", "counts"),
+    *(
+        "labels",
+        "priority",
+        "batch",
+        "forked_from",
+        "trace_id",
+        "created_at",
+        "started_at",
+        "finished_at",
+        "counts",
+    ),
 }
 LISTED = EXECUTION - {"input", "output"}
 NODE = {

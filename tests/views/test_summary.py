@@ -48,13 +48,13 @@ def test_counts_add_up_to_the_nodes_also_where_the_store_was_read_at_another_mom
 
 
 def test_what_the_store_does_not_have_is_not_live_unless_it_is_over() -> None:
-    assert summary(a_row(total=1, unsettled=1), None, show=None)["live"] is False
-    assert summary(a_row(total=1, unsettled=1), (0, 0), show=None)["live"] is True
+    assert summary(a_row(total=1, unsettled=1), None, trace_id=None, show=None)["live"] is False
+    assert summary(a_row(total=1, unsettled=1), (0, 0), trace_id=None, show=None)["live"] is True
     over = a_row(total=1, unsettled=0, state=ExecutionState.COMPLETED)
-    assert summary(over, None, show=None)["live"] is True
+    assert summary(over, None, trace_id=None, show=None)["live"] is True
 
 
 def test_payloads_are_shown_as_they_are_asked_for_or_not_at_all() -> None:
     row = a_row(total=1, unsettled=1)
-    assert summary(row, None, show=bytes.decode)["input"] == '{"n":1}'
-    assert not {"input", "output"} & summary(row, None, show=None).keys()
+    assert summary(row, None, trace_id=None, show=bytes.decode)["input"] == '{"n":1}'
+    assert not {"input", "output"} & summary(row, None, trace_id=None, show=None).keys()

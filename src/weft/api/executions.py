@@ -177,7 +177,8 @@ async def _start(
         return await _answer_start(request, started.removeprefix("execution/"), wait, status=200)
     if wait is not None:
         return await _answer_start(request, execution_id, wait, status=202)
-    shown = summary(started, NOTHING_IN_FLIGHT if is_live else None, show=SHOW)
+    in_flight = NOTHING_IN_FLIGHT if is_live else None
+    shown = summary(started, in_flight, trace_id=ports.trace_id(started), show=SHOW)
     return answer(shown, status=202, headers=_location(execution_id))
 
 
@@ -454,7 +455,8 @@ async def _answer_row(row: ExecutionRow, service: Service) -> Response:
         # A journal does not read a large input to record an event.
         row = await service.ports.catalog.execution(row.id) or row
     (in_flight,) = await in_flight_of([row.id], service.ports)
-    return answer(summary(row, in_flight, show=SHOW), status=202)
+    shown = summary(row, in_flight, trace_id=service.ports.trace_id(row), show=SHOW)
+    return answer(shown, status=202)
 
 
 @router.post(
@@ -519,7 +521,8 @@ async def fork_execution(execution_id: str, request: Request) -> Response:
     started = await once(read_key(request, body), f"execution/{new_id}", ports, start)
     if isinstance(started, str):
         return await _answer_start(request, started.removeprefix("execution/"), None, status=200)
-    shown = summary(started, NOTHING_IN_FLIGHT if is_live else None, show=SHOW)
+    in_flight = NOTHING_IN_FLIGHT if is_live else None
+    shown = summary(started, in_flight, trace_id=ports.trace_id(started), show=SHOW)
     return answer(shown, status=202, headers=_location(new_id))
 
 

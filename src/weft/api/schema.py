@@ -505,6 +505,7 @@ _SUMMARY = {
     "priority": "normal",
     "batch": None,
     "forked_from": None,
+    "trace_id": None,
     "created_at": _AT,
     "started_at": _AT,
     "finished_at": _LATER,
@@ -628,6 +629,9 @@ class ExecutionSummary(BaseModel):
     priority: PriorityName
     batch: str | None
     forked_from: str | None = Field(description="the execution that this one was forked from")
+    trace_id: str | None = Field(
+        description="finds its spans in a tracing system; null where neither server nor caller has a trace"
+    )
     created_at: Time
     started_at: Time | None
     finished_at: Time | None

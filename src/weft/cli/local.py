@@ -236,6 +236,7 @@ async def _follow(
     from weft.cli.notices import NodeNotices
     from weft.engine import Engine, EngineParts
     from weft.sdk.progress import open_progress
+    from weft.tracing.opening import open_tracing
 
     total = len(plan.nodes)
     code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)
@@ -248,7 +249,7 @@ async def _follow(
         code=code,
         recovers=False,
         listen=None if quiet else notices.hear,
-        parts=EngineParts(show=notices.show),
+        parts=EngineParts(show=notices.show, tracing=open_tracing),
     ) as engine:
         execution_id = await engine.go_on(plan, input=value)
         if execution_id is None:

@@ -11,6 +11,7 @@ from weft.core.time import micros
 from weft.errors import DataFolderError
 from weft.journal.contract import ExecutionQuery
 from weft.orchestrator.control import cancel_offline
+from weft.tracing.context import shown_trace_id
 from weft.views.summary import NOTHING_IN_FLIGHT, summary
 
 if TYPE_CHECKING:
@@ -61,4 +62,4 @@ async def cancel_in_folder(path: Path, execution: str) -> dict[str, Any]:
         await cancel_offline(execution_id, journal, actor=_ACTOR)
         row = await journal.execution(execution_id)
         assert row is not None
-        return summary(row, NOTHING_IN_FLIGHT, show=decode)
+        return summary(row, NOTHING_IN_FLIGHT, trace_id=shown_trace_id(row, is_exported=False), show=decode)

@@ -433,6 +433,7 @@ def _described(execution: Mapping[str, Any], expected: dict[str, Any] | None) ->
             "labels": ", ".join(f"{key}={value}" for key, value in execution["labels"].items()),
             "batch": execution["batch"],
             "forked from": execution["forked_from"],
+            "trace": execution.get("trace_id"),
             "nodes": ", ".join(counts),
             "error": why({"error": error}) if error else None,
         }

@@ -212,6 +212,7 @@ def open_engine(
     from weft.handlers.usercode import UserCode
     from weft.settings import child_environment
     from weft.telemetry import Metrics
+    from weft.tracing.opening import open_tracing
 
     def open_journal(lost_commits: Callable[[], None]) -> JournalAdapter:
         from weft.journal.postgres.incarnation import Watch
@@ -240,6 +241,7 @@ def open_engine(
             journal=None if settings.database_url is None else open_journal,
             environment=child_environment(os.environ) if environment is None else environment,
             notifies=True,
+            tracing=open_tracing,
         ),
     )
 

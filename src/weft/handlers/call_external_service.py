@@ -52,6 +52,7 @@ async def call_external_service(config: Json, context: NativeContext) -> Json | 
     # Loaded at the first call: aiohttp takes longer than all of weft.
     from weft.handlers.http.exchange import exchange
     from weft.handlers.http.outgoing import make_request
+    from weft.handlers.http.traced_call import traced_call
 
     request = make_request(
         url=config["url"],
@@ -63,8 +64,10 @@ async def call_external_service(config: Json, context: NativeContext) -> Json | 
     )
     wanted = config.get("success_status")
     is_success = is_2xx if wanted is None else success_of(wanted)
-    received = await exchange(request, context.outbound, is_success=is_success)
     outbound = context.outbound
+    with traced_call(request, context) as (traced, add):
+        received = await exchange(traced, outbound, is_success=is_success)
+        add({"http.response.status_code": received.status})
     body, is_base64 = await outbound.off_loop(received.value) if received.is_large else received.value()
     output = {
         "status": received.status,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft.definition.schema import Schema
     from weft.handlers.http.outbound import Outbound
     from weft.handlers.http.response import Received
+    from weft.tracing.contract import Attributes
 
 CONFIG_SCHEMA = {
     "type": "object",
@@ -64,29 +65,34 @@ async def llm_service(config: Json, context: NativeContext) -> Json:
     # Loaded at the first call: aiohttp takes longer than all of weft.
     from weft.handlers.http.exchange import exchange
     from weft.handlers.http.outgoing import make_request
+    from weft.handlers.http.traced_call import traced_call
 
     outbound = context.outbound
     schema = await _schema(config)
     key = _api_key(config, outbound)
+    body = _body(config, outbound)
     request = make_request(
         url=_url(config, outbound),
         method="POST",
         headers={} if key is None else {"Authorization": f"Bearer {key}"},
-        body=_body(config, outbound),
+        body=body,
         idempotency_key=context.idempotency_key,
     )
     mask = Mask([] if key is None else [key])
     try:
-        received = await exchange(
-            request,
-            outbound,
-            is_success=lambda status: 200 <= status <= 299,
-            trusted="base_url" not in config,
-        )
-        run = outbound.off_loop if received.is_large else _at_once
-        output = await run(_output, received, schema is not None)
-        if schema is not None:
-            await _require_fit(output, schema)
+        asked = _asked(body)
+        with traced_call(request, context, name=f"chat {body['model']}", attributes=asked) as (traced, add):
+            received = await exchange(
+                traced,
+                outbound,
+                is_success=lambda status: 200 <= status <= 299,
+                trusted="base_url" not in config,
+            )
+            run = outbound.off_loop if received.is_large else _at_once
+            output = await run(_output, received, schema is not None)
+            add({"http.response.status_code": received.status, **_answered(output)})
+            if schema is not None:
+                await _require_fit(output, schema)
         return await run(mask.value, output)
     except HandlerError as error:
         # A provider may repeat the key, or a part of the request that holds it.
@@ -142,6 +148,33 @@ def _body(config: Json, outbound: Outbound) -> dict[str, Json]:
             "json_schema": {"name": "reply", "strict": True, "schema": config["response_schema"]},
         }
     return {**body, **config.get("extra", {})}
+
+
+def _asked(body: Mapping[str, Json]) -> Attributes:
+    """Return what the span of a call says of the request, by the conventions for generative AI."""
+    return {
+        "gen_ai.operation.name": "chat",
+        # The dialect; who speaks it is in server.address.
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": str(body["model"]),
+        "gen_ai.request.temperature": _number(body.get("temperature")),
+        "gen_ai.request.max_tokens": _number(body.get("max_tokens")),
+    }
+
+
+def _answered(output: Mapping[str, Json]) -> Attributes:
+    model, finish_reason, usage = output["model"], output["finish_reason"], output["usage"]
+    return {
+        "gen_ai.response.model": None if model is None else cut(str(model)),
+        "gen_ai.response.finish_reasons": None if finish_reason is None else [cut(str(finish_reason))],
+        "gen_ai.usage.input_tokens": usage["input_tokens"],
+        "gen_ai.usage.output_tokens": usage["output_tokens"],
+    }
+
+
+def _number(value: Json) -> int | float | None:
+    """Return a number; None for what is none: ``extra`` may hold anything."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 async def _at_once(function: Callable[..., Any], *args: Any) -> Any:

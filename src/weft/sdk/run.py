@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from weft.core.state import ExecutionState
 from weft.definition.validation import check
-from weft.engine import Engine
+from weft.engine import Engine, EngineParts
 from weft.errors import DefinitionError, NotAllowedError, SettingsError
 from weft.handlers import usercode
 from weft.handlers.registry import default_registry
@@ -26,6 +26,7 @@ from weft.sdk.plain_input import plain_input
 from weft.sdk.public import public, public_coroutine
 from weft.sdk.result import ExecutionResult, read_result
 from weft.settings import Settings, read_settings
+from weft.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -78,7 +79,13 @@ async def execute(
     document, plan = make_plan(workflow, registry, settings)
     input = plain_input(input)  # noqa: A001 - the word of the interface
     folder = None if data is None else Path(data)
-    async with Engine(registry=registry, settings=settings, data=folder, recovers=False) as engine:
+    async with Engine(
+        registry=registry,
+        settings=settings,
+        data=folder,
+        recovers=False,
+        parts=EngineParts(tracing=open_tracing),
+    ) as engine:
         # An earlier process may have died over the same: then that execution is taken to its end.
         execution_id = await engine.go_on(plan, input=input)
         if execution_id is None:

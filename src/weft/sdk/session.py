@@ -39,6 +39,7 @@ from weft.orchestrator.submit import ResolvedDefinition, SubmitOptions, make_sub
 from weft.sdk import signature
 from weft.sdk.result import ExecutionResult, read_result
 from weft.sdk.run import ended
+from weft.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,6 +269,7 @@ class Session:
             parts=EngineParts(
                 # SQLite in a folder loses no commits, so nobody is told of lost ones.
                 journal=None if data is None else lambda _: self._open_journal(data, settings),
+                tracing=open_tracing,
                 limits=lambda clock: MemoryLimits(
                     {tag: limiter.bucket for tag, limiter in limiters.items()}, now=clock.now
                 ),

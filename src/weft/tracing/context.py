@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -65,6 +66,20 @@ def trace_of(execution: ExecutionRow) -> tuple[str, SpanContext | None]:
     return caller.trace_id, caller
 
 
+def span_of_execution(execution: ExecutionRow, *, is_sampled: bool) -> SpanContext:
+    """Return the span of an execution's current generation."""
+    trace_id, _ = trace_of(execution)
+    return SpanContext(trace_id, execution_span_id(execution.id, execution.generation), int(is_sampled))
+
+
+def shown_trace_id(execution: ExecutionRow, *, is_exported: bool) -> str | None:
+    """Return the trace id by which people find an execution's spans; None: no span of it is anywhere.
+
+    ``is_exported``: whether this process exports spans.
+    """
+    return trace_of(execution)[0] if is_exported or execution.traceparent is not None else None
+
+
 def execution_span_id(execution_id: str, generation: int) -> str:
     """Return the id of the span of an execution, one for each generation."""
     return _digest(execution_id, generation, size=8)
@@ -73,6 +88,11 @@ def execution_span_id(execution_id: str, generation: int) -> str:
 def attempt_span_id(execution_id: str, generation: int, node_id: str, attempt: int) -> str:
     """Return the id of the span of an attempt."""
     return _digest(execution_id, generation, node_id, attempt, size=8)
+
+
+def random_span_id() -> str:
+    """Return an id for a span that nobody names again, such as that of a call."""
+    return secrets.token_hex(8)
 
 
 def _digest(*names: str | int, size: int) -> str:

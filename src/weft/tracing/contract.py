@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import ExecutionRow
     from weft.core.task import Result, Task
+
+
+# By their names in the semantic conventions, or ``weft.…`` where these have none.
+Attributes: TypeAlias = Mapping[str, str | int | float | Sequence[str] | None]
 
 
 class CallSpan(Protocol):
@@ -19,7 +22,7 @@ class CallSpan(Protocol):
     def traceparent(self) -> str:
         """The header that carries it to the service."""
 
-    def add(self, attributes: Mapping[str, str | int | float | None]) -> None:
+    def add(self, attributes: Attributes) -> None:
         """Add attributes; those that are None are left out."""
 
     def end(self, *, error: str | None = None) -> None:
@@ -28,9 +31,6 @@ class CallSpan(Protocol):
 
 class Tracing(Protocol):
     """Makes spans of what happens, and sends them away beside the loop. Nothing here waits, or raises."""
-
-    def trace_id(self, execution: ExecutionRow) -> str:
-        """Return the id of the trace that an execution's spans are in."""
 
     def of_execution(self, execution: ExecutionRow) -> str:
         """Return the ``traceparent`` of an execution's span, for the tasks of its nodes."""
@@ -47,7 +47,8 @@ class Tracing(Protocol):
     def attempt_stopped(self, task: Task, *, worker: str, started_at: int, finished_at: int) -> None:
         """Make a span of an attempt that ran here until it was asked to stop: there is no result of it."""
 
-    def begin_call(
-        self, name: str, attributes: Mapping[str, str | int | None], *, traceparent: str
-    ) -> CallSpan:
+    def begin_call(self, name: str, attributes: Attributes, *, traceparent: str | None) -> CallSpan:
         """Begin the span of a call that a handler makes; ``traceparent``: of its attempt's span."""
+
+    async def close(self) -> None:
+        """Send what is left, within a few seconds; nothing is exported after that."""

@@ -84,7 +84,9 @@ async def describe_execution(
             del node["output"], node["error"]
         nodes.append(node)
     live = execution.is_terminal or status is not None
-    return {**execution_fields(execution, counts, live=live, show=show), "nodes": nodes}
+    trace_id = ports.trace_id(execution)
+    fields = execution_fields(execution, counts, trace_id=trace_id, live=live, show=show)
+    return {**fields, "nodes": nodes}
 
 
 async def describe_nodes(

@@ -32,13 +32,16 @@ async def summarise(
     # The store first: a node that leaves it meanwhile is counted as settled by then.
     (in_flight,) = await in_flight_of([execution_id], ports)
     row = await ports.catalog.execution(execution_id, namespace=namespace)
-    return None if row is None else summary(row, in_flight, show=show)
+    return None if row is None else summary(row, in_flight, trace_id=ports.trace_id(row), show=show)
 
 
 async def summarise_all(rows: Sequence[ExecutionRow], ports: Ports) -> list[dict[str, Any]]:
     """Show executions as a list does: without nodes, input and output."""
     in_flight = await in_flight_of([row.id for row in rows], ports)
-    return [summary(row, counted, show=None) for row, counted in zip(rows, in_flight, strict=True)]
+    return [
+        summary(row, counted, trace_id=ports.trace_id(row), show=None)
+        for row, counted in zip(rows, in_flight, strict=True)
+    ]
 
 
 async def in_flight_of(execution_ids: Sequence[str], ports: Ports) -> Sequence[tuple[int, int] | None]:
@@ -49,14 +52,22 @@ async def in_flight_of(execution_ids: Sequence[str], ports: Ports) -> Sequence[t
         return [None] * len(execution_ids)
 
 
-def summary(row: ExecutionRow, in_flight: tuple[int, int] | None, *, show: Show | None) -> dict[str, Any]:
+def summary(
+    row: ExecutionRow, in_flight: tuple[int, int] | None, *, trace_id: str | None, show: Show | None
+) -> dict[str, Any]:
     """Show a row; ``in_flight`` is what the store counts, ``show`` how payloads are shown (None: not)."""
     live = row.is_terminal or in_flight is not None
-    return execution_fields(row, counts_of(row, in_flight or NOTHING_IN_FLIGHT), live=live, show=show)
+    counts = counts_of(row, in_flight or NOTHING_IN_FLIGHT)
+    return execution_fields(row, counts, trace_id=trace_id, live=live, show=show)
 
 
 def execution_fields(
-    row: ExecutionRow, counts: Mapping[NodeState, int], *, live: bool, show: Show | None
+    row: ExecutionRow,
+    counts: Mapping[NodeState, int],
+    *,
+    trace_id: str | None,
+    live: bool,
+    show: Show | None,
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": row.id,
@@ -75,6 +86,7 @@ def execution_fields(
     shown["priority"] = row.priority
     shown["batch"] = row.batch
     shown["forked_from"] = row.forked_from
+    shown["trace_id"] = trace_id
     shown["created_at"] = time_of(row.created_at)
     shown["started_at"] = time_of(row.started_at)
     shown["finished_at"] = time_of(row.finished_at)

@@ -55,6 +55,7 @@ class HttpStatus(HandlerError):  # noqa: N818 - as above
         retry_after_seconds: float | None = None,
         body: str | None = None,
     ) -> None:
+        self.status = status
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
         details: dict[str, Json] = {"status": status}

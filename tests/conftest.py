@@ -1,10 +1,13 @@
-"""Prints which servers a run is on: a failure may be of one version alone."""
+"""Puts temporary files into memory; prints which servers a run is on, as a failure may be of one version."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +28,29 @@ if TYPE_CHECKING:
     from tests.support.servers.postgres import PostgresServer
 
 _NUMBERS = count(1)
+# A file system in memory, and what has to be free there: the folders of a run take a gigabyte or two.
+_MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 6 * 2**30
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let temporary files be in memory where there is room, unless ``TMPDIR`` says where they are.
+
+    Files in memory outlive the processes that wrote them, and no test ends the machine. On a disk a run waits
+    for some ten thousand commits, and copies a database for every other test.
+    """
+    if "TMPDIR" in os.environ or not _MEMORY.is_dir():
+        return
+    if shutil.disk_usage(_MEMORY).free < _ENOUGH_BYTES:
+        return
+    for left in _MEMORY.glob("weft-[0-9]*"):
+        if not Path("/proc", left.name.removeprefix("weft-")).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    # A short name: the path of a socket has at most 107 characters.
+    folder = _MEMORY / f"weft-{os.getpid()}"
+    # The account of PostgreSQL has to get to its folder.
+    folder.mkdir(mode=0o711)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,16 +16,13 @@ from weft import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from weft.sdk.result import ExecutionResult
     from weft.testing.fake_llm import FakeLLM
 
 EXAMPLE = ROOT / "examples" / "documents"
 DEFINITION = EXAMPLE / "documents.yaml"
-
-# Linux has files there that are nowhere else; how much of them may be little, as in a container.
-MEMORY = Path("/dev/shm")
-ENOUGH_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +80,8 @@ class Place:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder, on no disk where that can be.
-
-    A thousand documents are ten thousand waits for a disk, which are for the end of the machine alone: what a
-    process has written is there, whatever becomes of the process.
-    """
-    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ENOUGH_BYTES:
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(prefix="weft-documents-", dir=MEMORY) as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    place = Place(folder)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    place = Place(tmp_path)
     for name in list(os.environ):
         if name.startswith(("WEFT_", "DOCUMENTS_")) and not name.startswith("WEFT_TEST_"):
             monkeypatch.delenv(name)

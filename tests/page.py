@@ -1,32 +1,36 @@
 """A page of the documentation, done as a reader does it: its files written, its commands typed, in its order.
 
-A fence says how it is meant by the words behind its language:
+The folder is empty at first, no server runs, and nothing is set: there is what the page has said so far. A
+fence says how it is meant by the words behind its language:
 
 - ``python``: saved and run as a script. A ``text output`` block right behind it is what the script prints.
+  With ``shown`` it only has to be Python: a program for another tool.
 - ``yaml``: a whole definition that validates; with ``invalid`` one that does not, and with ``fragment`` a
   part of one, which only has to be YAML.
-- ``console``: each line ``$ weft …`` (or ``$ ./dev run …``, ``$ pytest …``, ``$ python -m …``, ``$ kill …``)
-  is run and has to end with code 0, or with the N of ``exit=N``. The lines under it are its output in any
-  order, where ``…`` stands for lines left out. ``$ NAME=…`` keeps a value for the rest of the page, and so
-  does ``$ cd …``.
+- ``console``: each line ``$ weft …`` (or of another of ``PROGRAMS``) is run and has to end with code 0, or
+  with the N of ``exit=N``. The lines under it are its output in any order; ``…`` stands for lines left out.
+  ``$ NAME=…`` and ``$ export NAME=…`` keep a value for the rest of the page, and so does ``$ cd …``; an
+  ``export`` of what a server of the page gives, or with ``…`` in it, changes nothing.
 - ``$ python -m … &`` is a language model: it stays to the end of the page, on a port that is free, and the
   commands behind it find it at ``WEFT_LLM_BASE_URL``.
-- ``$ weft up`` starts a server, on a port that is free, with the settings before it. The rest of the page
-  finds it at ``WEFT_URL``; the next ``weft up`` takes its place. With ``exit=N`` it does not come up.
-- ``server``: where a page shows no ``weft up``, such a block has one started before it.
+- ``$ weft up`` and ``$ weft dev`` start a server, on a port that is free, with the settings before them. The
+  rest of the page finds it at ``WEFT_URL``; the next takes its place. With ``exit=N`` it does not come up.
+- ``clone``: from such a block on the folder has the examples, as a clone has them.
 - ``fleet``: from such a block on the settings name a Redis and a database of the page's own. There
   ``$ weft api``, ``orchestrator`` and ``worker`` stay beside each other to the end of the page. With
   ``celery`` the settings name a broker too, and ``$ celery … worker`` stays like them.
-- ``sh``: each line ``weft …`` is run; a server is seen ready, and stopped.
-- ``title="name"``: the block is also a file of that name, for the commands of the same page; a second block
-  of that name takes its place from there on. ``mode="600"``: the file has that mode.
+- ``sh``: each line is run as one of ``console``; a server is seen ready, and stopped. Those of ``NOT_RUN``
+  are for a clone, whose set-up a test does not repeat.
+- ``title="name"``: the block is also a file of that name, for what stands behind it; a second block of that
+  name takes its place. ``mode="600"``: the file has that mode.
 
 Times, ids, ports and the folders of files in a traceback differ from run to run and are not compared. Blocks
-of other languages are not run, nor are commands of other programs.
+of other languages are not run. A command of a program that nobody runs here is an error.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -65,7 +69,11 @@ LEFT_OUT = "…"
 
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
 MODEL = re.compile(r"^python (?P<arguments>-m .*) &$")
-SERVER = re.compile(r"^([A-Z_]+=('[^']*'|\S+) )*weft (?P<role>up|api|orchestrator|worker)\b(?!.*--help)")
+PROGRAMS = ("weft ", "pytest ", "python -m ", "kill ", "sleep ", "mkdir ")
+NOT_RUN = ("./dev ", "git clone ", "python -m tests.", "export PATH=")
+SQLITE = "import sqlite3, sys; sqlite3.connect(sys.argv[1], uri=True).execute(sys.argv[2]).fetchall()"
+EXPORTED = re.compile(r"([A-Z_]+)=(\S+)")
+SERVER = re.compile(r"^([A-Z_]+=('[^']*'|\S+) )*weft (?P<role>up|dev|api|orchestrator|worker)\b(?!.*--help)")
 CELERY = re.compile(r"^celery .*\bworker\b")
 READY = re.compile(r"^weft( \w+)? is ready( at (?P<url>\S+))?|celery@.* ready\.")
 
@@ -147,6 +155,8 @@ class Reader:
             name: value for name, value in os.environ.items() if not name.startswith("WEFT_")
         }
         self._environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self._environment['PATH']}"
+        # What servers of the page have set.
+        self._given = {"WEFT_URL"}
         self._server: _Server | None = None
         self._fleet = ExitStack()
         self._has_fleet = False
@@ -154,14 +164,8 @@ class Reader:
 
     def read(self, page: Path) -> None:
         """Do all that a page shows, and hold what it says against what happens."""
-        blocks = blocks_of(page)
-        shutil.copytree(
-            ROOT / "examples", self._folder / "examples", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        for block in reversed(blocks):
-            self._write(block)
         try:
-            for block in blocks:
+            for block in blocks_of(page):
                 self._do(block)
         finally:
             self._stop_server()
@@ -177,11 +181,15 @@ class Reader:
 
     def _do(self, block: Block) -> None:
         self._write(block)
-        if "server" in block.marks and self._server is None:
-            self._start_server("weft up")
+        if "clone" in block.marks:
+            shutil.copytree(
+                ROOT / "examples", self._place / "examples", ignore=shutil.ignore_patterns("__pycache__")
+            )
         if "fleet" in block.marks and not self._has_fleet:
             self._start_fleet(on_celery="celery" in block.marks)
         match block.language:
+            case "python" if "shown" in block.marks:
+                ast.parse(block.text)
             case "python":
                 self._run_script(block)
             case "text" if "output" in block.marks:
@@ -192,7 +200,7 @@ class Reader:
                     self._type(command, block)
             case "sh":
                 for line in block.text.splitlines():
-                    if not line.startswith(("./dev ", "cd ", "python ")):
+                    if not line.startswith(NOT_RUN):
                         self._type(Command(line, []), block)
                 self._stop_server()
             case _:
@@ -210,15 +218,22 @@ class Reader:
         line = re.sub(r"^\./dev run ", "weft ", line)
         server, model = SERVER.match(line), MODEL.match(line)
         if line.startswith("cd "):
-            self._place /= line.removeprefix("cd ")
+            self._place /= line.removeprefix("cd ").partition("#")[0].strip()
+            return
+        if line.startswith("export "):
+            self._export(line)
             return
         if model:
             printed = self._start_model(shlex.split(model["arguments"]))
         elif server and block.mark("exit") is None:
-            printed = self._start_server(line) if server["role"] == "up" else self._start_role(line)
+            printed = self._start_server(line) if server["role"] in ("up", "dev") else self._start_role(line)
         elif CELERY.match(line):
             printed = self._start_role(line)
-        elif ASSIGNMENT.match(line) or line.startswith(("weft ", "pytest ", "python -m ", "kill ")):
+        elif line.startswith("sqlite3 "):
+            self._ask_sqlite(line, block)
+            return
+        else:
+            assert ASSIGNMENT.match(line) or line.startswith(PROGRAMS), f"{block.place}: nobody runs {line}"
             # What is assigned is for the commands behind it as well.
             kept = self._folder / ".environment"
             ended = self._run(["sh", "-c", f"set -a\n{line}\ncode=$?\nenv -0 >{kept}\nexit $code"])
@@ -226,8 +241,6 @@ class Reader:
             assert ended.returncode == code, f"{block.place}: {command.line}\n{ended.stdout}"
             self._environment = _read_environment(kept.read_text(encoding="utf-8"))
             printed = ended.stdout
-        else:
-            return
         if command.shown:
             found = differences(command.shown, printed)
             assert not found, f"{block.place}: {found}\n{printed}"
@@ -244,6 +257,22 @@ class Reader:
             timeout=SECONDS_BEFORE_GIVING_UP,
         )
 
+    def _export(self, line: str) -> None:
+        for name, value in EXPORTED.findall(line):
+            if name not in self._given and LEFT_OUT not in value:
+                self._environment[name] = value
+
+    def _ask_sqlite(self, line: str, block: Block) -> None:
+        """Do what the program of SQLite would: it is not everywhere where Python is."""
+        *flags, file, sql = shlex.split(line)[1:]
+        mode = "ro" if "-readonly" in flags else "rw"
+        ended = self._run([sys.executable, "-c", SQLITE, f"file:{file}?mode={mode}", sql])
+        assert ended.returncode == 0, f"{block.place}: {line}\n{ended.stdout}"
+
+    def _give(self, settings: Mapping[str, str]) -> None:
+        self._environment |= settings
+        self._given |= settings.keys()
+
     def _start_server(self, line: str) -> str:
         self._stop_server()
         self._server = _Server(line, self._place, self._environment)
@@ -254,9 +283,9 @@ class Reader:
     def _start_fleet(self, *, on_celery: bool) -> None:
         self._has_fleet = True
         redis = self._fleet.enter_context(RedisServer())
-        self._environment |= {"WEFT_REDIS_URL": redis.url, "WEFT_DATABASE_URL": self._database_url()}
+        self._give({"WEFT_REDIS_URL": redis.url, "WEFT_DATABASE_URL": self._database_url()})
         if on_celery:
-            self._environment |= {"WEFT_TRANSPORT": "celery", "WEFT_CELERY_BROKER_URL": redis.url_of(1)}
+            self._give({"WEFT_TRANSPORT": "celery", "WEFT_CELERY_BROKER_URL": redis.url_of(1)})
 
     def _start_model(self, arguments: Sequence[str]) -> str:
         process = subprocess.Popen(
@@ -270,7 +299,7 @@ class Reader:
         self._fleet.callback(_end, process)
         assert process.stdout is not None
         printed = process.stdout.readline()
-        self._environment["WEFT_LLM_BASE_URL"] = printed.strip()
+        self._give({"WEFT_LLM_BASE_URL": printed.strip()})
         return printed
 
     def _start_role(self, line: str) -> str:
@@ -312,7 +341,7 @@ class _Server:
             flags[at] = str(folder / flags[at].lstrip("/"))
         if "--port" in flags:
             del flags[flags.index("--port") : flags.index("--port") + 2]
-        if self._role in ("up", "api"):
+        if self._role in ("up", "dev", "api"):
             flags += ["--port", "0"]
         self._terminal, theirs = os.openpty()
         self._process = subprocess.Popen(

@@ -144,6 +144,17 @@ def test_every_source_file_a_page_names_exists(page: Path) -> None:
     assert not {name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "src/weft"))}
 
 
+def test_every_command_of_dev_that_a_page_names_is_one() -> None:
+    """The script is for a clone, so no page is done with it: its commands have tests of their own."""
+    known = set(re.findall(r"^  ([a-z-]+)\)", (ROOT / "dev").read_text(encoding="utf-8"), re.MULTILINE))
+    assert "bench" in known
+    for page in PAGES:
+        named = set(
+            re.findall(r"(?:^|[`$ ])\./dev ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        )
+        assert named <= known, page
+
+
 def test_the_six_questions_name_what_the_tree_has() -> None:
     named = re.findall(
         r"`([\w/]+\.(?:py|lua))(?::([\w.]+))?`", section(ROOT / "CONTRIBUTING.md", "Six questions")

@@ -20,6 +20,8 @@ export class Board {
     this.graph = null;
     /** @type {Scene | null} */
     this.scene = null;
+    /** False: the graph of a definition, whose nodes have no states. */
+    this.hasStates = true;
     this.states = new Uint8Array(this.count);
     this.counts = new Uint32Array(STATE_COUNT);
     this.counts[0] = this.count;

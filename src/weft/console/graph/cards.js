@@ -82,25 +82,28 @@ export function drawNodeCard(frame, node, x, y, alpha) {
   ctx.strokeStyle = palette.line;
   ctx.lineWidth = 1;
   ctx.stroke();
-  ctx.beginPath();
-  ctx.roundRect(x, y, 26, h, [6, 0, 0, 6]);
-  ctx.fillStyle = palette.states[state];
-  ctx.fill();
-  drawSign(ctx, state, x + 13, y + h / 2, 6.5, palette.inks[state]);
+  if (board.hasStates) {
+    ctx.beginPath();
+    ctx.roundRect(x, y, 26, h, [6, 0, 0, 6]);
+    ctx.fillStyle = palette.states[state];
+    ctx.fill();
+    drawSign(ctx, state, x + 13, y + h / 2, 6.5, palette.inks[state]);
+  }
+  const left = board.hasStates ? 34 : 12;
+  const room = w - left - 8;
   ctx.textAlign = "left";
   ctx.textBaseline = "alphabetic";
   const bold = `600 12.5px ${palette.font}`;
   const plain = `11.5px ${palette.font}`;
-  const name = fitted(frame, board.ids[node], w - 42, bold);
+  const name = fitted(frame, board.ids[node], room, bold);
   ctx.font = bold;
   ctx.fillStyle = palette.text;
-  ctx.fillText(name, x + 34, y + 18);
-  const word = STATES[state].word;
+  ctx.fillText(name, x + left, y + 18);
   const handler = board.handlers[board.handler[node]] ?? "";
-  const second = fitted(frame, `${word} · ${handler}`, w - 42, plain, 0);
+  const second = fitted(frame, board.hasStates ? `${STATES[state].word} · ${handler}` : handler, room, plain, 0);
   ctx.font = plain;
   ctx.fillStyle = palette.muted;
-  ctx.fillText(second, x + 34, y + 34);
+  ctx.fillText(second, x + left, y + 34);
   intoScreen(frame);
   ctx.globalAlpha = 1;
 }
@@ -145,7 +148,7 @@ export function drawStageCard(frame, item, alpha) {
     ctx.font = bold;
     ctx.fillText(name, x + 12, y + 21);
     drawChevron(ctx, x + w - CHEVRON / 2 - 2, y + 16, palette.muted);
-    words(frame, item, x + 12, y + 43, w - 24);
+    if (board.hasStates) words(frame, item, x + 12, y + 43, w - 24);
   }
   intoScreen(frame);
   ctx.globalAlpha = 1;

@@ -21,7 +21,7 @@ export function statesInWords(counts) {
 
 /** Return what a node is and what it depends on. @param {Board} board @param {number} node */
 export function describe(board, node) {
-  const state = STATES[board.states[node]].word;
+  const state = board.hasStates ? STATES[board.states[node]].word : "";
   const { graph } = board;
   const parents = graph === null ? 0 : graph.parentStart[node + 1] - graph.parentStart[node];
   const children = graph === null ? 0 : graph.childStart[node + 1] - graph.childStart[node];
@@ -35,7 +35,8 @@ export function describeItem(board, item) {
   const scene = /** @type {import("./scene.js").Scene} */ (board.scene);
   const counts = board.itemCounts.subarray(item * STATE_COUNT, (item + 1) * STATE_COUNT);
   const many = scene.start[item + 1] - scene.start[item];
-  return `Stage ${board.itemNames[item]}, ${counted(many, "node")}: ${statesInWords(counts)}. Enter expands it.`;
+  const states = board.hasStates ? `: ${statesInWords(counts)}` : "";
+  return `Stage ${board.itemNames[item]}, ${counted(many, "node")}${states}. Enter expands it.`;
 }
 
 export class Speech {
@@ -56,7 +57,8 @@ export class Speech {
     if (this.timer !== 0) return;
     const write = () => {
       const stages = board.scene?.staged ? ` in ${counted(board.scene.items, "stage")}` : "";
-      const text = `Graph of ${counted(board.count, "node")}${stages}: ${statesInWords(board.counts)}. ${KEYS}`;
+      const states = board.hasStates ? `: ${statesInWords(board.counts)}` : "";
+      const text = `Graph of ${counted(board.count, "node")}${stages}${states}. ${KEYS}`;
       if (this.canvas.getAttribute("aria-label") !== text) this.canvas.setAttribute("aria-label", text);
     };
     write();

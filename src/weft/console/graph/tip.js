@@ -30,7 +30,8 @@ export class Tip {
     if (node >= 0) {
       const { text, word } = STATES[board.states[node]];
       this.name.textContent = board.ids[node];
-      this.text.textContent = `${text} ${word} · ${board.handlers[board.handler[node]] ?? ""}`;
+      const handler = board.handlers[board.handler[node]] ?? "";
+      this.text.textContent = board.hasStates ? `${text} ${word} · ${handler}` : handler;
       const isShort = board.ids[node].length * 8 < scene.cardWidth - 42;
       if (isReadable && isShort) {
         this.hide();
@@ -40,7 +41,8 @@ export class Tip {
       const many = scene.start[item + 1] - scene.start[item];
       const what = scene.kind[item] === GRID ? "press to collapse" : "double-click to expand";
       this.name.textContent = `${board.itemNames[item]} × ${many.toLocaleString("en")}`;
-      this.text.textContent = `${statesInWords(board.itemCounts.subarray(item * STATE_COUNT, (item + 1) * STATE_COUNT))} · ${what}`;
+      const states = statesInWords(board.itemCounts.subarray(item * STATE_COUNT, (item + 1) * STATE_COUNT));
+      this.text.textContent = board.hasStates ? `${states} · ${what}` : what;
     }
     this.element.hidden = false;
     const { offsetWidth, offsetHeight } = this.element;

@@ -22,7 +22,7 @@ const FEW_FOUND = 500;
 
 /**
  * @typedef {{
- *   topology: import("./board.js").Topology, states?: ArrayLike<number> | null, selected?: number | null,
+ *   topology: import("./board.js").Topology, states?: ArrayLike<number> | null, hasStates?: boolean, selected?: number | null,
  *   onSelect?: (index: number | null) => void, onOpen?: (index: number) => void, toolbar?: boolean,
  * }} GraphOptions
  * @typedef {ReturnType<typeof mountGraph>} GraphView
@@ -99,6 +99,8 @@ class View {
     this.sizes.observe(this.stage);
     this.unwatch = watchTheme(() => this.recolour());
     interact(this.canvas, this.actions());
+    this.board.hasStates = options.hasStates ?? true;
+    this.legend.list.hidden = !this.board.hasStates;
     if (options.states) this.board.setStates(options.states);
     this.board.selected = options.selected ?? null;
     this.ready = this.load();

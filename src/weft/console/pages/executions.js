@@ -55,7 +55,7 @@ export function Page({ query }) {
   const head = !narrow && html`<div class="exec-row exec-head" role="row">
     <span role="columnheader"><input type="checkbox" aria-label="Choose all that are loaded" checked=${all}
       onChange=${() => setChosen(all ? new Set() : new Set(list.map((one) => one.id)))} /></span>
-    ${["State", "Workflow", "Execution", "Progress", "Created", "Duration", "Labels"].map((name) => html`<span role="columnheader">${name}</span>`)}
+    ${["State", "Workflow", "Execution", "Progress", "Created", "Duration", "Error and labels"].map((name) => html`<span role="columnheader">${name}</span>`)}
   </div>`;
   const actions = picked.length
     ? html`<span class="number">${`${formatCount(picked.length)} chosen`}</span>

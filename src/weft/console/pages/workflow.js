@@ -59,7 +59,7 @@ function GraphTab({ name, workflow }) {
   const load = async () => {
     const path = "../graph/view.js";
     const { mountGraph } = await import(path);
-    return (/** @type {HTMLElement} */ element) => mountGraph(element, { topology });
+    return (/** @type {HTMLElement} */ element) => mountGraph(element, { topology, hasStates: false });
   };
   const nodes = workflow.definition?.nodes?.length ?? topology.nodes.length;
   return html`<p class="muted small">${`${formatCount(nodes)} ${nodes === 1 ? "node" : "nodes"}, ${formatCount(topology.from.length)} ${topology.from.length === 1 ? "dependency" : "dependencies"}`}</p>

@@ -136,7 +136,9 @@ export async function copyText(text, what = "Copied") {
 /** @param {{text: string | (() => string), label?: string, what?: string}} props */
 export function CopyButton({ text, label, what = "Copied" }) {
   const copy = () => copyText(typeof text === "string" ? text : text(), what);
-  return html`<button class=${label ? "" : "plain icon-button"} title=${label ? null : "Copy"} aria-label=${label ? null : "Copy"} onClick=${copy}>
+  // "Trace id copied" is what "Copy trace id" says when it is done.
+  const name = label ? null : `Copy ${what.toLowerCase().replace(/ ?copied$/, "")}`.trim();
+  return html`<button class=${label ? "" : "plain icon-button"} title=${name} aria-label=${name} onClick=${copy}>
     ${label ?? html`<${Icon} name="copy" />`}
   </button>`;
 }

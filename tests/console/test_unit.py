@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from weft.api.console import shortened
 UNIT = Path(__file__).parent / "unit"
 CONSOLE = Path(__file__).parents[2] / "src/weft/console"
 MOST_LINES = 500
+TYPESCRIPT = "5.9.3"
 
 
 def test_the_consoles_unit_tests_pass_on_what_is_served(tmp_path: Path) -> None:
@@ -29,6 +31,31 @@ def test_the_consoles_unit_tests_pass_on_what_is_served(tmp_path: Path) -> None:
     assert files
     run = subprocess.run([node, "--test", *files], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_types_in_the_consoles_comments_hold() -> None:
+    """Of the modules as they are written: what is served has no types."""
+    run = subprocess.run(
+        [*tsc(), "--project", str(CONSOLE / "jsconfig.json")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def tsc() -> list[str]:
+    """Return the command that starts the compiler of TypeScript: one on the PATH, else npm's."""
+    if found := os.environ.get("WEFT_TEST_TSC") or shutil.which("tsc"):
+        return [found]
+    if npm := shutil.which("npm"):
+        # npm keeps it for the next time.
+        command = [npm, "exec", "--yes", f"--package=typescript@{TYPESCRIPT}", "--", "tsc"]
+        fetched = subprocess.run([*command, "--version"], capture_output=True, timeout=120, check=False)
+        if fetched.returncode == 0:
+            return command
+    pytest.skip("not run: the console's types need tsc on the PATH (npm install --global typescript)")
 
 
 def test_no_file_of_the_console_is_long() -> None:

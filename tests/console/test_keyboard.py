@@ -1,0 +1,115 @@
+"""What people do without a mouse, and what the browser does for them: keys, the palette, motion, tabs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+from tests.console.conftest import start, window
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+    from tests.console.conftest import Console
+    from tests.operation.serving import Api, Server
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+STREAMS = """performance.getEntriesByType("resource").filter((one) => one.name.endsWith("/live")).length"""
+RUNNING_ANIMATIONS = """() => document.getAnimations().filter((one) => one.playState === "running").length"""
+
+
+async def test_the_palette_leads_to_what_is_typed(console: Console, shown: dict[str, str]) -> None:
+    page = await console.open("/executions")
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("greet")
+    palette = page.get_by_role("dialog")
+    await expect(palette.get_by_role("option", selected=True)).to_contain_text("greet")
+    await page.keyboard.press("Enter")
+    await expect(palette).to_have_count(0)
+    await expect(page.locator("main h1")).to_contain_text("greet")
+    # An execution is found by its id.
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type(shown["failed"])
+    await expect(palette.get_by_role("option", selected=True)).to_contain_text(shown["failed"][:8])
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".execution-line strong")).to_contain_text("failed")
+
+
+async def test_a_question_mark_lists_the_keys_of_a_page(console: Console, shown: dict[str, str]) -> None:
+    page = await console.open(f"/executions/{shown['failed']}")
+    await page.keyboard.press("?")
+    keys = page.get_by_role("dialog")
+    await expect(keys).to_contain_text("Timeline")
+    await expect(keys).to_contain_text("Dark or light")
+    await page.keyboard.press("Escape")
+    await expect(keys).to_have_count(0)
+    await page.keyboard.press("2")
+    await expect(page.get_by_role("link", name="Timeline")).to_have_attribute("aria-current", "page")
+    await page.keyboard.press("t")
+    first = await page.evaluate("document.documentElement.dataset.theme")
+    await page.keyboard.press("t")
+    assert await page.evaluate("document.documentElement.dataset.theme") != first
+
+
+async def test_a_list_is_walked_and_opened_by_keys(console: Console, shown: dict[str, str]) -> None:
+    page = await console.open("/executions?workflow=broken&state=FAILED")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main h1")).to_contain_text("broken")
+    await page.go_back()
+    await expect(page.locator("main h1")).to_have_text("Executions")
+
+
+async def test_a_graph_is_walked_by_keys(console: Console, shown: dict[str, str]) -> None:
+    page = await console.open(f"/executions/{shown['failed']}")
+    graph = page.locator("[role=application]")
+    await expect(graph).to_have_attribute(
+        "aria-label", re.compile("^Graph of 3 nodes: 1 failed, 1 skipped, 1 completed[.]")
+    )
+    await graph.focus()
+    await page.keyboard.press("n")
+    await expect(page.get_by_text("mend, failed, python")).to_be_attached()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("complementary")).to_contain_text("the file is not there yet")
+
+
+async def test_nothing_moves_where_people_want_no_motion(browser: Browser, server: Server, api: Api) -> None:
+    execution = await start(api, "patient", {"seconds": 100})
+    for wish, moves in (("no-preference", True), ("reduce", False)):
+        async with window(browser, server.url, api) as console:
+            await console.page.emulate_media(reduced_motion=wish)
+            page = await console.open(f"/executions/{execution}?tab=nodes")
+            await expect(page.locator(".execution-line strong")).to_contain_text("running")
+            assert bool(await page.evaluate(RUNNING_ANIMATIONS)) is moves
+    await api.call("POST", f"/v1/executions/{execution}/cancel")
+
+
+async def test_two_tabs_of_a_browser_share_one_stream_and_the_second_goes_on_without_the_first(
+    console: Console,
+) -> None:
+    execution = await start(console.api, "patient", {"seconds": 100})
+    first = await console.open(f"/executions/{execution}?tab=nodes")
+    await expect(first.get_by_text("live", exact=True)).to_be_visible()
+    second = await first.context.new_page()
+    await second.goto(first.url)
+    await expect(second.get_by_text("live", exact=True)).to_be_visible()
+    assert await second.evaluate(STREAMS) == 0
+    await first.goto("about:blank")
+    await console.api.call("POST", f"/v1/executions/{execution}/cancel")
+    await expect(second.locator(".execution-line strong")).to_contain_text("cancelled")
+
+
+async def test_a_tab_that_was_suspended_catches_up_without_a_reload(console: Console) -> None:
+    execution = await start(console.api, "patient", {"seconds": 3})
+    page = await console.open(f"/executions/{execution}?tab=nodes")
+    await expect(page.locator(".execution-line strong")).to_contain_text("running")
+    await page.evaluate("window.wasHere = true")
+    session = await page.context.new_cdp_session(page)
+    await session.send("Page.setWebLifecycleState", {"state": "frozen"})
+    assert (await console.api.terminal(execution))["state"] == "COMPLETED"
+    await session.send("Page.setWebLifecycleState", {"state": "active"})
+    await expect(page.locator(".execution-line strong")).to_contain_text("completed")
+    await expect(page.get_by_role("row").filter(has_text="last")).to_contain_text("completed")
+    assert await page.evaluate("window.wasHere") is True

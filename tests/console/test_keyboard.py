@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from playwright.async_api import expect
@@ -77,7 +77,11 @@ async def test_a_graph_is_walked_by_keys(console: Console, shown: dict[str, str]
 
 async def test_nothing_moves_where_people_want_no_motion(browser: Browser, server: Server, api: Api) -> None:
     execution = await start(api, "patient", {"seconds": 100})
-    for wish, moves in (("no-preference", True), ("reduce", False)):
+    wishes: tuple[tuple[Literal["no-preference", "reduce"], bool], ...] = (
+        ("no-preference", True),
+        ("reduce", False),
+    )
+    for wish, moves in wishes:
         async with window(browser, server.url, api) as console:
             await console.page.emulate_media(reduced_motion=wish)
             page = await console.open(f"/executions/{execution}?tab=nodes")

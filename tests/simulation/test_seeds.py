@@ -8,8 +8,9 @@ from tests.support.simulation.coverage import COMMON, CRASH_POINTS
 from tests.support.simulation.profiles import KINDS, PROFILES
 from tests.support.simulation.runs import Summary, run_seeds
 
-# The first seeds of each profile are those that coverage is counted over; the rest are run by profile.
-SEEDS = 200
+# The first seeds of each profile are those that coverage is counted over; the rest are run by profile. More
+# seeds are run by ``./dev sim``.
+SEEDS = 120
 COVERING = 60
 COVERING_MORE = 450
 MUCH = {

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from weft.redis.script import Script
 
 GIVEN = os.environ.get("WEFT_TEST_EXAMPLES")
-EXAMPLES = int(GIVEN or 40)
+EXAMPLES = int(GIVEN or 30)
 STEPS = 40
 
 MOST_EXECUTIONS = 2

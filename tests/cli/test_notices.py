@@ -62,7 +62,7 @@ def test_a_retry_is_told_with_its_number_its_reason_and_its_wait() -> None:
     notices.retrying(RETRYING)
     notices.retrying({**RETRYING, "error": {"code": "timeout", "message": "no"}})
     notices.retrying({**RETRYING, "generation": 2, "node": "other", "due_at": None})
-    assert notices.take() == [
+    assert [line.text for line in notices.take()] == [
         "RETRYING fetch 2/4: TimeoutError, next in 1.3 s",
         "RETRYING fetch 3/4: timeout, next in 1.3 s",
         "RETRYING other 2: TimeoutError",
@@ -77,7 +77,7 @@ def test_a_line_is_told_with_its_node_and_without_what_a_terminal_obeys(
     notices = NodeNotices({})
     notices.printed(line)
     notices.printed({**line, "node": None, "stream": "log", "level": "INFO", "logger": "x", "message": "y"})
-    assert notices.take() == ["a │ one", "a │ two \\u001b[2J", " │ INFO x: y"]
+    assert [line.text for line in notices.take()] == ["a │ one", "a │ two \\u001b[2J", " │ INFO x: y"]
     notices.printed(line)
     assert capsys.readouterr().err == ""
     notices.stop_waiting()

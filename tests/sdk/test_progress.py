@@ -9,6 +9,7 @@ from rich.console import Console
 from weft.core.state import NodeState
 from weft.sdk.progress import (
     LiveProgress,
+    NodeLine,
     PlainProgress,
     ProgressSnapshot,
     SettledNode,
@@ -62,6 +63,15 @@ def test_of_a_few_nodes_each_gets_one_line_when_it_settles() -> None:
         "FAILED     parse  0.2 s  handler_error: no",
         "SKIPPED    store  upstream_failed, parse",
     ]
+
+
+def test_a_node_settles_behind_its_own_lines_and_before_those_of_what_it_freed() -> None:
+    stream = io.StringIO()
+    lines = [NodeLine("a", "a │ 1"), NodeLine("b", "b │ 1"), NodeLine("a", "a │ 2"), NodeLine("c", "c │ 1")]
+    settled = [SettledNode("a", NodeState.COMPLETED), SettledNode("quiet", NodeState.COMPLETED)]
+    PlainProgress(4, stream).show(ProgressSnapshot(1.0, {}, settled=settled, lines=lines))
+    written = ["a │ 1", "b │ 1", "a │ 2", "COMPLETED  a", "COMPLETED  quiet", "c │ 1"]
+    assert stream.getvalue().splitlines() == written
 
 
 def test_of_many_nodes_a_line_comes_every_five_seconds_and_no_more() -> None:

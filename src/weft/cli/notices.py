@@ -11,10 +11,10 @@ from weft.cli.printing import write_error
 from weft.core.time import rfc3339
 from weft.definition.model import DEFAULT_MAX_RETRIES
 from weft.drawing.escaping import escaped
-from weft.sdk.progress import seconds_text
+from weft.sdk.progress import NodeLine, seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from weft.core.ledger.changes import RecordedEvent
     from weft.worker.logs import ShownLine
@@ -27,17 +27,17 @@ class NodeNotices:
     # Of each node: how often it may be started in a generation.
     attempts: Mapping[str, int]
     waits: bool = True
-    _lines: list[str] = field(default_factory=list)
+    _lines: list[NodeLine] = field(default_factory=list)
     _retries: Counter[tuple[int, str]] = field(default_factory=Counter)
 
-    def take(self) -> list[str]:
+    def take(self) -> list[NodeLine]:
         lines, self._lines = self._lines, []
         return lines
 
     def stop_waiting(self) -> None:
         """Write what waits, and from now on all that comes, to stderr."""
         self.waits = False
-        self._add(self.take())
+        self._write()
 
     def show(self, shown: Sequence[ShownLine]) -> None:
         """Take lines of the embedded engine."""
@@ -55,7 +55,8 @@ class NodeNotices:
 
     def printed(self, line: Mapping[str, Any]) -> None:
         """Take a line as the API tells it."""
-        self._add(f"{line['node'] or ''} │ {text}" for text in line_texts(line))
+        node = line["node"] or ""
+        self._add(node, [f"{node} │ {text}" for text in line_texts(line)])
 
     def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Take what the embedded engine has recorded."""
@@ -84,12 +85,16 @@ class NodeNotices:
         if event.get("due_at"):
             seconds = datetime.fromisoformat(event["due_at"]) - datetime.fromisoformat(event["at"])
             wait = f", next in {seconds_text(max(0.0, seconds.total_seconds()))}"
-        self._add([f"RETRYING {node} {number}{most}: {why}{wait}"])
+        self._add(node, [f"RETRYING {node} {number}{most}: {why}{wait}"])
 
-    def _add(self, lines: Iterator[str] | Sequence[str]) -> None:
-        self._lines += [escaped(line) for line in lines]
-        if not self.waits and (taken := self.take()):
-            write_error("".join(f"{line}\n" for line in taken))
+    def _add(self, node: str, texts: Sequence[str]) -> None:
+        self._lines += [NodeLine(node, escaped(text)) for text in texts]
+        if not self.waits:
+            self._write()
+
+    def _write(self) -> None:
+        if taken := self.take():
+            write_error("".join(f"{line.text}\n" for line in taken))
 
 
 def attempts_of(definition: Mapping[str, Any]) -> dict[str, int]:

@@ -12,6 +12,8 @@ from weft.sdk.progress import SMALL, ProgressSnapshot, SettledNode, progress_tex
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from weft.sdk.progress import NodeLine
+
 LOOK_INTERVAL_SECONDS = 0.1
 
 
@@ -40,7 +42,7 @@ class WatchedEngine(Protocol):
 class PendingLines(Protocol):
     """Lines to show above the bar."""
 
-    def take(self) -> Sequence[str]: ...
+    def take(self) -> Sequence[NodeLine]: ...
 
 
 @dataclass(slots=True)

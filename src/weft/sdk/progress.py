@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from weft.core.state import SETTLED, NodeState
 from weft.drawing.escaping import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -38,6 +38,13 @@ class SettledNode:
     message: str = ""  # the error, or the reason it did not run
 
 
+class NodeLine(NamedTuple):
+    """A line about a node that has not settled: what it printed, or that it is retried."""
+
+    node: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class ProgressSnapshot:
     """One look at an execution."""
@@ -49,8 +56,8 @@ class ProgressSnapshot:
     retried: int = 0
     # How far running nodes say they have come, by id: ``40/100 reading page 4``.
     told: Mapping[str, str] = field(default_factory=dict)
-    # What nodes have printed since the last look, and which were retried: shown above all else.
-    lines: Sequence[str] = ()
+    # What nodes have printed since the last look, and which were retried.
+    lines: Sequence[NodeLine] = ()
     # The time left as earlier executions predict it, if they do.
     left_seconds: float | None = None
 
@@ -98,6 +105,18 @@ class _Failures:
         return picked
 
 
+def _in_order(lines: Sequence[NodeLine], settled: Sequence[SettledNode]) -> Iterator[NodeLine | SettledNode]:
+    """Yield lines as they came, and each settled node behind its last line: before what ran because of it."""
+    last = {line.node: number for number, line in enumerate(lines)}
+    shown = 0
+    for node in settled:
+        until = max(shown, last.get(node.id, -1) + 1)
+        yield from lines[shown:until]
+        shown = until
+        yield node
+    yield from lines[shown:]
+
+
 @dataclass(slots=True)
 class _Pace:
     """The number of nodes that settle per second, over the last ``PACE_WINDOW_SECONDS``."""
@@ -127,10 +146,8 @@ class PlainProgress:
         self._told_due = 0.0
 
     def show(self, snapshot: ProgressSnapshot) -> None:
-        for line in snapshot.lines:
-            self._write(line)
-        for node in self._failures.pick(self._total, snapshot.settled):
-            self._write(f"{node.state.value:<9}  {_describe(node)}")
+        for one in _in_order(snapshot.lines, self._failures.pick(self._total, snapshot.settled)):
+            self._write(one.text if isinstance(one, NodeLine) else f"{one.state.value:<9}  {_describe(one)}")
         self._tell(snapshot)
         if self._total <= SMALL:
             return
@@ -185,12 +202,13 @@ class LiveProgress:
     def show(self, snapshot: ProgressSnapshot) -> None:
         from rich.text import Text
 
-        for line in snapshot.lines:
-            # Whole, however narrow the terminal is: it breaks the line by itself.
-            self._console.print(Text(line), soft_wrap=True)
-        for node in self._failures.pick(self._total, snapshot.settled):
-            mark, style = _MARKS[node.state]
-            self._console.print(Text.assemble((mark, style), " ", _describe(node)))
+        for one in _in_order(snapshot.lines, self._failures.pick(self._total, snapshot.settled)):
+            if isinstance(one, NodeLine):
+                # Whole, however narrow the terminal is: it breaks the line by itself.
+                self._console.print(Text(one.text), soft_wrap=True)
+            else:
+                mark, style = _MARKS[one.state]
+                self._console.print(Text.assemble((mark, style), " ", _describe(one)))
         self._live.update(self._draw(snapshot), refresh=True)
 
     def close(self) -> None:

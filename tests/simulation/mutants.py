@@ -584,7 +584,7 @@ MUTANTS = (
     Mutant(
         "cancel_does_not_close",
         f"{_ORCHESTRATOR}.control:cancel",
-        "await ports.store.close(execution_id, generation=execution.generation, epoch=execution.epoch)",
+        "await _close(execution, recorded_event.plan, ports)",
         "pass",
         "calm_control",
         60,

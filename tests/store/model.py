@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
+    from weft.definition.plan import Plan
     from weft.store.contract import Applied, ExecutionStatus, Lease, Started, StartRequest
 
 
@@ -158,8 +159,10 @@ class Model:
         )
         return answer
 
-    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
-        return await self.of(execution_id).close(execution_id, generation=generation, epoch=epoch)
+    async def close(
+        self, execution_id: str, *, generation: int, epoch: int, plan: Plan | None = None
+    ) -> Answer:
+        return await self.of(execution_id).close(execution_id, generation=generation, epoch=epoch, plan=plan)
 
     async def epochs(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
         return await self._each("epochs", execution_ids, str)

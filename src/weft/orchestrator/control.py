@@ -42,8 +42,9 @@ async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -
     """
     running = await running_now(execution_id, ports)
     request = CancelRequested(execution_id=execution_id, generation=0, running=running, actor=actor)
-    execution = _allowed(await _record(request, ports), "cancelled")
-    await ports.store.close(execution_id, generation=execution.generation, epoch=execution.epoch)
+    recorded_event = await _record(request, ports)
+    execution = _allowed(recorded_event, "cancelled")
+    await _close(execution, recorded_event.plan, ports)
     return execution
 
 
@@ -67,8 +68,7 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
     ports.announce(recorded_events)
     for recorded_event in recorded_events:
         if recorded_event.execution is not None and recorded_event.execution.is_terminal:
-            row = recorded_event.execution
-            await ports.store.close(row.id, generation=row.generation, epoch=row.epoch)
+            await _close(recorded_event.execution, recorded_event.plan, ports)
 
 
 async def cancel_batch(batch_id: str, ports: Ports, *, namespace: str, actor: str | None = None) -> None:
@@ -180,6 +180,10 @@ async def _tell(recorded_event: RecordedEvent, ports: Ports) -> Answer:
     if applied.answer is Answer.UNKNOWN:
         await rebuild(recorded_event.execution.id, ports)
     return applied.answer
+
+
+async def _close(row: ExecutionRow, plan: Plan | None, ports: Ports) -> None:
+    await ports.store.close(row.id, generation=row.generation, epoch=row.epoch, plan=plan)
 
 
 async def _wake(execution: ExecutionRow, ports: Ports) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from weft.core.event import Running
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
+    from weft.definition.plan import Plan
 
 
 class Answer(StrEnum):
@@ -258,8 +259,13 @@ class StateStore(Protocol):
         has lost alone, except for its name, is listed with the time of the change that it was installed with.
         """
 
-    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
-        """Drop an execution and leave a tombstone, even of an unknown one: nothing starts after this."""
+    async def close(
+        self, execution_id: str, *, generation: int, epoch: int, plan: Plan | None = None
+    ) -> Answer:
+        """Drop an execution and leave a tombstone, even of an unknown one: nothing starts after this.
+
+        ``plan`` tells which of its nodes sleep: without it their timers stay until they are due.
+        """
 
     async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> Sequence[Applied]:
         """Merge the journal's rows; answer with all free nodes of an execution that have a concurrency slot.

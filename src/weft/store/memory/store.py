@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow, NodeRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task, Wake
+    from weft.definition.plan import Plan
     from weft.store.contract import ExecutionStatus, Lease, StartRequest, StoreOptions, WorkerStatus
 
 # Beyond so many bytes of outputs, only small ones are held.
@@ -201,7 +202,9 @@ class MemoryStore:
             if execution.row.updated_at <= since
         }
 
-    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+    async def close(
+        self, execution_id: str, *, generation: int, epoch: int, plan: Plan | None = None
+    ) -> Answer:
         return self._close(execution_id, generation, epoch)
 
     def _close(self, execution_id: str, generation: int, epoch: int) -> Answer:
@@ -221,6 +224,8 @@ class MemoryStore:
         self._with_free.pop(execution_id, None)
         for node_id in execution.nodes:
             self._leases.pop((execution_id, node_id), None)
+        if execution.parked:
+            self._timers.end(len(execution.parked), is_open=self._executions)
         self._config_memory.drop(execution)
 
     # -- merging what the journal recorded ---------------------------------------------------------

@@ -9,7 +9,7 @@ from weft.store.contract import RENEWALS_PER_LEASE
 from weft.store.memory.execution import OpenNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 
 class Timer(NamedTuple):
@@ -23,13 +23,24 @@ class Timer(NamedTuple):
 
 
 class Timers:
-    """A heap of timers. None is ever taken out before its time: the sweep passes over what no longer fits."""
+    """A heap of timers. The sweep passes over what no longer fits."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
+        # At most so many are of executions that have ended.
+        self._over = 0
 
     def add(self, at: int, execution_id: str, node_id: str, generation: int, attempt: int) -> None:
         heapq.heappush(self._heap, Timer(at, execution_id, node_id, generation, attempt))
+
+    def end(self, count: int, *, is_open: Container[str]) -> None:
+        """Note that so many timers are of an execution that has ended, and take such ones out."""
+        self._over += count
+        # Not each time: so a timer costs the same however many there are, and at most half are left over.
+        if self._over > len(self._heap) // 2:
+            self._heap = [timer for timer in self._heap if timer.execution_id in is_open]
+            heapq.heapify(self._heap)
+            self._over = 0
 
     def fired(self, now: int) -> Iterator[Timer]:
         """Take out the timers whose time has come, the earliest first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.core.readiness import EARLY_RULES
+from weft.definition.model import SLEEP
 from weft.envelope import pack
 from weft.redis.keys import CROWDED
 from weft.store.redis.layout import (
@@ -60,6 +61,8 @@ class PlanArguments:
         self._positions: dict[str, dict[str, int]] = {}
         # The fields and the ready nodes of an execution that nothing has happened to; None: not needed yet.
         self.untouched: tuple[list[tuple[str, Argument]], list[str]] | None = None
+        # Nodes that may have a timer for days.
+        self.sleeps = [name for name, node in plan.nodes.items() if node.handler == SLEEP]
         # The nodes whose output somebody reads.
         self.read_by_others = frozenset().union(*set(plan.references.values()))
 
@@ -198,12 +201,8 @@ def apply_calls(
         row, keys = merge.row, keys_of(merge.row)
         stamp = f"{row.generation}:{row.epoch}:{STATES[row.state]}"
         if row.is_terminal:
-            # Of one that has ended there is nothing more to say than whose leases are over with it.
-            # Ended attempts first: an attempt that has not ended mostly has no lease.
-            own = sorted(merge.rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
-            over: list[Argument] = [f"{_NODE}{one.node_id}:{one.attempt}:" for one in own]
-            add_execution(
-                calls, keys, Header(row.id, stamp), (merge, ()), units=(len(own), len(own), 0, over)
+            add_end(
+                calls, keys, Header(row.id, stamp), (merge, ()), merge.rows, arguments_of(merge.plan).sleeps
             )
             continue
         arguments = arguments_of(merge.plan)
@@ -268,6 +267,27 @@ def add_execution(
     add_tasks(call, tasks)
 
 
+def add_end(
+    calls: ScriptCalls,
+    keys: Keys,
+    header: Header,
+    about: object,
+    rows: Sequence[NodeRow],
+    sleeps: Sequence[str],
+) -> None:
+    """Add an execution that has ended: all there is to say is whose leases and timers are over with it.
+
+    A lease that is left runs out soon. A timer that is left may stay for a week.
+    """
+    # Ended attempts first: an attempt that has not ended mostly has no lease.
+    own = sorted(rows, key=lambda one: one.ended != one.attempt)[:MOST_FIELDS]
+    units: list[Argument] = [f"{_NODE}{one.node_id}:{one.attempt}:" for one in own]
+    units += [f"{_NODE}{node_id}:" for node_id in sleeps]
+    for start in range(0, len(units) or 1, MOST_FIELDS):
+        part = units[start : start + MOST_FIELDS]
+        add_execution(calls, keys, header, about, (len(part), len(part), 0, part))
+
+
 def add_tasks(call: ScriptCall, tasks: Sequence[tuple[Task, bytes]]) -> None:
     for task, wire in tasks:
         stream = f"{call.keys.tasks}{task.queue}|{task.handler}|{task.priority}"
@@ -288,10 +308,15 @@ def free_calls(execution_ids: Sequence[str], keys_of: Callable[[str], Keys]) -> 
     return calls
 
 
-def close_calls(execution_id: str, generation: int, epoch: int, keys: Keys) -> ScriptCalls:
-    """Make the call that lets an execution go."""
+def ended(execution_id: str, generation: int, epoch: int) -> Header:
+    """Name an execution that has ended."""
+    return Header(execution_id, f"{generation}:{epoch}:{_TERMINAL}")
+
+
+def close_calls(header: Header, sleeps: Sequence[str], keys: Keys) -> ScriptCalls:
+    """Make the calls that let an execution go; the reply to the first of them counts."""
     calls = ScriptCalls()
-    add_execution(calls, keys, Header(execution_id, f"{generation}:{epoch}:{_TERMINAL}"), None)
+    add_end(calls, keys, header, None, (), sleeps)
     return calls
 
 

@@ -180,6 +180,7 @@ CONSTANTS: dict[str, str | int] = {
     "READY_PATTERN": "^(%S+) (%d+) (%S*) (%d+) (%d) ?(%S*)$",
     "PARKED_PATTERN": "^(%d+):(%d+):(%d)$",
     "PARKED_UNIT_PATTERN": "^(%d+):([^:]*):(%d+):(.*)$",
+    "TIMER_UNIT_PATTERN": "^[^:]+:$",
     "TASK_PATTERN": "^(%d+) (%d+) (.+)$",
     "CHILD_PATTERN": "([^ +]+) (%d+) (%d+) ([^/]*)/",
     "UNSETTLED_PATTERN": "^(%d+):([^:]*):(%d+):(%d+)$",

@@ -33,9 +33,11 @@ from weft.store.contract import (
     StoreOptions,
 )
 from weft.store.redis.calls import (
+    Header,
     PlanArguments,
     apply_calls,
     close_calls,
+    ended,
     free_calls,
     move_calls,
     queue_calls,
@@ -211,20 +213,24 @@ class RedisStore(Inspector, Sweep):
                     break
         return answers
 
-    async def close(self, execution_id: str, *, generation: int, epoch: int) -> Answer:
+    async def close(
+        self, execution_id: str, *, generation: int, epoch: int, plan: Plan | None = None
+    ) -> Answer:
+        sleeps = () if plan is None else self._arguments_of(plan).sleeps
+        header = ended(execution_id, generation, epoch)
         drawn = self._keys_of(execution_id)
-        number = await self._close(execution_id, generation, epoch, drawn)
+        number = await self._close(header, sleeps, drawn)
         answer = ANSWERS[number]
         if number == WAS_GONE:
             # The execution may be in another partition, or on its way there: so must the tombstone.
             for keys in self._redis.partitions:
                 if keys is not drawn:
-                    other = await self._close(execution_id, generation, epoch, keys)
+                    other = await self._close(header, sleeps, keys)
                     answer = Answer.REFUSED if other == REFUSED else answer
         return answer
 
-    async def _close(self, execution_id: str, generation: int, epoch: int, keys: Keys) -> int:
-        calls = close_calls(execution_id, generation, epoch, keys)
+    async def _close(self, header: Header, sleeps: Sequence[str], keys: Keys) -> int:
+        calls = close_calls(header, sleeps, keys)
         await self._run(_APPLY, calls, *self._apply_told)
         while calls[0].reply[0] == UNKNOWN:
             # A tombstone belongs to one incarnation of the store: it is the first thing of a new one.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from weft.core.attempt import AttemptRef
 from weft.core.decision import ParkNode
 from weft.core.event import ParkedDue
@@ -184,6 +186,26 @@ class ParkedContract:
         row = await walk.row("s")
         assert (row.ended, row.worker, row.started_at is not None) == (1, None, True)
 
+    @pytest.mark.parametrize("is_told_of_the_rows", [False, True])
+    async def test_no_timer_is_left_of_sleeps_when_their_execution_has_ended(
+        self, new_walk: Callable[..., Walk], is_told_of_the_rows: bool
+    ) -> None:
+        other = new_walk(sleep("z", seconds=SECONDS * 5), execution_id="x2")
+        await other.begin()
+        walk = new_walk(*[sleep(f"s{number}") for number in range(1500)])
+        await park_all(walk)
+        ended = await walk.record(walk.cancelled())
+        assert ended.execution is not None
+        row = ended.execution
+        if is_told_of_the_rows:
+            await walk.apply(ended)
+        else:
+            await walk.store.close(row.id, generation=row.generation, epoch=row.epoch, plan=walk.plan)
+        # The sweep need not wake for them, and is not kept from what goes on.
+        assert (await walk.store.due(idle_seconds=NEVER)).next_at == (await status_of(other, "z")).due_at
+        other.clock.advance(SECONDS * 5)
+        assert await due(other) == [AttemptRef("x2", 1, "z", 1)]
+
     async def test_a_retry_parks_the_next_attempt_anew(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk(sleep("s"))
         await walk.begin()
@@ -198,12 +220,7 @@ class ParkedContract:
 
     async def test_many_are_due_at_once(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk(*[sleep(f"s{number}") for number in range(1500)])
-        assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
-        while free := await free_nodes(walk):
-            for one in free:
-                decision = walk.decide(one)
-                assert isinstance(decision, ParkNode)
-                await walk.apply(await walk.record(walk.event_of(one, decision)))
+        await park_all(walk)
         assert await in_flight(walk) == (0, 1500)
         walk.clock.advance(SECONDS)
         assert len(set(await due(walk))) == 1500
@@ -212,6 +229,16 @@ class ParkedContract:
 def sleep(node_id: str, *dependencies: str, seconds: float = SECONDS, **fields: Any) -> Json:
     """Write a node that sleeps."""
     return node(node_id, *dependencies, handler="sleep", config={"seconds": seconds}, **fields)
+
+
+async def park_all(walk: Walk) -> None:
+    """Begin a walk whose nodes all sleep at once."""
+    assert await walk.install(await walk.submit(), fresh=True) is Answer.YES
+    while free := await free_nodes(walk):
+        for one in free:
+            decision = walk.decide(one)
+            assert isinstance(decision, ParkNode)
+            await walk.apply(await walk.record(walk.event_of(one, decision)))
 
 
 async def due(walk: Walk) -> list[AttemptRef]:

@@ -8,7 +8,7 @@
 --       with the letter of an unsettled row: `attempt:kept:issued:not before`; with that of a parked one: `attempt:kept:rest`,
 --       the rest as in its field. Where the children begin with a plus sign, the output has a field of its own and is a fourth.
 --     the tasks
---   Of one that has ended the units are `name:attempt:`, whose leases are over with it.
+--   Of one that has ended the units are `name:attempt:`, whose leases are over with it, and `name:`, whose timers are.
 --   A child is `name bit full more/`: the parent's bit, all bits, and where it is no plain child: 1 where its rule wakes it
 --   for this row; the number of the bits' piece and how many pieces there are; other nodes that it names.
 -- Reply, for each execution: an answer; WAS_GONE where there was nothing to let go. Where it is YES and there is more to
@@ -395,7 +395,8 @@ for place = 1, execution_count do
     cursor = units_from + head.units
     reply[place] = let_go(key, head.generation, head.epoch)
     for unit = units_from, reply[place] ~= REFUSED and cursor - 1 or 0 do
-      leases_gone[#leases_gone + 1] = ARGV[unit] .. id_of(key)
+      local gone = find(ARGV[unit], TIMER_UNIT_PATTERN) and timers_gone or leases_gone
+      gone[#gone + 1] = ARGV[unit] .. id_of(key)
     end
   else
     reset()

@@ -9,6 +9,7 @@ from tests.api.play import EXECUTION, Play, check_problem
 from tests.walks.stage import echo, node
 
 from weft.cli.trace import read_journal
+from weft.orchestrator import submit
 
 if TYPE_CHECKING:
     from tests.api.conftest import Answer
@@ -123,6 +124,18 @@ async def test_a_large_output_is_kept_and_outlives_its_execution(play: Play) -> 
     assert (await play.ended(new))["output"] == {"size": 400_000}
     shown = (await play.get(f"/v1/executions/{new}/nodes/large")).json
     assert (shown["output_bytes"], len(shown["output"]), shown["attempts"]) == (400_002, 400_000, [])
+
+
+async def test_outputs_that_are_too_large_together_are_not_kept(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = await completed(play, input={"url": "x" * 100})
+    monkeypatch.setattr(submit, "_MAX_KEPT_BYTES", 200)
+    answer = await fork(play, old, **{"from": ["report"]})
+    check_problem(answer, 422, "invalid_request", "/from")
+    assert "the limit is 200" in answer.json["problems"][0]["message"]
+    new = (await fork(play, old, **{"from": ["parse"]})).json["id"]
+    assert (await play.ended(new))["state"] == "COMPLETED"
 
 
 async def test_another_input_names_each_kept_node_that_reads_it(play: Play) -> None:

@@ -13,6 +13,7 @@ from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.executions import SHOW, moved, not_told
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
+from weft.api.load import load_of
 from weft.api.problem import invalid_request, traceparent_of
 from weft.api.service import service_of
 from weft.errors import InputError, NotFoundError, Problem, StoreError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from weft.journal.contract import Batch, Claim
 
 router = APIRouter(tags=["batches"])
+
+# The outputs of a page take as much without asking whether there is room for them.
+_FREE_BYTES = 256 * 1024
 
 
 @router.post(
@@ -114,14 +118,19 @@ async def get_batch(batch_id: str, request: Request) -> Response:
 async def list_results(
     batch_id: str, request: Request, query: Annotated[schema.PageQuery, Query()]
 ) -> Response:
-    """List what became of the inputs, in their order."""
+    """List what became of the inputs, in their order. A page of large outputs ends before it is full."""
     (after,) = cast("tuple[int]", read_cursor(query.cursor, int) or (-1,))
-    await _require(request, batch_id)
-    catalog = service_of(request).ports.catalog
-    found = await catalog.batch_results(batch_id, after=after, limit=query.limit + 1)
-    items = [result_fields(index, row, show=SHOW) for index, row in found[: query.limit]]
-    more = len(found) > query.limit
-    return page(items, next_cursor=cursor_of(items[-1]["index"]) if more else None)
+    total = (await _require(request, batch_id)).total
+    service = service_of(request)
+    # In turn: how much a page takes is known when it is read.
+    async with service.load.history_turn:
+        found = await service.ports.catalog.batch_results(batch_id, after=after, limit=query.limit)
+        size = sum(len(row.output or b"") for _, row in found)
+        if size > _FREE_BYTES:
+            load_of(request).hold_values(size)
+        items = [result_fields(index, row, show=SHOW) for index, row in found]
+        more = bool(items) and items[-1]["index"] + 1 < total
+        return page(items, next_cursor=cursor_of(items[-1]["index"]) if more else None)
 
 
 @router.post(

@@ -11,6 +11,7 @@ from weft.api.answer import answer, cursor_behind, no_content, page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.executions import SHOW, retry_once
 from weft.api.idempotency import KEY_PARAMETER
+from weft.api.load import load_of
 from weft.api.service import service_of
 from weft.errors import NotFoundError
 from weft.journal.contract import LetterQuery
@@ -46,7 +47,9 @@ async def list_dead_letters(request: Request, query: Annotated[LettersQuery, Que
         before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
         limit=query.limit + 1,
     )
-    items = await describe_dead_letters(found.rows[: query.limit], ports, show=SHOW)
+    items = await describe_dead_letters(
+        found.rows[: query.limit], ports, show=SHOW, room=load_of(request).room
+    )
     return page(items, next_cursor=cursor_behind(found, query.limit))
 
 
@@ -58,7 +61,8 @@ async def list_dead_letters(request: Request, query: Annotated[LettersQuery, Que
 async def get_dead_letter(letter_id: str, request: Request) -> Response:
     """Show a dead letter with the config and the attempts of its generation."""
     letter = await _require(request, letter_id)
-    return answer(await describe_dead_letter(letter, service_of(request).ports, show=SHOW))
+    room = load_of(request).room
+    return answer(await describe_dead_letter(letter, service_of(request).ports, show=SHOW, room=room))
 
 
 @router.post(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -17,7 +18,7 @@ from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.definition import check_definition
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
-from weft.api.load import load_of, waiting
+from weft.api.load import OverloadedError, load_of, waiting
 from weft.api.problem import ProblemError, invalid_request, log_away, store_away, traceparent_of
 from weft.api.service import service_of
 from weft.api.waiting import wait_for_end
@@ -184,9 +185,12 @@ async def _start(
 
 async def _answer_start(request: Request, execution_id: str, wait: float | None, *, status: int) -> Response:
     """Answer with the whole execution where it ends in time, else with ``status`` and without nodes."""
-    ended = wait is not None and await _wait(request, execution_id, wait)
-    shown = await _shown(request, execution_id, "all" if ended else "none")
-    return answer(shown, status=200 if ended else status, headers=_location(execution_id))
+    headers = _location(execution_id)
+    if wait is not None and await _wait(request, execution_id, wait):
+        # Without room for its outputs it is answered like one that has not ended in time: it was accepted.
+        with suppress(OverloadedError):
+            return answer(await _shown(request, execution_id, "all"), headers=headers)
+    return answer(await _shown(request, execution_id, "none"), status=status, headers=headers)
 
 
 def _read_wait(request: Request) -> float | None:
@@ -318,7 +322,12 @@ async def _shown(request: Request, execution_id: str, nodes: str) -> dict[str, A
     ports, namespace = service_of(request).ports, caller_of(request).namespace
     if nodes != "none":
         return await describe_execution(
-            execution_id, ports, namespace=namespace, brief=nodes == "brief", show=SHOW
+            execution_id,
+            ports,
+            namespace=namespace,
+            brief=nodes == "brief",
+            show=SHOW,
+            room=load_of(request).room,
         )
     shown = await summarise(execution_id, ports, namespace=namespace, show=SHOW)
     if shown is None:
@@ -359,6 +368,7 @@ async def list_nodes(execution_id: str, request: Request, query: Annotated[Nodes
         start=max(start, 0),
         limit=query.limit,
         show=SHOW,
+        room=load_of(request).room,
     )
     return page(nodes, next_cursor=None if next_start is None else cursor_of(next_start))
 
@@ -371,7 +381,9 @@ async def list_nodes(execution_id: str, request: Request, query: Annotated[Nodes
 async def get_node(execution_id: str, node_id: str, request: Request) -> Response:
     """Show a node with all its attempts, its resolved config and its whole output."""
     ports, namespace = service_of(request).ports, caller_of(request).namespace
-    return answer(await describe_node(execution_id, node_id, ports, namespace=namespace, show=SHOW))
+    room = load_of(request).room
+    shown = await describe_node(execution_id, node_id, ports, namespace=namespace, show=SHOW, room=room)
+    return answer(shown)
 
 
 @router.get(
@@ -386,7 +398,10 @@ async def explain(execution_id: str, node_id: str, request: Request) -> Response
         workers = await ports.store.workers()
     except StoreError:
         workers = None
-    return answer(await explain_node(execution_id, node_id, ports, namespace=namespace, workers=workers))
+    room = load_of(request).room
+    return answer(
+        await explain_node(execution_id, node_id, ports, namespace=namespace, workers=workers, room=room)
+    )
 
 
 # --- Controlling.
@@ -475,9 +490,9 @@ async def _answer_row(row: ExecutionRow, service: Service) -> Response:
 async def retry_execution(execution_id: str, request: Request) -> Response:
     """Open the next generation of a failed or cancelled execution, or say what that would run."""
     body = await read_model(request, schema.RetryExecution, empty=True)
-    await require_execution(request, execution_id)
     if not body.dry_run:
         return await retry_once(request, execution_id, body, nodes=tuple(body.nodes))
+    await require_execution(request, execution_id)
     ports = service_of(request).ports
     generation, plan = await control.retry_plan(execution_id, ports, nodes=tuple(body.nodes))
     return answer({"generation": generation, "run": plan.run, "reuse": plan.reuse})
@@ -512,10 +527,11 @@ async def fork_execution(execution_id: str, request: Request) -> Response:
 
     async def start(claim: Claim | None) -> ExecutionRow:
         nonlocal is_live
-        submission = await make_fork(new_id, forked, wanted, ports)
-        nodes = len(submission.plan.nodes) - len(submission.kept)
-        async with admitted(service, nodes, caller=caller_of(request).name) as is_live:
-            (row,) = await submit([submission], ports, claim=claim)
+        async with service.load.takeover_of(forked.total):
+            submission = await make_fork(new_id, forked, wanted, ports)
+            nodes = len(submission.plan.nodes) - len(submission.kept)
+            async with admitted(service, nodes, caller=caller_of(request).name) as is_live:
+                (row,) = await submit([submission], ports, claim=claim)
         return row
 
     started = await once(read_key(request, body), f"execution/{new_id}", ports, start)
@@ -531,9 +547,11 @@ async def retry_once(
 ) -> Response:
     """Retry an execution, or answer as before where the key of the request stands for that already."""
     service, actor = service_of(request), caller_of(request).actor
+    total = (await require_execution(request, execution_id)).total
 
     async def start(claim: Claim | None) -> ExecutionRow:
-        return await control.retry(execution_id, service.ports, nodes=nodes, actor=actor, claim=claim)
+        async with service.load.takeover_of(total):
+            return await control.retry(execution_id, service.ports, nodes=nodes, actor=actor, claim=claim)
 
     key = read_key(request, body)
     started = await once(key, f"execution/{execution_id}", service.ports, start)

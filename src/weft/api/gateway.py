@@ -302,6 +302,8 @@ def _hold_answer(request_load: RequestLoad, headers: Sequence[tuple[bytes, bytes
     """Take up room for an answer that is sent in pieces, or raise _NoRoomError."""
     for name, value in headers:
         if name == b"content-length" and int(value) > _PIECE_BYTES:
+            # The route has returned: of what it made, or was given, the text of the answer is left.
+            request_load.release_values()
             try:
                 request_load.hold(int(value))
             except OverloadedError as error:

@@ -13,12 +13,13 @@ from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.executions import SHOW
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
+from weft.api.load import load_of
 from weft.api.problem import invalid_request
 from weft.api.service import service_of
 from weft.errors import NotAllowedError, NotFoundError, Problem
 from weft.journal.contract import LetterQuery
 from weft.orchestrator import control
-from weft.views.describe import describe_dead_letters
+from weft.views.describe import ALL_ROOM, Room, describe_dead_letters
 from weft.views.summary import time_of
 
 if TYPE_CHECKING:
@@ -62,12 +63,15 @@ async def list_groups(request: Request, query: Annotated[GroupsQuery, Query()]) 
     )
     shown = groups[: query.limit]
     more = len(groups) > query.limit
-    return page(await describe_groups(shown, ports), next_cursor=cursor_of(shown[-1].key) if more else None)
+    items = await describe_groups(shown, ports, room=load_of(request).room)
+    return page(items, next_cursor=cursor_of(shown[-1].key) if more else None)
 
 
-async def describe_groups(groups: Sequence[LetterGroup], ports: ApiPorts) -> list[dict[str, Any]]:
+async def describe_groups(
+    groups: Sequence[LetterGroup], ports: ApiPorts, *, room: Room = ALL_ROOM
+) -> list[dict[str, Any]]:
     """Return groups as shown to callers; one whose newest letter is gone meanwhile is left out."""
-    samples = await describe_dead_letters([group.sample for group in groups], ports, show=SHOW)
+    samples = await describe_dead_letters([group.sample for group in groups], ports, show=SHOW, room=room)
     by_id = {sample["id"]: sample for sample in samples}
     return [
         {

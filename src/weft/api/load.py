@@ -10,13 +10,14 @@ is left free. So one caller gets at most half, two get a third each, and somethi
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.api.problem import ProblemError
 from weft.core.time import micros
+from weft.views.describe import Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +42,9 @@ _MAX_VALUE_BYTES = 256 * 2**20
 # Between two pages of histories, whoever reads them: a page takes some milliseconds of the loop, and a
 # hundred callers who read on without a pause kept all others waiting for seconds.
 _HISTORY_PAUSE_SECONDS = 0.01
+
+# So few rows have at most 8 MiB of outputs.
+_FEW_NODES = 32
 
 RETRY_AFTER_SECONDS = 1
 # A caller that has not come again by then has given up its turn.
@@ -159,6 +163,8 @@ class Load:
         self.waiting = Share(max(1, min(_MAX_WAITING, connections // 2)))
         self.streams = Share(max(1, min(_MAX_STREAMS, connections // 4)))
         self.history_turn = Turn(_HISTORY_PAUSE_SECONDS)
+        # Of calls that take over all rows of an execution, with their outputs: a retry, a fork.
+        self._takeover_turn = Turn(_HISTORY_PAUSE_SECONDS)
         self.held_bytes = Share(_MAX_HELD_BYTES)
         self.value_bytes = Share(_MAX_VALUE_BYTES)
         # Nodes that were let in and are not in the store yet.
@@ -172,6 +178,10 @@ class Load:
         """Let a caller have one more of a share, or raise OverloadedError."""
         if not share.take(caller):
             raise self.refuse(reason, f"{share.in_use:,} {what}, and you have your share of {share.limit:,}")
+
+    def takeover_of(self, nodes: int) -> AbstractAsyncContextManager[None]:
+        """Return the context to take over the rows of an execution with so many nodes in."""
+        return self._takeover_turn if nodes > _FEW_NODES else nullcontext()
 
     def refuse(self, reason: str, detail: str) -> OverloadedError:
         """Count a refusal, and return what to answer."""
@@ -233,6 +243,11 @@ class RequestLoad:
         if self._value_bytes:
             self._load.value_bytes.give_back(self._caller, self._value_bytes)
             self._value_bytes = 0
+
+    @property
+    def room(self) -> Room:
+        """Return what the request gets for large reads: a part of the caller's share, and turns."""
+        return Room(self.hold_values, self._load.history_turn)
 
     def wait(self) -> None:
         """Count as one that waits from now on, not as one that is worked on."""

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 LOCAL_ACTOR = "local"
 DEFAULT_NAMESPACE = "default"
 LATEST = "latest"
+# Of outputs that are read with the executions of a batch at once; one more may pass it.
+RESULTS_BYTES = 16 * 1024 * 1024
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,6 +240,14 @@ class RowReader(Protocol):
         They are those of one commit.
         """
 
+    async def node_states(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        """Read the rows of an execution's nodes as ``nodes`` does, but without outputs (None).
+
+        It costs the same for each node, whatever the nodes have returned.
+        """
+
     async def plan(self, digest: str) -> Plan | None:
         """Return a stored definition, compiled; the journal keeps it for the next caller."""
 
@@ -357,12 +367,6 @@ class Journal(RowReader, Protocol):
 class Catalog(RowReader, SearchReader, Protocol):
     """The calls of the API, the CLI and the views: their reads, and their writes without the engine."""
 
-    async def node_states(self, execution_id: str) -> Mapping[str, NodeRow]:
-        """Read the rows of an execution's nodes as ``nodes`` does, but without outputs (None).
-
-        It costs the same for each node, whatever the nodes have returned.
-        """
-
     async def logs(
         self,
         execution_id: str,
@@ -398,11 +402,12 @@ class Catalog(RowReader, SearchReader, Protocol):
         """List batches, newest first. ``before``: (created_at, id) of the last one that was shown."""
 
     async def batch_results(
-        self, batch_id: str, *, after: int = -1, limit: int = 50
+        self, batch_id: str, *, after: int = -1, limit: int = 50, most_bytes: int = RESULTS_BYTES
     ) -> Sequence[tuple[int, ExecutionRow]]:
         """Read executions of a batch behind index ``after``, in the order of the inputs, with outputs.
 
-        Their inputs are left out (``b""``).
+        Their inputs are left out (``b""``). The row that brings the outputs to ``most_bytes`` is the last
+        one, whatever ``limit`` says: a page of the largest outputs would not fit into the memory.
         """
 
     async def dead_letters(

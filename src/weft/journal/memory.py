@@ -24,6 +24,7 @@ from weft.errors import ClaimedError, JournalError
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     LATEST,
+    RESULTS_BYTES,
     ActiveExecution,
     Batch,
     CatalogChange,
@@ -468,8 +469,10 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         rows = self._nodes.get(execution_id, {})
         return dict(rows) if names is None else {name: rows[name] for name in names if name in rows}
 
-    async def node_states(self, execution_id: str) -> Mapping[str, NodeRow]:
-        rows = self._nodes.get(execution_id, {})
+    async def node_states(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        rows = await self.nodes(execution_id, names=names)
         return {name: row if row.output is None else replace(row, output=None) for name, row in rows.items()}
 
     async def events(
@@ -573,13 +576,18 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         return [one for one in read if one is not None][:limit]
 
     async def batch_results(
-        self, batch_id: str, *, after: int = -1, limit: int = 50
+        self, batch_id: str, *, after: int = -1, limit: int = 50, most_bytes: int = RESULTS_BYTES
     ) -> Sequence[tuple[int, ExecutionRow]]:
         batch = self._batches.get(batch_id)
         ids = () if batch is None else batch.executions
         index_of = {id_: index for index, id_ in enumerate(ids)}
-        rows = self._present(ids[after + 1 :])[:limit]
-        return [(index_of[row.id], replace(row, input=b"")) for row in rows]
+        found: list[tuple[int, ExecutionRow]] = []
+        for row in self._present(ids[after + 1 :])[:limit]:
+            found.append((index_of[row.id], replace(row, input=b"")))
+            most_bytes -= len(row.output or b"")
+            if most_bytes <= 0:
+                break
+        return found
 
     def _present(self, ids: Iterable[str]) -> list[ExecutionRow]:
         return [row for id_ in ids if (row := self._executions.get(id_)) is not None]

@@ -14,6 +14,7 @@ from weft.journal.contract import (
     EVERY_EXECUTION,
     EVERY_LETTER,
     LATEST,
+    RESULTS_BYTES,
     ActiveExecution,
     Batch,
     CatalogChange,
@@ -149,8 +150,10 @@ class SqlJournal:
     ) -> Mapping[str, NodeRow]:
         return await self._read(self._own.nodes_of, execution_id, names, nothing={})
 
-    async def node_states(self, execution_id: str) -> Mapping[str, NodeRow]:
-        return await self._read(self._own.node_states, execution_id, nothing={})
+    async def node_states(
+        self, execution_id: str, *, names: Collection[str] | None = None
+    ) -> Mapping[str, NodeRow]:
+        return await self._read(self._own.node_states, execution_id, names, nothing={})
 
     async def events(
         self,
@@ -181,9 +184,9 @@ class SqlJournal:
         return await self._query(queries.batches, namespace, before, limit, nothing=[])
 
     async def batch_results(
-        self, batch_id: str, *, after: int = -1, limit: int = 50
+        self, batch_id: str, *, after: int = -1, limit: int = 50, most_bytes: int = RESULTS_BYTES
     ) -> Sequence[tuple[int, ExecutionRow]]:
-        return await self._read(self._own.batch_results, batch_id, after, limit, nothing=[])
+        return await self._read(self._own.batch_results, batch_id, after, limit, most_bytes, nothing=[])
 
     async def dead_letter(self, letter_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> DeadLetter | None:
         return await self._query(queries.dead_letter, letter_id, namespace, nothing=None)

@@ -156,7 +156,7 @@ async def retry_plan(
     execution, plan = await _known_nodes(execution_id, nodes, ports)
     if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
         raise _not_allowed(execution, "retried")
-    stored = await ports.journal.nodes(execution_id)
+    stored = await ports.journal.node_states(execution_id)
     rows = {node_id: stored.get(node_id) or NodeRow(node_id=node_id) for node_id in plan.graph.ids}
     return execution.generation + 1, plan_retry(plan, rows, nodes)
 

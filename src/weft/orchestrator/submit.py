@@ -14,8 +14,9 @@ from weft.core.event import ExecutionStarted
 from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.payload import MAX_VALUES, decode, encode, find_fault, pointer
 from weft.core.retry_plan import plan_fork, unfit_for_fork
-from weft.core.rows import History, NodeRow, partition_of
+from weft.core.rows import History, NodeRow, partition_of, size_of
 from weft.core.snapshot import Snapshot
+from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.definition.validation import check_input
 from weft.errors import (
@@ -35,7 +36,7 @@ from weft.store.contract import Answer
 from weft.validator.check import problems_in_process
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import TypeAlias
 
     from weft.core.payload import Json
@@ -59,6 +60,9 @@ _SENT_AT_ONCE = 100
 _MAX_VERSION = 2**62
 # Of all inputs of a batch, so many problems are told.
 _MAX_PROBLEMS = 1000
+# Outputs that a fork takes over from the rows: they lie in memory until they are written. Larger ones are
+# shared as blobs.
+_MAX_KEPT_BYTES = 128 * 1024 * 1024
 
 
 class ResolvedDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +247,7 @@ async def make_fork(
     ]
     if unknown:
         raise RequestError(unknown)
-    stored = await ports.journal.nodes(forked.id)
+    stored = await ports.journal.node_states(forked.id)
     rows = {node_id: stored.get(node_id) or NodeRow(node_id=node_id) for node_id in plan.graph.ids}
     kept = plan_fork(plan, rows, request.nodes)
     payload = forked.input
@@ -270,11 +274,26 @@ async def make_fork(
         traceparent=request.traceparent,
     )
     submission = make_submission(execution_id, source, payload, options)
-    return replace(
-        submission,
-        forked_from=forked.id,
-        kept=tuple(rows[node_id] for node_id in kept if node_id in source.plan.nodes),
-    )
+    names = [node_id for node_id in kept if node_id in source.plan.nodes]
+    taken = await _whole_rows(forked, {name: rows[name] for name in names}, ports)
+    return replace(submission, forked_from=forked.id, kept=taken)
+
+
+async def _whole_rows(forked: ExecutionRow, rows: Mapping[str, NodeRow], ports: Ports) -> tuple[NodeRow, ...]:
+    """Return the rows that a fork keeps, with their outputs; ``rows``: the same without them."""
+    size = sum([size_of(row) for row in rows.values() if row.blob is None])
+    if size > _MAX_KEPT_BYTES:
+        message = (
+            f"the outputs that would be kept are {size:,} bytes together; the limit is {_MAX_KEPT_BYTES:,}: "
+            "name earlier nodes"
+        )
+        raise RequestError([Problem("/from", message)])
+    whole = await ports.journal.nodes(forked.id, names=list(rows)) if rows else {}
+    taken = tuple([whole.get(name, row) for name, row in rows.items()])
+    if any(row.seq != rows[row.node_id].seq for row in taken):
+        message = f"execution {forked.id} was retried meanwhile: it cannot be forked before it has ended"
+        raise NotAllowedError(message, state=ExecutionState.RUNNING)
+    return taken
 
 
 async def _source_of_fork(

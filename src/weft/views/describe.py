@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ from weft.core.decide import ExecutionValues
 from weft.core.output import node_value
 from weft.core.payload import decode, encode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
-from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, shown_error, size_of
+from weft.core.rows import READABLE, DeadLetter, ExecutionRow, History, NodeRow, shown_error, size_of
 from weft.core.state import NodeState
 from weft.errors import EvaluationError, NotFoundError, PayloadError, StoreError
 from weft.expressions.scope import Scope
@@ -23,7 +23,7 @@ from weft.views.explain import Position, RetryDelay, explain
 from weft.views.summary import Show, execution_fields, progress_of, time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from weft.core.payload import Json
     from weft.core.rows import NodeProgress
@@ -34,12 +34,40 @@ if TYPE_CHECKING:
 
 # So many nodes are shown before others have a turn on the loop.
 _SHOWN_AT_ONCE = 1000
+# Of an execution with so few nodes the rows are read with their outputs, at most 8 MiB, by one query.
+_FEW_NODES = 32
+# What the outputs of one answer take together: an execution may have more than the memory holds.
+SHOWN_OUTPUTS_BYTES = 32 * 1024 * 1024
+# What a node takes as a row, and as it is shown, without its output.
+_ROW_BYTES = 1024
+# So much is read without asking whether there is room for it.
+_FREE_BYTES = 256 * 1024
 # So many events are read in one step.
 _READ_AT_ONCE = 500
+# Outputs are read in pieces of so many nodes, and of so many bytes.
+_PIECE_NODES = 2000
+_PIECE_BYTES = 4 * 1024 * 1024
 # A larger output or config is shown only where one node is asked for.
 SHOWN_OUTPUT_BYTES = 256 * 1024
 # A config that reads more is filled in a thread: a megabyte of small values takes 20 ms.
 _FILLED_ON_LOOP_BYTES = 64 * 1024
+
+
+class Room(NamedTuple):
+    """The memory and the turns that a caller of a server gets for reads that may be large."""
+
+    # Called before so many bytes are read; raises an error where there is no room for them.
+    hold: Callable[[int], None]
+    # Entered for each large read: others have their turn between two of them.
+    turn: AbstractAsyncContextManager[None]
+
+    def turn_for(self, count: int) -> AbstractAsyncContextManager[None]:
+        """Return the context to read so many bytes in."""
+        return self.turn if count > _FREE_BYTES else nullcontext()
+
+
+# In a process of the caller's own nobody else needs the memory.
+ALL_ROOM = Room(lambda count: None, nullcontext())
 
 # The state that a node is shown in while the store has it in a phase; in any other phase it is PENDING.
 PHASE_STATES = {
@@ -66,12 +94,16 @@ async def describe_execution(
     namespace: str | None = None,
     brief: bool = False,
     show: Show = decode,
+    room: Room = ALL_ROOM,
 ) -> dict[str, Any]:
     """Return an execution with its nodes, in the order of the definition.
 
-    ``brief`` leaves out the outputs and errors of the nodes.
+    ``brief`` leaves out the outputs and errors of the nodes. Outputs over ``SHOWN_OUTPUT_BYTES`` are left
+    out, and all behind those that take ``SHOWN_OUTPUTS_BYTES`` together.
     """
-    execution, plan, rows, status = await _read(execution_id, ports, namespace)
+    execution, plan, rows, status = await _read(
+        execution_id, ports, namespace, room=room, has_outputs=not brief
+    )
     told = await ports.catalog.progress(execution_id)
     counts = dict.fromkeys(NodeState, 0)
     nodes = []
@@ -98,31 +130,47 @@ async def describe_nodes(
     start: int = 0,
     limit: int,
     show: Show = decode,
+    room: Room = ALL_ROOM,
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Return up to ``limit`` nodes from index ``start`` of the definition on, and the next index or None.
 
     ``states``: only nodes that are in one of these; none given: all.
     """
-    _, plan, rows, status = await _read(execution_id, ports, namespace)
+    _, plan, rows, status = await _read(execution_id, ports, namespace, room=room)
     told = await ports.catalog.progress(execution_id)
-    nodes: list[dict[str, Any]] = []
+    shown: list[str] = []
+    next_place = None
     for place in range(start, len(plan.graph.ids)):
         node_id = plan.graph.ids[place]
         row = rows.get(node_id)
         if states and _state(row, None if status is None else status.nodes.get(node_id)) not in states:
             continue
-        if len(nodes) == limit:
-            return nodes, place
-        nodes.append(_node(node_id, row, plan, status, show, told))
-    return nodes, None
+        if len(shown) == limit:
+            next_place = place
+            break
+        shown.append(node_id)
+    rows = await _with_outputs(execution_id, rows, shown, ports, room)
+    return [_node(node_id, rows.get(node_id), plan, status, show, told) for node_id in shown], next_place
 
 
 async def describe_node(
-    execution_id: str, node_id: str, ports: ApiPorts, *, namespace: str | None = None, show: Show = decode
+    execution_id: str,
+    node_id: str,
+    ports: ApiPorts,
+    *,
+    namespace: str | None = None,
+    show: Show = decode,
+    room: Room = ALL_ROOM,
 ) -> dict[str, Any]:
     """Return one node with its config, all its attempts and its whole output."""
-    execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id)
+    execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id, room=room)
     row = rows.get(node_id)
+    if row is not None and row.state is NodeState.COMPLETED:
+        if size_of(row) > _FREE_BYTES:
+            room.hold(size_of(row))
+        # Read again whole: it has not changed, or only by a retry just now.
+        rows = {**rows, **await ports.catalog.nodes(execution_id, names=[node_id])}
+        row = rows.get(node_id)
     told = await ports.catalog.progress(execution_id, names=[node_id])
     node = _node(node_id, row, plan, status, show, told)
     if row is not None and row.is_settled and row.blob is not None:
@@ -130,7 +178,8 @@ async def describe_node(
     elif row is not None and row.output is not None:
         node["output"] = show(row.output)
     generation = execution.generation if row is None else row.generation
-    config = await _config(node_id, execution, plan, rows, ports, generation=generation)
+    reader = _ConfigReader(execution, plan, rows, ports, room)
+    config = await reader.config(node_id, generation=generation)
     node["config"] = None if config is None else show(config)
     node["generation"] = execution.generation
     node["max_retries"] = plan.nodes[node_id].max_retries
@@ -144,12 +193,15 @@ async def describe_dead_letters(
     *,
     show: Show = decode,
     most_bytes: int = SHOWN_OUTPUT_BYTES,
+    room: Room = ALL_ROOM,
 ) -> list[dict[str, Any]]:
     """Return dead letters in their order, each with the config and the attempts of its generation.
 
-    A config over ``most_bytes`` is None: those of a page may be larger together than the memory.
+    A config over ``most_bytes``, or one that reads more than four times as much, is None, and so are all
+    behind those that take ``SHOWN_OUTPUTS_BYTES`` together: a page may be larger than the memory.
     """
     shown: dict[str, dict[str, Any]] = {}
+    left_bytes = SHOWN_OUTPUTS_BYTES
     by_execution: dict[str, list[DeadLetter]] = {}
     for letter in letters:
         by_execution.setdefault(letter.execution_id, []).append(letter)
@@ -161,19 +213,26 @@ async def describe_dead_letters(
             continue  # removed meanwhile, with its letters
         failed = {letter.node_id for letter in own}
         names = failed.union(*(plan.visible_nodes[node_id] for node_id in failed))
-        rows = await ports.catalog.nodes(execution_id, names=names)
+        rows = await ports.catalog.node_states(execution_id, names=names)
+        reader = _ConfigReader(execution, plan, rows, ports, room, most_bytes=most_bytes)
         attempts = await attempts_of(execution_id, failed, ports)
         for letter in own:
-            config = await _config(letter.node_id, execution, plan, rows, ports, generation=letter.generation)
-            value = None if config is None or len(config) > most_bytes else show(config)
+            config = await reader.config(letter.node_id, generation=letter.generation)
+            value = None
+            if config is not None and len(config) <= min(most_bytes, left_bytes):
+                left_bytes -= len(config)
+                room.hold(len(config))
+                value = show(config)
             shown[letter.id] = _letter(letter, value, attempts[letter.node_id])
     return [shown[letter.id] for letter in letters if letter.id in shown]
 
 
-async def describe_dead_letter(letter: DeadLetter, ports: ApiPorts, *, show: Show = decode) -> dict[str, Any]:
+async def describe_dead_letter(
+    letter: DeadLetter, ports: ApiPorts, *, show: Show = decode, room: Room = ALL_ROOM
+) -> dict[str, Any]:
     """Return one dead letter as shown to callers, with its whole config, or raise NotFoundError."""
     most_bytes = ports.bounds.max_payload_bytes
-    shown = await describe_dead_letters([letter], ports, show=show, most_bytes=most_bytes)
+    shown = await describe_dead_letters([letter], ports, show=show, most_bytes=most_bytes, room=room)
     if not shown:
         raise NotFoundError(f"there is no dead letter {letter.id}")
     return shown[0]
@@ -228,12 +287,13 @@ async def explain_node(
     *,
     namespace: str | None = None,
     workers: Sequence[WorkerStatus] | None,
+    room: Room = ALL_ROOM,
 ) -> dict[str, Any]:
     """Return a node's state and the reasons why the node is not running.
 
     ``workers``: those that are known (None: one serves whatever comes).
     """
-    execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id)
+    execution, plan, rows, status = await _read(execution_id, ports, namespace, node_id=node_id, room=room)
     row = rows.get(node_id) or NodeRow(node_id=node_id)
     position = None
     if status is not None:
@@ -289,7 +349,13 @@ def _takes(worker: WorkerStatus, node: Node) -> bool:
 
 
 async def _read(
-    execution_id: str, ports: ApiPorts, namespace: str | None, *, node_id: str | None = None
+    execution_id: str,
+    ports: ApiPorts,
+    namespace: str | None,
+    *,
+    node_id: str | None = None,
+    room: Room = ALL_ROOM,
+    has_outputs: bool = False,
 ) -> tuple[ExecutionRow, Plan, Mapping[str, NodeRow], ExecutionStatus | None]:
     """Read all that is shown of an execution, so that the parts fit together.
 
@@ -297,7 +363,9 @@ async def _read(
     leaves it meanwhile has a row by then, so nothing is shown further back than it was before.
 
     ``node_id``: only that node, and those whose outcomes it sees; the others may be a hundred thousand.
+    ``has_outputs``: the rows come with the outputs that one answer shows.
     """
+    has_room = False
     while True:
         status = await _look(execution_id, ports, names=None if node_id is None else [node_id])
         execution, plan = await _find(execution_id, ports, namespace)
@@ -305,7 +373,17 @@ async def _read(
         if node_id is not None:
             _require_node(execution, plan, node_id)
             names = {node_id, *plan.visible_nodes[node_id]}
-        rows = await ports.catalog.nodes(execution_id, names=None if node_id is None else names)
+        if has_outputs and execution.total <= _FEW_NODES:
+            rows = await ports.catalog.nodes(execution_id)
+        else:
+            size = _ROW_BYTES * len(names)
+            if size > _FREE_BYTES and not has_room:
+                room.hold(size)
+                has_room = True
+            async with room.turn_for(size):
+                rows = await ports.catalog.node_states(execution_id, names=None if node_id is None else names)
+        if has_outputs:
+            rows = await _with_outputs(execution_id, rows, plan.graph.ids, ports, room)
         now, _ = await _find(execution_id, ports)
         if now.generation != execution.generation:
             continue  # the rows may be of either
@@ -348,41 +426,96 @@ def _require_node(execution: ExecutionRow, plan: Plan, node_id: str) -> None:
         raise NotFoundError(f"execution {execution.id} has no node {node_id!r}")
 
 
-async def _config(
-    node_id: str,
-    execution: ExecutionRow,
-    plan: Plan,
-    rows: Mapping[str, NodeRow],
-    ports: ApiPorts,
-    *,
-    generation: int,
-) -> bytes | None:
-    """Return the config as the handler got it in a generation, with secrets redacted.
+async def _with_outputs(
+    execution_id: str, rows: Mapping[str, NodeRow], names: Sequence[str], ports: ApiPorts, room: Room
+) -> Mapping[str, NodeRow]:
+    """Return the rows, those of ``names`` with the outputs that one answer shows."""
+    # A large read goes in pieces.
+    pieces: list[list[str]] = []
+    total = piece_bytes = 0
+    for name in names:
+        row = rows.get(name)
+        if row is None or row.state is not NodeState.COMPLETED or row.blob is not None:
+            continue
+        size = size_of(row)
+        if row.output is not None or size > SHOWN_OUTPUT_BYTES:
+            continue
+        if total + size > SHOWN_OUTPUTS_BYTES:
+            break
+        total += size
+        piece_bytes += size
+        if not pieces or piece_bytes > _PIECE_BYTES or len(pieces[-1]) == _PIECE_NODES:
+            pieces.append([])
+            piece_bytes = size
+        pieces[-1].append(name)
+    if total > _FREE_BYTES:
+        room.hold(total)
+    found: dict[str, NodeRow] = {}
+    for names_of_piece in pieces:
+        async with room.turn_for(total):
+            found |= await ports.catalog.nodes(execution_id, names=names_of_piece)
+    return {**rows, **found} if found else rows
 
-    It is stored nowhere and filled again from the rows. None: it is not filled yet, could not be filled,
-    or an output in it has been replaced in a later generation.
-    """
-    template = plan.templates[node_id]
-    if template.is_static:
-        return plan.static_configs[node_id]
-    seen = _seen(node_id, plan, rows, generation)
-    if seen is None or any(name in rows and rows[name].generation > generation for name in template.nodes):
-        return None
-    named = {name: seen[name] for name in template.nodes if name in seen}
-    blobs = await ports.catalog.blobs([row.blob for row in named.values() if row.blob is not None])
 
-    def fill() -> bytes | None:
-        nodes = {name: node_value(row, blobs.__getitem__) for name, row in named.items()}
-        facts = {**ExecutionValues(execution), "generation": generation}
-        max_bytes = ports.bounds.max_payload_bytes
-        try:
-            filled = template.fill(Scope(execution.input, facts, nodes, decode), max_bytes=max_bytes)
-            return encode(filled.value, max_bytes=max_bytes)
-        except (EvaluationError, PayloadError):
+class _ConfigReader:
+    """Fills configs of an execution again from the rows of its nodes, which come without outputs."""
+
+    def __init__(
+        self,
+        execution: ExecutionRow,
+        plan: Plan,
+        rows: Mapping[str, NodeRow],
+        ports: ApiPorts,
+        room: Room,
+        *,
+        most_bytes: int | None = None,
+    ) -> None:
+        """``most_bytes``: of the largest config that is wanted; by default that of any payload."""
+        self._execution = execution
+        self._plan = plan
+        self._rows = rows
+        self._ports = ports
+        self._room = room
+        self._most_bytes = ports.bounds.max_payload_bytes if most_bytes is None else most_bytes
+
+    async def config(self, node_id: str, *, generation: int) -> bytes | None:
+        """Return the config as the handler got it in a generation, with secrets redacted.
+
+        It is stored nowhere. None: it is not filled yet, could not be filled, reads too much, or an output in
+        it has been replaced in a later generation.
+        """
+        execution, rows, ports = self._execution, self._rows, self._ports
+        template = self._plan.templates[node_id]
+        if template.is_static:
+            return self._plan.static_configs[node_id]
+        seen = _seen(node_id, self._plan, rows, generation)
+        if seen is None or any(
+            name in rows and rows[name].generation > generation for name in template.nodes
+        ):
             return None
+        named = {name: seen[name] for name in template.nodes if name in seen}
+        size = len(execution.input) + sum([size_of(row) for row in named.values()])
+        if size > READABLE * self._most_bytes:
+            return None
+        if size > _FREE_BYTES:
+            self._room.hold(size)
+        within = [name for name, row in named.items() if row.output is None and row.blob is None]
+        async with self._room.turn_for(size):
+            if within:
+                named |= await ports.catalog.nodes(execution.id, names=within)
+            blobs = await ports.catalog.blobs([row.blob for row in named.values() if row.blob is not None])
 
-    size = len(execution.input) + sum([size_of(row) for row in named.values()])
-    return await asyncio.to_thread(fill) if size > _FILLED_ON_LOOP_BYTES else fill()
+        def fill() -> bytes | None:
+            nodes = {name: node_value(row, blobs.__getitem__) for name, row in named.items()}
+            facts = {**ExecutionValues(execution), "generation": generation}
+            max_bytes = ports.bounds.max_payload_bytes
+            try:
+                filled = template.fill(Scope(execution.input, facts, nodes, decode), max_bytes=max_bytes)
+                return encode(filled.value, max_bytes=max_bytes)
+            except (EvaluationError, PayloadError):
+                return None
+
+        return await asyncio.to_thread(fill) if size > _FILLED_ON_LOOP_BYTES else fill()
 
 
 def _seen(

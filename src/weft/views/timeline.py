@@ -125,7 +125,7 @@ async def _statuses(
     # What the store has no more has settled since the rows were read.
     missing = [name for name in names if name not in found]
     if missing and found:
-        rows |= await ports.catalog.nodes(execution.id, names=missing)
+        rows |= await ports.catalog.node_states(execution.id, names=missing)
     return found
 
 

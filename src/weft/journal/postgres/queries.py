@@ -25,6 +25,20 @@ T = TypeVar("T")
 _EXECUTIONS = f"SELECT {rows.EXECUTION_COLUMNS} FROM executions JOIN progress ON execution = number"  # noqa: S608
 _LEAN_EXECUTIONS = _EXECUTIONS.replace(rows.EXECUTION_COLUMNS, rows.LEAN_COLUMNS)
 _RESULT_COLUMNS = rows.EXECUTION_COLUMNS.replace("executions.input", "NULL")
+# The length of an output is known without reading it: the outputs behind the last of the page are not read.
+_RESULTS = f"""
+    SELECT {_RESULT_COLUMNS}, batch_index FROM (
+        SELECT listed, place, coalesce(sum(octet_length(output)) OVER (
+            ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS bytes_before
+        FROM (
+            SELECT number AS listed, batch_index AS place FROM executions
+            WHERE batch = $1 AND batch_index > $2 ORDER BY batch_index LIMIT $3
+        ) AS page JOIN progress ON execution = listed
+    ) AS page
+    JOIN executions ON number = listed JOIN progress ON execution = number
+    WHERE bytes_before < $4 ORDER BY place
+"""  # noqa: S608
 _NUMBER = "(SELECT number FROM executions WHERE id = $1)"
 # Rows in one answer: while they are read into Python, nothing else is done there.
 _PAGE_ROWS = 2_000
@@ -205,9 +219,11 @@ async def nodes_of(
         return {} if number is None else await nodes(connection, number, names, states_only=states_only)
 
 
-async def node_states(connection: Connection, execution_id: str) -> dict[str, NodeRow]:
-    """Read the rows of all nodes of an execution, without outputs."""
-    return await nodes_of(connection, execution_id, None, states_only=True)
+async def node_states(
+    connection: Connection, execution_id: str, names: Collection[str] | None
+) -> dict[str, NodeRow]:
+    """Read the rows of an execution's nodes, all or those named, without outputs."""
+    return await nodes_of(connection, execution_id, names, states_only=True)
 
 
 async def event_at(connection: Connection, execution_id: str, seq: int) -> History | None:
@@ -250,16 +266,9 @@ async def output_digests(connection: Connection, number: int, names: Collection[
 
 
 async def batch_results(
-    connection: Connection, batch_id: str, after: int, limit: int
+    connection: Connection, batch_id: str, after: int, limit: int, most_bytes: int
 ) -> list[tuple[int, ExecutionRow]]:
-    found = await connection.fetch(
-        f"SELECT {_RESULT_COLUMNS}, batch_index FROM executions"  # noqa: S608
-        " JOIN progress ON execution = number"
-        " WHERE batch = $1 AND batch_index > $2 ORDER BY batch_index LIMIT $3",
-        batch_id,
-        after,
-        limit,
-    )
+    found = await connection.fetch(_RESULTS, batch_id, after, limit, most_bytes)
     return [(values[-1], rows.read_execution(values)) for values in found]
 
 

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 # So many are joined: it bounds what is in memory twice.
 _JOINED_NODES = 2000
+_OUTPUT_OF_NODE = "SELECT output FROM nodes WHERE execution = ? AND node_id = ?"
 _OWN_OUTPUT = (
     "SELECT output FROM nodes WHERE execution = (SELECT number FROM executions WHERE id = ?) AND node_id = ?"
 )
@@ -140,8 +141,7 @@ def _nodes(
     for node in (yield Listing(columns, behind, values)):
         output = None
         if node[-1]:
-            sql = "SELECT output FROM nodes WHERE execution = ? AND node_id = ?"
-            ((output,),) = yield sql, (values[0], node[0])
+            ((output,),) = yield _OUTPUT_OF_NODE, (values[0], node[0])
         row = sqlite_rows.read_node(node, output)
         found.append(row if output is None or execution_id is None else without_output(execution_id, row))
     return found
@@ -162,9 +162,9 @@ def nodes_of(
         connection.execute("ROLLBACK")
 
 
-def node_states(connection: Connection, execution_id: str) -> dict[str, NodeRow]:
-    """Read the rows of all nodes of an execution, without outputs."""
-    return nodes_of(connection, execution_id, None, columns=sqlite_rows.NODE_STATES)
+def node_states(connection: Connection, execution_id: str, names: Iterable[str] | None) -> dict[str, NodeRow]:
+    """Read the rows of an execution's nodes, all or those named, without outputs."""
+    return nodes_of(connection, execution_id, names, columns=sqlite_rows.NODE_STATES)
 
 
 def events(
@@ -185,21 +185,34 @@ def events(
         arguments = (*found, *place, limit)
         (joined,) = connection.execute(*translated((chosen, arguments))).fetchone()
         history = sqlite_rows.read_events(joined)
-        for row in run_query(connection, _nodes(completed, arguments)):
-            history.append(completion_event(execution_id, row, digest_of(row.output)))
+        history += run_query(connection, _completions(completed, arguments, execution_id))
     finally:
         connection.execute("ROLLBACK")
     history.sort(key=lambda event: event.seq)
     return history[:limit]
 
 
+def _completions(behind: str, values: tuple[Any, ...], execution_id: str) -> Query[list[History]]:
+    """Read the rows of nodes that stand for an event, as that; one large output is in memory at a time."""
+    found = []
+    for node in (yield Listing(sqlite_rows.NODE_COLUMNS, behind, values)):
+        output = None
+        if node[-1]:
+            ((output,),) = yield _OUTPUT_OF_NODE, (values[0], node[0])
+        row = sqlite_rows.read_node(node, output)
+        found.append(completion_event(execution_id, row, digest_of(row.output)))
+    return found
+
+
 def batch_results(
-    connection: Connection, batch_id: str, after: int, limit: int
+    connection: Connection, batch_id: str, after: int, limit: int, most_bytes: int
 ) -> list[tuple[int, ExecutionRow]]:
-    return run_query(connection, _batch_results(batch_id, after, limit))
+    return run_query(connection, _batch_results(batch_id, after, limit, most_bytes))
 
 
-def _batch_results(batch_id: str, after: int, limit: int) -> Query[list[tuple[int, ExecutionRow]]]:
+def _batch_results(
+    batch_id: str, after: int, limit: int, most_bytes: int
+) -> Query[list[tuple[int, ExecutionRow]]]:
     joined = yield Listing(
         sqlite_rows.RESULT_COLUMNS,
         "FROM executions JOIN progress ON execution = number"
@@ -207,12 +220,17 @@ def _batch_results(batch_id: str, after: int, limit: int) -> Query[list[tuple[in
         (batch_id, after, limit),
     )
     found = []
-    for *values, index, is_large in joined:
+    # Joined rows have no order that SQLite promises.
+    for *values, index, is_large in sorted(joined, key=lambda line: line[-2]):
         output = None
         if is_large:
             ((output,),) = yield "SELECT output FROM progress WHERE execution = ?", (values[0],)
-        found.append((index, sqlite_rows.read_result(values, output)))
-    return sorted(found, key=lambda result: result[0])
+        row = sqlite_rows.read_result(values, output)
+        found.append((index, row))
+        most_bytes -= len(row.output or b"")
+        if most_bytes <= 0:
+            break
+    return found
 
 
 def payloads(connection: Connection, names: list[str]) -> dict[str, bytes]:

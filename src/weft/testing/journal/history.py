@@ -103,6 +103,10 @@ class HistoryContract:
         assert await journal.node_states(run.id) == {
             name: replace(row, output=None) for name, row in rows.items()
         }
+        some = [*names[8:12], "nothing"]
+        assert await journal.node_states(run.id, names=some) == {
+            name: replace(rows[name], output=None) for name in names[8:11]
+        }
         assert await journal.node_states("nothing") == {}
 
     async def test_an_output_in_a_blob_has_no_digest(self, journal: JournalAdapter) -> None:

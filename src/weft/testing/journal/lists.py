@@ -273,6 +273,26 @@ class BatchesContract:
         assert results[2].output == b'{"a":"%s"}' % (b"\\u00e9" * 1000)
         assert await journal.batch_results("stranger") == []
 
+    async def test_a_page_of_results_ends_with_the_output_that_fills_it(
+        self, journal: JournalAdapter
+    ) -> None:
+        ids = [f"e{number}" for number in range(6)]
+        await journal.submit([submission(id_) for id_ in ids], batch=batch_of())
+        # An output of two bytes more, and one that is read apart from others.
+        for id_, size in (("e1", 100), ("e2", 10_000), ("e3", 100), ("e5", 100)):
+            run = Recording(journal, id_, submission(id_).plan)
+            await run.started()
+            await run.completed("a", output=b'"%s"' % (b"x" * size))
+        pages = []
+        after = -1
+        while page := await journal.batch_results("batch", after=after, most_bytes=200):
+            pages.append([index for index, _ in page])
+            after = page[-1][0]
+            assert all((row.output is None) == (row.id in ("e0", "e4")) for _, row in page)
+        assert pages == [[0, 1, 2], [3, 4, 5]]
+        first = await journal.batch_results("batch", after=1, limit=2, most_bytes=1)
+        assert [index for index, _ in first] == [2]
+
     async def test_a_batch_counts_the_attempts_that_followed_a_first_one(
         self, journal: JournalAdapter
     ) -> None:

@@ -56,6 +56,22 @@ async def test_one_is_dropped_and_then_all_others(console: Console, api: Api) ->
     assert len(await letters(api, "dropped-by-one", "dropped")) == 3
 
 
+async def test_a_search_shows_the_groups_of_what_it_finds_and_these_alone_are_dropped(
+    console: Console, api: Api
+) -> None:
+    await fail(api, "searched-one", times=2)
+    await fail(api, "searched-two", times=1)
+    page = await console.open("/dead-letters")
+    await page.keyboard.press("/")
+    await page.keyboard.type("searched-two")
+    await expect(page.locator(".letter-group")).to_have_count(1)
+    assert "q=searched-two" in page.url
+    await page.get_by_role("button", name="Drop all…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Drop 1 dead letter").click()
+    await expect(page.get_by_text("No dead letter is open with this text.")).to_be_visible()
+    assert len(await letters(api, "searched-one", "open")) == 2
+
+
 async def test_keeping_things_as_they_are_changes_nothing(console: Console, api: Api) -> None:
     await fail(api, "kept", times=1)
     page = await console.open("/dead-letters?workflow=kept")

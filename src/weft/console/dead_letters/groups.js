@@ -83,13 +83,14 @@ export function firstLine(text, length = 300) {
 let lacksGroups = false;
 
 /**
- * Return groups, of the server, or where it has no such call, of the newest letters.
- * @param {{state: string, workflow: string | null, wanted: number}} which
+ * Return groups, of the server, or where it has no such call, of the newest letters. The groups of a search are those
+ * of the newest letters that have its text.
+ * @param {{state: string, workflow: string | null, q?: string | null, wanted: number}} which
  * @param {AbortSignal} [signal]
  * @returns {Promise<{groups: LetterGroup[], more: boolean, isPlain: boolean}>}
  */
-export async function loadGroups({ state, workflow, wanted }, signal) {
-  if (!lacksGroups) {
+export async function loadGroups({ state, workflow, q, wanted }, signal) {
+  if (!q && !lacksGroups) {
     try {
       return await readGroups({ state, workflow, wanted }, signal);
     } catch (error) {
@@ -97,7 +98,7 @@ export async function loadGroups({ state, workflow, wanted }, signal) {
       lacksGroups = true;
     }
   }
-  const page = await listDeadLetters({ state, workflow, limit: PLAIN_LIMIT }, signal);
+  const page = await listDeadLetters({ state, workflow, q, limit: PLAIN_LIMIT }, signal);
   return { groups: groupLetters(page.items), more: page.next_cursor !== null, isPlain: true };
 }
 

@@ -5,8 +5,9 @@ import { Dialog, openDialog } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
 import { useLoad } from "../ui/load.js";
 import { Menu } from "../ui/parts.js";
-import { html, useEffect, useRef, useState } from "../ui/preact.js";
+import { html, useState } from "../ui/preact.js";
 import { navigate, setQuery } from "../ui/router.js";
+import { SearchField } from "../ui/search_field.js";
 import { EXECUTION_STATES, stateOf } from "../ui/states.js";
 import { say } from "../ui/toast.js";
 import { MORE_FIELDS, OWN_VIEWS, SPAN_NAMES, saveViews, savedViews, viewText } from "./query.js";
@@ -23,7 +24,7 @@ export function Filters({ query }) {
   return html`<section class="filters" aria-label="Filters">
     <${Views} query=${query} />
     <div class="row wrap">
-      <${Search} value=${query.get("q") ?? ""} />
+      <${SearchField} value=${query.get("q") ?? ""} label="Search executions" hint="Name, id or label" />
       <div class="chips" role="group" aria-label="States">
         ${EXECUTION_STATES.map((name) => {
           const state = stateOf(name);
@@ -56,20 +57,6 @@ export function Filters({ query }) {
 function Used({ name, value, remove }) {
   return html`<span class="used"><span class="muted">${name}</span> <bdi class="ellipsis">${value}</bdi>
     <button class="plain icon-button" aria-label=${`Without ${name} ${value}`} onClick=${remove}><${Icon} name="close" /></button></span>`;
-}
-
-/** @param {{value: string}} props */
-function Search({ value }) {
-  const [typed, setTyped] = useState(value);
-  const timer = useRef(/** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined));
-  useEffect(() => setTyped(value), [value]);
-  const onInput = (/** @type {any} */ event) => {
-    const text = event.target.value;
-    setTyped(text);
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => setQuery({ q: text.trim() }, { replace: true }), 300);
-  };
-  return html`<input class="search" type="search" aria-label="Search executions" placeholder="Name, id or label  ( / )" value=${typed} onInput=${onInput} />`;
 }
 
 /** @param {{query: URLSearchParams}} props */

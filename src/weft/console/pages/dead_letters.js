@@ -11,6 +11,7 @@ import { Empty, Loading, Note, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader } from "../ui/parts.js";
 import { html, useState } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
+import { SearchField } from "../ui/search_field.js";
 import { Ago, formatCount } from "../ui/time.js";
 
 export const title = "Dead letters";
@@ -24,8 +25,9 @@ const FIRST = 100;
 export function Page({ query }) {
   const state = LETTER_STATES.includes(query.get("state") ?? "") ? /** @type {string} */ (query.get("state")) : "open";
   const workflow = query.get("workflow");
+  const q = query.get("q");
   const [wanted, setWanted] = useState(FIRST);
-  const { data, problem, reload } = useLoad((signal) => loadGroups({ state, workflow, wanted }, signal), [state, workflow, wanted], { every: REFRESH_MS });
+  const { data, problem, reload } = useLoad((signal) => loadGroups({ state, workflow, q, wanted }, signal), [state, workflow, q, wanted], { every: REFRESH_MS });
   const groups = data?.groups ?? [];
   const sum = sumOf(groups, Boolean(data?.more));
   useKeys("Dead letters", {
@@ -35,7 +37,8 @@ export function Page({ query }) {
   });
   const act = async (/** @type {"retry" | "drop"} */ what) => {
     const chosen = data?.isPlain ? { letters: groups.flatMap((group) => group.letters ?? []) } : { which: workflow ? { workflow } : {} };
-    const where = workflow ? html`All that are open of the workflow <bdi>${workflow}</bdi>.` : "All that are open.";
+    const found = q ? html`That have <bdi>${q}</bdi> in them, and` : "All that";
+    const where = workflow ? html`${found} are open of the workflow <bdi>${workflow}</bdi>.` : html`${found} are open.`;
     if (await changeLetters(what, { ...sum, ...chosen, where })) reload();
   };
   const actions = state === "open" && sum.count > 0 && html`
@@ -44,13 +47,13 @@ export function Page({ query }) {
   return html`<div class="page">
     <${PageHeader} title="Dead letters" actions=${actions}
       about=${data && html`<span aria-live="polite">${sum.count ? `${lettersText(sum.count, sum.atLeast)} in ${formatCount(groups.length)} ${groups.length === 1 ? "group" : "groups"}` : ""}</span>`} />
-    <${Filters} state=${state} workflow=${workflow} />
-    ${data?.isPlain && data.more && html`<${Note} kind="warning">${`This server does not group letters; these are groups of the newest ${sum.count}.`}</${Note}>`}
+    <${Filters} state=${state} workflow=${workflow} q=${q} />
+    ${data?.isPlain && data.more && html`<${Note} kind="warning">${`There are more: these are groups of the newest ${sum.count}${q ? " that have the text" : ""}.`}</${Note}>`}
     ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
     ${!data && !problem && html`<${Loading} />`}
     ${data && (groups.length
       ? html`<ul class="letter-groups" role="list">${groups.map((group) => html`<${Group} key=${keyOf(group)} group=${group} state=${state} isOpen=${query.get("open") === keyOf(group)} onChanged=${reload} />`)}</ul>`
-      : html`<${None} state=${state} workflow=${workflow} />`)}
+      : html`<${None} state=${state} workflow=${workflow} q=${q} />`)}
     ${data?.more && !data.isPlain && html`<div><button onClick=${() => setWanted(wanted + FIRST)}>Show more groups</button></div>`}
   </div>`;
 }
@@ -62,11 +65,12 @@ function focusGroup(step) {
   toggles[Math.max(0, Math.min(toggles.length - 1, at + step))]?.focus();
 }
 
-/** @param {{state: string, workflow: string | null}} props */
-function Filters({ state, workflow }) {
+/** @param {{state: string, workflow: string | null, q: string | null}} props */
+function Filters({ state, workflow, q }) {
   const { data } = useLoad((signal) => listWorkflows({ limit: 500 }, signal), []);
   const names = (data?.items ?? []).map((one) => one.name);
   return html`<div class="row wrap" role="group" aria-label="Filters">
+    <${SearchField} value=${q ?? ""} label="Search dead letters" hint="Node, id or text of the error" besides=${{ open: null }} />
     <div class="chips" role="group" aria-label="State">
       ${LETTER_STATES.map((name) => html`<button class="chip" aria-pressed=${String(name === state)} onClick=${() => setQuery({ state: name === "open" ? null : name, open: null })}>${name}</button>`)}
     </div>
@@ -106,10 +110,11 @@ function Group({ group, state, isOpen, onChanged }) {
   </li>`;
 }
 
-/** @param {{state: string, workflow: string | null}} props */
-function None({ state, workflow }) {
-  if (workflow || state !== "open") {
-    return html`<${Empty} title=${`No dead letter is ${state}${workflow ? " of this workflow" : ""}.`}><button onClick=${() => setQuery({ state: null, workflow: null })}>Show all that are open</button></${Empty}>`;
+/** @param {{state: string, workflow: string | null, q: string | null}} props */
+function None({ state, workflow, q }) {
+  if (workflow || q || state !== "open") {
+    const which = `${workflow ? " of this workflow" : ""}${q ? " with this text" : ""}`;
+    return html`<${Empty} title=${`No dead letter is ${state}${which}.`}><button onClick=${() => setQuery({ state: null, workflow: null, q: null })}>Show all that are open</button></${Empty}>`;
   }
   return html`<${Empty} title="No dead letters.">
     <p>A node that has failed for good leaves one here, with its error and its config, until it is retried or dropped.</p>

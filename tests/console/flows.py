@@ -43,6 +43,15 @@ def behind(mend):
     return 3
 
 
+# Waits long for its second attempt.
+stubborn = Workflow("stubborn")
+
+
+@stubborn.node(retry={"base_delay_seconds": 200, "jitter": 0})
+def tries(input):
+    raise ValueError("not yet")
+
+
 # Prints, returns and raises what its input is.
 hostile = Workflow("hostile", output="{{ echoes.output }}")
 

@@ -78,6 +78,20 @@ async def test_the_sheet_of_a_node_shows_why_it_failed_and_what_it_printed(
     await expect(sheet).to_have_count(0)
 
 
+async def test_the_sheet_of_a_node_counts_down_to_its_next_attempt(
+    console: Console, shown: dict[str, str]
+) -> None:
+    execution = await start(console.api, "stubborn")
+    page = await console.open(f"/executions/{execution}?tab=nodes&node=tries")
+    sheet = page.get_by_role("complementary")
+    await expect(sheet).to_contain_text("retry scheduled")
+    countdown = sheet.get_by_role("timer").locator("strong")
+    await expect(countdown).to_contain_text(re.compile(r"[123] min"))
+    first = await countdown.inner_text()
+    await expect(countdown).not_to_have_text(first)
+    await console.api.call("POST", f"/v1/executions/{execution}/cancel")
+
+
 async def test_a_retry_shows_its_plan_and_runs_what_failed(console: Console, tmp_path: Path) -> None:
     file = tmp_path / "mended"
     execution = await start(console.api, "broken", {"file": str(file)})

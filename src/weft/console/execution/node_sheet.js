@@ -107,7 +107,7 @@ function Why({ id, node, code }) {
     <ul class="stack">
       ${kept.current?.reasons.map((reason) => html`<li>
         <span class="break">${reason.message}</span>
-        ${reason.until && html`<div class="why-until">${UNTIL[reason.code] ?? "until then"} <strong><${Countdown} until=${reason.until} /></strong> <span class="muted small">${formatTime(reason.until)}</span></div>`}
+        ${reason.until && html`<div class="why-until" role="timer" aria-live="off">${UNTIL[reason.code] ?? "until then"} <strong><${Countdown} until=${reason.until} /></strong> <span class="muted small">${formatTime(reason.until)}</span></div>`}
         ${reason.nodes && html`<div class="row wrap small">${reason.nodes.slice(0, 12).map((name) => html`<${NodeLink} name=${name} />`)}${reason.nodes.length > 12 && html`<span class="muted">${`and ${reason.nodes.length - 12} more`}</span>`}</div>`}
         <code class="muted small">${reason.code}</code>
       </li>`)}

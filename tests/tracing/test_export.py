@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from opentelemetry.trace import NonRecordingSpan, TraceFlags, use_span
+from opentelemetry.trace import SpanContext as OtelSpanContext
 from tests.operation.serving import serving
 from tests.support.otlp import Collector
 
+from weft import AsyncClient, Client
 from weft.testing.fake_llm import FakeLLM, failed, reply
 from weft.testing.http_server import Answer
 from weft.testing.recording_service import RecordingService
@@ -242,6 +246,25 @@ async def test_without_an_endpoint_there_is_no_trace_but_the_callers(tmp_path: P
         assert (alone["trace_id"], alone["nodes"][0]["output"]) == (None, None)
         called = await start(api, {"nodes": nodes})
         assert (called["trace_id"], called["nodes"][0]["output"]) == (TRACE_ID, CALLER)
+
+
+async def test_clients_send_the_current_span_of_a_program_that_uses_opentelemetry(tmp_path: Path) -> None:
+    span = OtelSpanContext(int(TRACE_ID, 16), int(CALLER_ID, 16), False, TraceFlags(1))
+    async with traced(tmp_path) as (_, api, collector):
+        await api.call("POST", "/v1/workflows", {"name": "one", "nodes": [{"id": "a", "handler": "echo"}]})
+
+        def start_blocking() -> str:
+            with Client(api.url) as client, use_span(NonRecordingSpan(span)):
+                return client.start("one").id
+
+        async with AsyncClient(api.url) as client:
+            alone = await client.start("one")
+            with use_span(NonRecordingSpan(span)):
+                called = await client.start("one")
+        for id_ in (called.id, await asyncio.to_thread(start_blocking)):
+            whole = (await collector.of(id_, count=2))["execution one"]
+            assert (whole.trace_id, whole.parent_id) == (TRACE_ID, CALLER_ID)
+        assert (await collector.of(alone.id, count=2))["execution one"].parent_id == ""
 
 
 @pytest.mark.parametrize("handler", ["call_external_service", "llm_service"])

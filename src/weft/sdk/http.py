@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -16,6 +17,7 @@ import msgspec
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
 from weft.errors import ApiError, Problem, SettingsError, UnreachableError
+from weft.tracing.context import SpanContext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -46,6 +48,18 @@ class HttpReply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+def _trace_header() -> Mapping[str, str]:
+    """Return the header of the caller's current span, where the caller's program uses OpenTelemetry."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return {}
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return {}
+    context = SpanContext(f"{span.trace_id:032x}", f"{span.span_id:016x}", int(span.trace_flags))
+    return {"traceparent": context.traceparent}
 
 
 class HttpConnection:
@@ -135,7 +149,7 @@ class HttpConnection:
             sock_connect=CONNECT_SECONDS,
             sock_read=SILENCE_SECONDS if streams else None,
         )
-        given = dict(headers or {})
+        given = {**_trace_header(), **(headers or {})}
         if call.body is not None:
             given["Content-Type"] = call.media
         if call.key is not None:

@@ -137,8 +137,9 @@ class EvaluationError(WeftError):
 class NotAllowedError(WeftError):
     """A control call that the execution's present state forbids."""
 
-    def __init__(self, message: str, *, state: str) -> None:
+    def __init__(self, message: str, *, state: str, code: str = "not_allowed") -> None:
         self.state = state
+        self.code = code
         super().__init__(message)
 
 

@@ -14,6 +14,7 @@ from weft.store.memory import MemoryStore
 from weft.testing.store.ahead import AheadContract
 from weft.testing.store.contract import StoreBench, StoreContract
 from weft.testing.store.parked import ParkedContract
+from weft.testing.store.waits import WaitContract
 from weft.testing.walk import Walk, node, workflow
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from weft.core.task import Result, Task
 
 
-class TestMemoryStore(StoreContract, AheadContract, ParkedContract):
+class TestMemoryStore(StoreContract, AheadContract, ParkedContract, WaitContract):
     @pytest.fixture
     async def bench(self, clock: VirtualClock) -> StoreBench:
         ids = count(1)

@@ -14,6 +14,7 @@ from weft.store.redis import RedisStore
 from weft.testing.store.ahead import AheadContract
 from weft.testing.store.contract import StoreBench, StoreContract
 from weft.testing.store.parked import ParkedContract
+from weft.testing.store.waits import WaitContract
 from weft.testing.walk import Walk, workflow
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from weft.store.contract import StateStore
 
 
-class TestRedisStore(StoreContract, AheadContract, ParkedContract):
+class TestRedisStore(StoreContract, AheadContract, ParkedContract, WaitContract):
     PARTITIONS = 1
 
     @pytest.fixture

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.core.outcomes import completed, failed, skipped_by_condition
 
-from weft.core.decide import FreeNode, decide
-from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
+from weft.core.decide import Decision, DispatchNode, FailNode, FreeNode, ParkNode, SkipNode, decide
 from weft.core.event import Skip
 from weft.core.output import node_value
 from weft.core.payload import decode

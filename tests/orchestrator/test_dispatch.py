@@ -22,8 +22,7 @@ from weft.orchestrator.dispatch import dispatch
 from weft.orchestrator.submit import submit
 
 if TYPE_CHECKING:
-    from weft.core.decide import FreeNode
-    from weft.core.decision import Decision
+    from weft.core.decide import Decision, FreeNode
     from weft.ports import Ports
 
 PLAN = compile_plan({"nodes": [{"id": "a", "handler": "echo", "cache": {"ttl_seconds": 60}}]})

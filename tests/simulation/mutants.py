@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "finish_apart",
-        f"{_LEDGER}.fence:Ledger._node_event",
+        f"{_LEDGER}.fence:Ledger._recorded",
         "if execution.unsettled == 0 and execution.state not in TERMINAL:",
         "if False:",
         "calm",
@@ -317,7 +317,7 @@ MUTANTS = (
         "if isinstance(event, NodeCached) and row.issued == row.attempt:",
         "if False:",
         "caches",
-        150,
+        260,
         "an orchestrator that is late completes a node from the cache while a worker runs it",
     ),
     # -- rules and verdicts ------------------------------------------------------------------------
@@ -512,7 +512,7 @@ MUTANTS = (
         "node.attempt != task.attempt or node.phase is not FREE or",
         "node.attempt != task.attempt or",
         "ahead",
-        30,
+        50,
         "a task that came with its rows moves a node that is not free",
     ),
     Mutant(
@@ -623,7 +623,7 @@ MUTANTS = (
         "node.phase in _IN_HAND",
         'node.phase == "orphaned"',
         "flush_paused",
-        60,
+        70,
         "what ran when an execution was paused is handed out again, as the same attempt",
     ),
     Mutant(
@@ -751,7 +751,7 @@ MUTANTS = (
         " and execution.state is not ExecutionState.PAUSED",
         "",
         "sleeps_paused",
-        300,
+        870,
         "a node that was free when its execution was paused begins to sleep all the same",
     ),
     Mutant(

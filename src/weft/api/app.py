@@ -27,6 +27,7 @@ from weft.api import (
     stream,
     timeline,
     topology,
+    waits,
     workflows,
 )
 from weft.api.gateway import Gateway
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 # In the order in which a request is compared with them.
 _NOUNS = (
     executions,
+    waits,
     workflows,
     about,
     batches,

@@ -20,6 +20,7 @@ Workflows are DAGs of nodes; an execution is one run of one version of a workflo
 _TAGS = {
     "workflows": "Definitions, their versions, and names for versions",
     "executions": "Runs of workflows: start, look, steer",
+    "waits": "Nodes that wait for an answer, answers and signals",
     "events": "What happens: as a history, and as it happens",
     "logs": "What nodes print and log",
     "batches": "Many executions as one",

@@ -180,7 +180,7 @@ def to_problem(error: Exception) -> ProblemError | None:
         case errors.NotFoundError():
             return ProblemError(404, "not_found", str(error))
         case errors.NotAllowedError():
-            return ProblemError(409, "not_allowed", str(error), state=error.state)
+            return ProblemError(409, error.code, str(error), state=error.state)
         case errors.UnstorableError():
             return None
         case errors.SchemaError():

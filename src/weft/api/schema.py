@@ -46,7 +46,9 @@ SearchText = Annotated[
 ]
 Seconds = Annotated[float | None, Field(ge=0, le=1e9)]
 ExecutionStateName = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
-NodeStateName = Literal["PENDING", "QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]
+NodeStateName = Literal[
+    "PENDING", "QUEUED", "RUNNING", "WAITING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"
+]
 PriorityName = Literal["low", "normal", "high"]
 LetterStateName = Literal["open", "retried", "handled", "dropped"]
 
@@ -569,6 +571,18 @@ class SubmitExecution(Body):
     priority: PriorityName = "normal"
 
 
+_WAIT = {
+    "execution": _ID,
+    "workflow": "plan",
+    "node": "approval",
+    "signal": "approval",
+    "prompt": "Apply 3 changes?",
+    "schema": {"enum": ["approve", "reject"]},
+    "since": _LATER,
+    "expires_at": None,
+}
+
+
 class RetryExecution(Body):
     """Nodes to run again, beside all that did not complete."""
 
@@ -576,6 +590,46 @@ class RetryExecution(Body):
 
     nodes: list[str] = []
     dry_run: bool = False
+
+
+class AnswerWait(Body):
+    """The value that a node waits for."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"value": "approve"}))
+
+    value: Any = Field(description="any JSON that fits the schema of the wait")
+
+
+class SignalAnswer(BaseModel):
+    """The node that a signal answered."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"answered": "approval"}))
+
+    answered: str | None = Field(description="the node that it answered; null: it is kept")
+
+
+class Wait(BaseModel):
+    """A node that waits for an answer."""
+
+    model_config = ConfigDict(json_schema_extra=_example(_WAIT))
+
+    execution: str
+    workflow: str | None
+    node: str
+    signal: str
+    prompt: str | None = Field(description="what whoever answers is asked")
+    schema_: Any = Field(alias="schema", description="the JSON Schema of the answer; null: any JSON")
+    since: Time
+    expires_at: Time | None
+
+
+class Waits(BaseModel):
+    """A page of nodes that wait for an answer."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"items": [_WAIT], "next_cursor": None}))
+
+    items: list[Wait]
+    next_cursor: str | None
 
 
 class ForkExecution(Body):

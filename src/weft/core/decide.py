@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
 from weft.core.readiness import READY, readiness
-from weft.core.rows import READABLE, ExecutionRow, NodeRow, refuse_reading
+from weft.core.rows import READABLE, ExecutionRow, NodeRow, Wait, refuse_reading
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.state import NodeState, Reason
 from weft.core.time import rfc3339
 from weft.definition.model import TriggerRule, sleep_seconds
+from weft.definition.waits import WaitTerms, wait_terms, without_literals
 from weft.errors import EvaluationError, PayloadError
 from weft.expressions.compiler import EXECUTION_FIELDS
 from weft.expressions.scope import NodeValue, Scope
@@ -33,6 +33,52 @@ if TYPE_CHECKING:
 
 # By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _COMPLETED, _ONE_FAILED = NodeState.COMPLETED, TriggerRule.ONE_FAILED
+
+
+class DispatchNode(msgspec.Struct, frozen=True, gc=False):
+    """Hand the attempt out, with this config. ``cache_key``: look there first."""
+
+    node_id: str
+    config: bytes
+    secrets: tuple[Any, ...] = ()
+    cache_key: str | None = None
+
+
+class ParkNode(msgspec.Struct, frozen=True, gc=False):
+    """Start the attempt without a worker: after so many seconds it completes with this config."""
+
+    node_id: str
+    seconds: float
+    config: bytes
+    cache_key: str | None = None
+
+
+class StartWait(msgspec.Struct, frozen=True, gc=False):
+    """Have the node wait: for its time, or until somebody or something answers."""
+
+    node_id: str
+    wait: Wait
+    terms: WaitTerms
+
+
+class SkipNode(msgspec.Struct, frozen=True, gc=False):
+    """Settle it as skipped, with what can no longer run behind it."""
+
+    node_id: str
+    reason: str
+    cause: str | None
+    skips: tuple[Skip, ...]
+
+
+class FailNode(msgspec.Struct, frozen=True, gc=False):
+    """Settle it as failed, before any attempt, with what can no longer run behind it."""
+
+    node_id: str
+    error: dict[str, Any]
+    skips: tuple[Skip, ...]
+
+
+Decision: TypeAlias = DispatchNode | ParkNode | StartWait | SkipNode | FailNode
 
 
 # Payloads are decoded where they are needed and at most once: the caller knows what it has decoded.
@@ -150,7 +196,7 @@ def decide(
     if static is not None:
         key = None if node.cache_ttl_seconds is None else _cache_key(free, node.config)
         if node.is_parked:
-            return _park(free, node.config, static, key, settled)
+            return _start_without_worker(free, node.config, static, key, settled)
         return DispatchNode(node.id, static, (), key)
     try:
         scope = scope or free.scope(decode, value_of, max_bytes, allowance)
@@ -160,15 +206,22 @@ def decide(
         return _fail(free, "template_error", f"config: {problem}", settled)
     key = None if node.cache_ttl_seconds is None else _cache_key(free, filled.value, filled.secrets)
     if node.is_parked:
-        # The filled value hides its secrets; ``_park`` reads only the seconds from it.
-        return _park(free, filled.value, config, key, settled)
+        # The filled value hides its secrets: of a sleep only the seconds are read, and a wait has none.
+        return _start_without_worker(free, filled.value, config, key, settled)
     return DispatchNode(node.id, config, filled.secrets, key)
 
 
-def _park(
+def _start_without_worker(
     free: FreeNode, config: Json, payload: bytes, cache_key: str | None, settled: SettledNodes
-) -> ParkNode | FailNode:
-    """Return the decision for a node that no worker runs: it sleeps for the seconds of its config."""
+) -> ParkNode | StartWait | FailNode:
+    """Return the decision for a node that no worker runs: it waits, or it sleeps."""
+    rule = free.plan.waits.get(free.node.id)
+    if rule is not None:
+        try:
+            terms = wait_terms(rule, without_literals(config))
+        except ValueError as fault:
+            return _fail(free, "bad_config", str(fault), settled)
+        return StartWait(free.node.id, Wait(rule.kind, rule.name, terms.prompt, terms.match), terms)
     seconds = config.get("seconds") if isinstance(config, dict) else None
     try:
         due_after = sleep_seconds(seconds, free.node.timeout_seconds)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import msgspec
 
 from weft.core.attempt import AttemptRef
+from weft.core.rows import Wait  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from weft.core.attempt import EndedAttempt
@@ -128,6 +129,55 @@ class ParkedDue(AttemptRef, frozen=True, kw_only=True, gc=False):
     """The time of a parked attempt has come, by the clock of the store."""
 
 
+class WaitStarted(AttemptRef, frozen=True, kw_only=True, gc=False):
+    """A node waits, under this epoch of the store and by this very commit.
+
+    It is due after so many seconds by the journal's own clock, or at a time of its own, or never.
+    """
+
+    epoch: int
+    wait: Wait
+    seconds: float | None = None
+    due_at: int | None = None
+    # The value at expiry, as JSON; None: the node fails then.
+    default: bytes | None = None
+
+
+class WaitDue(AttemptRef, frozen=True, kw_only=True, gc=False):
+    """The time of a wait has come. ``skips`` and ``running`` as of a failure: it may be one."""
+
+    skips: tuple[Skip, ...] = ()
+    running: dict[str, Running] = msgspec.field(default_factory=dict)
+
+
+class WaitAnswered(_Event, frozen=True, kw_only=True, gc=False):
+    """Somebody answered the wait of a node, which completes with ``output`` or ``blob``.
+
+    ``generation`` 0 means whichever is current.
+    """
+
+    node_id: str
+    output: bytes | None
+    blob: str | None = None
+    output_bytes: int
+    actor: str | None = None
+
+
+class SignalReceived(_Event, frozen=True, kw_only=True, gc=False):
+    """Somebody sent a signal to an execution; a node that waits for it completes with ``output`` or ``blob``.
+
+    ``generation`` 0 means whichever is current.
+    """
+
+    name: str
+    output: bytes | None
+    blob: str | None = None
+    output_bytes: int
+    # The wait nodes of this name whose schema the value fits.
+    fits: tuple[str, ...]
+    actor: str | None = None
+
+
 class DeadlinePassed(_Event, frozen=True, kw_only=True, gc=False):
     running: dict[str, Running] = {}
 
@@ -187,6 +237,10 @@ Event: TypeAlias = (
     | AttemptIssued
     | AttemptParked
     | ParkedDue
+    | WaitStarted
+    | WaitDue
+    | WaitAnswered
+    | SignalReceived
     | DeadlinePassed
     | CancelRequested
     | PauseRequested

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.definition.model import NotifyOn  # noqa: TC001 - msgspec reads the annotations
+from weft.definition.waits import WaitKind  # noqa: TC001 - the same
 from weft.errors import Failure, PayloadError
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     finished_at: int | None = None
     deadline_at: int | None = None
     updated_at: int = 0
+    # Its nodes that wait for a time, an answer or an event, and the signals that nobody has waited for yet.
+    waiting: int = 0
+    mailbox: int = 0
     # What a rebuild may know of attempts that were never handed out; None: nothing.
     halt: Halt | None = None
     # The execution whose settled nodes this one began with.
@@ -90,13 +94,29 @@ def partition_of(execution_id: str, partitions: int) -> int:
     return crc32(execution_id.encode()) % partitions if partitions > 1 else 0
 
 
-class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The state of a parked node, which has started without a worker and is due at a time."""
+class Wait(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The signal or the event that a node waits for, or its time."""
 
-    due_at: int
-    # What it completes with, unless that is large: then the row names a blob.
+    kind: WaitKind
+    # The name of its signal, or the type of its event.
+    name: str = ""
+    # What whoever answers is asked.
+    prompt: str | None = None
+    # The pairs that the data of its event must have, as canonical JSON.
+    match: bytes | None = None
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The state of a parked node, which has started without a worker: it sleeps, or it waits."""
+
+    # When it sleeps no longer, or the wait ends by itself; None: never.
+    due_at: int | None
+    # What it completes with, unless that is large: then the row names a blob. Of a wait: the value at its
+    # expiry, as JSON; None: it fails then.
     output: bytes | None = None
     cache_key: str | None = None
+    # Of a wait. Any other sleeps.
+    wait: Wait | None = None
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -142,6 +162,11 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.state in SETTLED
 
     @property
+    def wait(self) -> Wait | None:
+        """Return what the node waits for; None: it does not wait."""
+        return None if self.parked is None else self.parked.wait
+
+    @property
     def has_no_attempt(self) -> bool:
         """True if the node completed without an attempt: from the cache, or in the execution forked from."""
         return self.cached or self.reused
@@ -177,6 +202,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     due_at: int | None = None
     output_digest: str | None = None
     actor: str | None = None
+    # The name of a signal.
+    signal: str | None = None
     # Of live events alone.
     progress: NodeProgress | None = None
 
@@ -226,6 +253,21 @@ def shown_error(error: dict[str, Any] | None) -> dict[str, Any] | None:
         return error
     # A handler of a user may give details of any kind.
     return {**error, "details": {} if details is None else {"value": details}}
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A signal that came before anybody waited for it: it lies in the mailbox of its execution."""
+
+    execution_id: str
+    # That of its event in the history: the lowest is read first.
+    number: int
+    name: str
+    # What a node that reads it completes with; of a large one, the name of a blob.
+    output: bytes | None
+    blob: str | None
+    output_bytes: int
+    # The wait nodes of its name whose schema it fits.
+    fits: tuple[str, ...]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

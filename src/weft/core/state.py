@@ -17,6 +17,7 @@ class NodeState(StrEnum):
     PENDING = "PENDING"
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
+    WAITING = "WAITING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     SKIPPED = "SKIPPED"
@@ -52,7 +53,11 @@ _N, _E = NodeState, ExecutionState
 # Every legal move of a node.
 NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     # RUNNING: no worker runs it. COMPLETED: from the cache. FAILED: its condition or its templates.
-    _N.PENDING: frozenset({_N.QUEUED, _N.RUNNING, _N.COMPLETED, _N.FAILED, _N.SKIPPED, _N.CANCELLED}),
+    _N.PENDING: frozenset(
+        {_N.QUEUED, _N.RUNNING, _N.WAITING, _N.COMPLETED, _N.FAILED, _N.SKIPPED, _N.CANCELLED}
+    ),
+    # By a time, an answer or an event; FAILED: it expired, and has no default.
+    _N.WAITING: frozenset({_N.COMPLETED, _N.FAILED, _N.CANCELLED}),
     # FAILED: an at_most_once attempt that may have started. PENDING: the store was lost and rebuilt.
     _N.QUEUED: frozenset({_N.RUNNING, _N.FAILED, _N.CANCELLED, _N.PENDING}),
     # QUEUED: another attempt follows.
@@ -84,7 +89,7 @@ def _recorded(state: NodeState) -> NodeState | None:
 
 
 # The moves of a node's row. The journal has None for a node that is not settled: which of PENDING, QUEUED and
-# RUNNING it is, only the store knows.
+# RUNNING it is, only the store knows. That it is WAITING stands in the row besides (``NodeRow.parked``).
 ROW_MOVES: Mapping[NodeState | None, frozenset[NodeState | None]] = {
     _recorded(state): frozenset(
         _recorded(target)

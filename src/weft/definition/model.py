@@ -30,8 +30,9 @@ SECRET_REFERENCE = re.compile(r"\{\{\s*secrets\.([A-Za-z_][A-Za-z0-9_]{0,127})\s
 DEFAULT_TIMEOUT_SECONDS = 300.0
 DEFAULT_MAX_RETRIES = 3
 MAX_RETRIES = 100
-# The handler whose nodes take no worker.
+# The handlers whose nodes take no worker.
 SLEEP = "sleep"
+WAIT = "wait"
 MAX_TIMEOUT_SECONDS = 604_800  # a week
 
 
@@ -184,7 +185,7 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
     delivery = Delivery(given.get("delivery", Delivery.AT_LEAST_ONCE))
     at_most_once = delivery is Delivery.AT_MOST_ONCE
     cache = node.get("cache")
-    is_parked = node["handler"] == SLEEP
+    is_sleep = node["handler"] == SLEEP
     return Node(
         id=node["id"],
         handler=node["handler"],
@@ -200,9 +201,9 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
         queue=given.get("queue", node["handler"]),
         delivery=delivery,
         cache_ttl_seconds=None if cache is None else float(cache["ttl_seconds"]),
-        is_issued=at_most_once or cache is not None or is_parked,
+        is_issued=at_most_once or cache is not None or is_sleep,
         secrets=tuple(node.get("secrets", ())),
-        is_parked=is_parked,
+        is_parked=is_sleep or node["handler"] == WAIT,
     )
 
 

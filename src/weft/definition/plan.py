@@ -10,8 +10,9 @@ from weft.core.readiness import EARLY_RULES
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import Graph
-from weft.definition.model import Definition, Node, TriggerRule, digest, read_definition
+from weft.definition.model import WAIT, Definition, Node, TriggerRule, digest, read_definition
 from weft.definition.schema import Schema
+from weft.definition.waits import WaitKind, WaitRule, read_wait, without_literals
 from weft.errors import DefinitionError, ExpressionError, Problem
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template, parent_outputs
@@ -54,6 +55,9 @@ class Plan:
     # The nodes whose outputs are the execution's, where the definition has no `output` of its own.
     output_ids: tuple[str, ...]
     has_one_output_node: bool
+    # The wait nodes, and by the name of a signal those that wait for it, in the order of the definition.
+    waits: Mapping[str, WaitRule]
+    waits_by_signal: Mapping[str, tuple[str, ...]]
 
 
 def compile_plan(document: Json, bounds: Bounds = DEFAULT_BOUNDS) -> Plan:
@@ -71,8 +75,9 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
     templates: dict[str, Template] = {}
     conditions: dict[str, Expression] = {}
     for index, node in enumerate(definition.nodes):
+        config = without_literals(node.config) if node.handler == WAIT else node.config
         template = compile_template(
-            node.config, max_template_bytes=bounds.max_template_bytes, secrets_allowed=True
+            config, max_template_bytes=bounds.max_template_bytes, secrets_allowed=True
         )
         if isinstance(template, Template):
             templates[node.id] = template
@@ -132,11 +137,9 @@ def assemble(
             for parent in node.dependencies:
                 handlers.setdefault(parent, []).append(node.id)
     has_early_rules = any(node.trigger_rule in EARLY_RULES for node in definition.nodes)
-    visible_nodes: dict[str, Collection[str]] = {}
-    for name, parents in graph.parents.items():
-        named = references[name]
-        visible_nodes[name] = parents if not named or named.issubset(parents) else named.union(parents)
+    visible_nodes = _visible_nodes(graph, references)
     output_nodes = tuple([node.id for node in definition.nodes if node.handler == "output"])
+    waits = {node.id: read_wait(node.id, node.config) for node in definition.nodes if node.handler == WAIT}
     return Plan(
         definition=definition,
         digest=digest(document),
@@ -159,7 +162,26 @@ def assemble(
         failure_handlers={node_id: tuple(handling) for node_id, handling in handlers.items()},
         output_ids=output_nodes or graph.leaves,
         has_one_output_node=len(output_nodes) == 1,
+        waits=waits,
+        waits_by_signal=_by_signal(waits),
     )
+
+
+def _visible_nodes(graph: Graph, references: Mapping[str, frozenset[str]]) -> dict[str, Collection[str]]:
+    """Return the nodes whose outcome each node sees: its parents, and those that it names."""
+    found: dict[str, Collection[str]] = {}
+    for name, parents in graph.parents.items():
+        named = references[name]
+        found[name] = parents if not named or named.issubset(parents) else named.union(parents)
+    return found
+
+
+def _by_signal(waits: Mapping[str, WaitRule]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for node_id, rule in waits.items():
+        if rule.kind is WaitKind.SIGNAL:
+            found.setdefault(rule.name, []).append(node_id)
+    return {name: tuple(node_ids) for name, node_ids in found.items()}
 
 
 def _static_config(node: Node, bounds: Bounds) -> bytes:

@@ -22,6 +22,7 @@ from weft.definition.model import (
     ID_PATTERN,
     LANE_PATTERN,
     SLEEP,
+    WAIT,
     Delivery,
     is_number,
     read_definition,
@@ -30,6 +31,7 @@ from weft.definition.model import (
 from weft.definition.plan import Plan, assemble
 from weft.definition.schema import Schema, compile_schema, quick_problems
 from weft.definition.suggestion import Suggester
+from weft.definition.waits import wait_problems, without_literals
 from weft.errors import ExpressionError, PayloadError, Problem
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template
@@ -44,6 +46,11 @@ RESERVED_IDS = {
     "secrets": "the secrets of a worker",
     "input": "the execution's input",
 }
+
+# The fields that a wait node may have: it is no attempt that could fail, time out or take a worker.
+WAIT_FIELDS = frozenset(
+    {"id", "handler", "config", "dependencies", "depends_on", "condition", "trigger_rule"}
+)
 
 # Few bytes are enough to make a problem: a document full of them is not read to its end.
 MAX_PROBLEMS = 10_000
@@ -297,8 +304,13 @@ class _Check:
             self._read_handler(node, at)
             if node["handler"] == SLEEP:
                 self._check_sleep(node, at)
+        is_wait = node.get("handler") == WAIT
+        if is_wait:
+            self._check_wait(node, at)
+        config = node.get("config", {})
+        # No worker reads the config of a wait, and secrets are filled in by workers alone.
         draft.config, draft.names = self._template(
-            node.get("config", {}), f"{at}/config", secrets_allowed=True
+            without_literals(config) if is_wait else config, f"{at}/config", secrets_allowed=not is_wait
         )
         if "condition" in right:
             draft.condition = self._condition(node["condition"], f"{at}/condition")
@@ -322,6 +334,13 @@ class _Check:
                 sleep_seconds(seconds, timeout_seconds)
             except ValueError as fault:
                 self._report(f"{at}/config/seconds", str(fault))
+
+    def _check_wait(self, node: Mapping[str, Json], at: str) -> None:
+        """Report what a wait node may not have, and what is wrong with its config."""
+        for name in node:
+            if name in NODE_FIELDS and name not in WAIT_FIELDS:
+                self._report(f"{at}/{name}", f"a wait node has no {name}: nothing runs while it waits")
+        self._report_all(f"{at}/config", wait_problems(node.get("config", {})))
 
     def _default(self, name: str) -> Json:
         defaults = self.document.get("defaults")

@@ -22,8 +22,8 @@ A state changes by these tables or not at all.
 ## A node
 
 `PENDING` waits for its parents, `QUEUED` is a task on its way or one with a due time, `RUNNING` has been
-started by a worker, or is a `sleep`, which needs none. The other four are *settled*: only a retry of the
-execution reopens them.
+started by a worker, or is a `sleep`, which needs none. `WAITING` is a `wait` node whose time has not come and
+that nobody has answered. The other four are *settled*: only a retry of the execution reopens them.
 
 {nodes}
 

@@ -31,6 +31,7 @@ LETTERS = {
     "PENDING": "·",
     "QUEUED": "…",
     "RUNNING": "▸",
+    "WAITING": "◷",
     "COMPLETED": "✓",
     "FAILED": "✕",
     "SKIPPED": "↷",
@@ -50,6 +51,7 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 .PENDING .card,.SKIPPED .card,.CANCELLED .card{stroke:#6e7781;stroke-dasharray:4 3}
 .QUEUED .card{stroke:#6e7781}
 .RUNNING .card{stroke:#0969da}.RUNNING .letter{fill:#0969da}
+.WAITING .card{stroke:#8250df}.WAITING .letter{fill:#8250df}
 .COMPLETED .card{stroke:#1a7f37}.COMPLETED .letter{fill:#1a7f37}
 .FAILED .card{stroke:#cf222e}.FAILED .letter{fill:#cf222e}
 @media(prefers-color-scheme:dark){
@@ -60,6 +62,7 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 .name{fill:#f0f6fc}
 .label,.letter{fill:#9198a1}
 .RUNNING .card{stroke:#4493f8}.RUNNING .letter{fill:#4493f8}
+.WAITING .card{stroke:#ab7df8}.WAITING .letter{fill:#ab7df8}
 .COMPLETED .card{stroke:#3fb950}.COMPLETED .letter{fill:#3fb950}
 .FAILED .card{stroke:#f85149}.FAILED .letter{fill:#f85149}
 }

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from weft.errors import Problem, SettingsError
-from weft.handlers import call_external_service, echo, llm_service, output, python, sleep
+from weft.handlers import call_external_service, echo, llm_service, output, python, sleep, wait
 from weft.handlers import input as input_
 from weft.handlers.config_schema import ConfigSchema, config_decoder, schema_of_class, schema_problems
 from weft.handlers.contract import (
@@ -57,6 +57,7 @@ class Registry:
             llm_service.HANDLER,
             output.HANDLER,
             sleep.HANDLER,
+            wait.HANDLER,
             python.handler(self.resolve),
         )
         self._handlers = {handler.name: handler for handler in (*own, *shipped)}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from weft.core.attempt import AttemptRef
 from weft.core.rows import NodeProgress  # noqa: TC001 - the same
 from weft.journal.search import EVERY_EXECUTION as EVERY_EXECUTION
 from weft.journal.search import EVERY_LETTER as EVERY_LETTER
@@ -213,6 +214,43 @@ class ReportedProgress(msgspec.Struct, frozen=True):
     progress: NodeProgress
 
 
+class DueWait(AttemptRef, frozen=True, gc=False):
+    """A wait whose time has come; ``digest``: of its definition, which says whether it fails then."""
+
+    digest: str
+
+
+class DueWaits(msgspec.Struct, frozen=True):
+    """The waits that are due, the earliest first, and how long the next one is off (None: there is none)."""
+
+    due: Sequence[DueWait]
+    next_in_seconds: float | None
+
+
+class OpenWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that waits for an answer."""
+
+    execution_id: str
+    workflow: str | None
+    digest: str
+    node_id: str
+    signal: str
+    prompt: str | None
+    since: int
+    expires_at: int | None
+
+
+class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which waits are listed: those that fit all that is given."""
+
+    workflow: str | None = None
+    execution_id: str | None = None
+    signal: str | None = None
+
+
+EVERY_WAIT = WaitQuery()
+
+
 class RowReader(Protocol):
     """The reads that the engine and the API share."""
 
@@ -332,6 +370,21 @@ class Journal(RowReader, Protocol):
     ) -> None:
         """Have a notification sent again after so long; nothing, where it was taken again since."""
 
+    async def due_waits(self, *, limit: int) -> DueWaits:
+        """Return the waits whose time has come by the journal's clock, and how long the next one is off.
+
+        One stays listed until its end is recorded, as an event (``WaitDue``).
+        """
+
+    async def untold_answers(self, *, older_than_seconds: float, limit: int) -> Sequence[tuple[str, str]]:
+        """Return executions with nodes whose waits were answered so long ago, and the store was not told.
+
+        Whoever records an answer tells the store, and then calls ``forget_answers``.
+        """
+
+    async def forget_answers(self, execution_id: str, node_ids: Sequence[str]) -> None:
+        """Note that the store knows of the answers to waits of an execution."""
+
     async def append_logs(
         self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()
     ) -> None:
@@ -382,6 +435,19 @@ class Catalog(RowReader, SearchReader, Protocol):
         self, execution_id: str, *, names: Collection[str] | None = None
     ) -> Mapping[str, tuple[int, NodeProgress]]:
         """Read what nodes last said of their progress, all or those named: the attempt, and what it said."""
+
+    async def open_waits(
+        self,
+        query: WaitQuery = EVERY_WAIT,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        after: tuple[int, str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[OpenWait]:
+        """List the nodes that wait for an answer, those that have waited longest first.
+
+        ``after``: (since, execution, node) of the last one that was shown.
+        """
 
     async def notifications(self, execution_id: str) -> Sequence[Notification]:
         """Read the notifications of an execution, oldest first, whatever became of them."""

@@ -14,25 +14,30 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, Verdict, moved_letter
-from weft.core.ledger.fence import Ledger
+from weft.core.ledger.fence import Ledger, Loaders
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
-from weft.core.time import micros
+from weft.core.time import MICROSECONDS, micros
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
+from weft.definition.waits import WaitKind
 from weft.errors import ClaimedError, JournalError
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
+    EVERY_WAIT,
     LATEST,
     RESULTS_BYTES,
     ActiveExecution,
     Batch,
     CatalogChange,
     Claim,
+    DueWait,
+    DueWaits,
     JournalSchema,
     JournalStats,
     LogChunk,
     NewBatch,
+    OpenWait,
     StoredChunk,
     Submission,
     Version,
@@ -45,10 +50,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.event import Event, NotificationEnded
-    from weft.core.rows import NodeProgress, Notification
+    from weft.core.rows import NodeProgress, Notification, Signal
     from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
-    from weft.journal.contract import ReportedProgress
+    from weft.journal.contract import ReportedProgress, WaitQuery
 
 
 def _place_of(chunk: LogChunk) -> tuple[str, int, int]:
@@ -208,6 +213,11 @@ class _Batch(msgspec.Struct, frozen=True):
     created_at: int
 
 
+class _Wait(msgspec.Struct):
+    row: NodeRow
+    settled_at: int | None = None
+
+
 class MemoryJournal(MemoryWorkflows, MemorySearch):
     def __init__(
         self,
@@ -239,6 +249,11 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         self._notify = notify
         # By id, in the order of their commits.
         self._notifications: dict[str, Notification] = {}
+        # By execution and node: when its wait began, when it is due, and when it was answered while the store
+        # was not told of that.
+        self._waits: dict[tuple[str, str], _Wait] = {}
+        # By execution: its mailbox, in the order in which the signals came.
+        self._mailboxes: dict[str, dict[int, Signal]] = {}
         self._signing_key = os.urandom(32)
 
     async def open(self) -> None:
@@ -285,8 +300,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
     def _ledger(self) -> Ledger:
         return Ledger(
             self._find,
-            load_blob=self._blobs.__getitem__,
-            load_input=lambda execution_id: self._executions[execution_id].input,
+            loaders=Loaders(self._blobs.__getitem__, lambda id_: self._executions[id_].input, self),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=self._now(),
@@ -327,10 +341,97 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         self._notifications |= {one.id: one for one in changes.notifications}
         for ended in changes.notification_ends:
             self._end_notification(ended, now)
+        self._commit_waits(changes)
         for key, output, blob, ttl_seconds in changes.cache:
             payload = output if blob is None else self._blobs[blob]
             assert payload is not None
             self._cache[key] = (payload, now + micros(ttl_seconds))
+
+    def _commit_waits(self, changes: Changes) -> None:
+        for key, row in changes.waits_started.items():
+            self._waits[key] = _Wait(row)
+        for key, is_untold in changes.waits_ended.items():
+            if is_untold:
+                self._waits[key].settled_at = changes.now
+            else:
+                del self._waits[key]
+        for signal in changes.signals_kept:
+            self._mailboxes.setdefault(signal.execution_id, {})[signal.number] = signal
+        for execution_id, number in changes.signals_taken:
+            del self._mailboxes[execution_id][number]
+
+    def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
+        return [one for one in self._mailboxes.get(execution_id, {}).values() if one.name == name]
+
+    def output(self, execution_id: str, number: int) -> bytes:
+        output = self._mailboxes[execution_id][number].output
+        assert output is not None
+        return output
+
+    async def due_waits(self, *, limit: int) -> DueWaits:
+        now = self._now()
+        timed = sorted(
+            (wait.row.parked.due_at, *key, wait.row)
+            for key, wait in self._waits.items()
+            if wait.settled_at is None and wait.row.parked is not None and wait.row.parked.due_at is not None
+        )
+        due = [
+            DueWait(id_, row.generation, node_id, row.attempt, self._executions[id_].digest)
+            for at, id_, node_id, row in timed
+            if at <= now
+        ]
+        later = next((at for at, *_ in timed if at > now), None)
+        return DueWaits(due[:limit], None if later is None else (later - now) / MICROSECONDS)
+
+    async def untold_answers(self, *, older_than_seconds: float, limit: int) -> Sequence[tuple[str, str]]:
+        before = self._now() - micros(older_than_seconds)
+        settled = sorted(
+            (wait.settled_at, *key) for key, wait in self._waits.items() if wait.settled_at is not None
+        )
+        return [(id_, node_id) for at, id_, node_id in settled if at <= before][:limit]
+
+    async def forget_answers(self, execution_id: str, node_ids: Sequence[str]) -> None:
+        for node_id in node_ids:
+            wait = self._waits.get((execution_id, node_id))
+            if wait is not None and wait.settled_at is not None:
+                del self._waits[execution_id, node_id]
+
+    async def open_waits(
+        self,
+        query: WaitQuery = EVERY_WAIT,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        after: tuple[int, str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[OpenWait]:
+        found = []
+        for (execution_id, node_id), one in self._waits.items():
+            execution, wait, since = self._executions[execution_id], one.row.wait, one.row.started_at
+            assert wait is not None
+            assert since is not None
+            assert one.row.parked is not None
+            if (
+                one.settled_at is None
+                and wait.kind is WaitKind.SIGNAL
+                and execution.namespace == namespace
+                and query.workflow in (None, execution.workflow)
+                and query.execution_id in (None, execution_id)
+                and query.signal in (None, wait.name)
+                and (after is None or (since, execution_id, node_id) > after)
+            ):
+                found.append(
+                    OpenWait(
+                        execution_id=execution_id,
+                        workflow=execution.workflow,
+                        digest=execution.digest,
+                        node_id=node_id,
+                        signal=wait.name,
+                        prompt=wait.prompt,
+                        since=since,
+                        expires_at=one.row.parked.due_at,
+                    )
+                )
+        return sorted(found, key=lambda one: (one.since, one.execution_id, one.node_id))[:limit]
 
     def _end_notification(self, event: NotificationEnded, now: int) -> None:
         one = self._notifications.get(event.notification_id)
@@ -416,6 +517,8 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         tables = self._executions, self._nodes, self._events, self._letters, self._logs, self._told
         for table in tables:
             table.pop(execution_id, None)
+        self._mailboxes.pop(execution_id, None)
+        self._waits = {key: wait for key, wait in self._waits.items() if key[0] != execution_id}
         if self._notifications:
             self._notifications = {
                 id_: one for id_, one in self._notifications.items() if one.execution_id != execution_id
@@ -429,9 +532,10 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         ]
         purged = [execution_id for _, execution_id in sorted(old)[:limit]]
         blobs = {row.blob for id_ in purged for row in self._nodes.get(id_, {}).values()}
+        blobs |= {one.blob for id_ in purged for one in self._mailboxes.get(id_, {}).values()}
         for execution_id in purged:
             self.forget(execution_id)
-        blobs -= {row.blob for rows in self._nodes.values() for row in rows.values()}
+        blobs -= self._named_blobs()
         self._blobs = {name: payload for name, payload in self._blobs.items() if name not in blobs}
         for id_, batch in list(self._batches.items()):
             if batch.created_at < finished_before and not self._executions.keys() & set(batch.executions):
@@ -599,10 +703,15 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
                     return letter if self._executions[execution_id].namespace == namespace else None
         return None
 
+    def _named_blobs(self) -> set[str | None]:
+        """Return the blobs that rows and mailboxes name."""
+        named = {row.blob for rows in self._nodes.values() for row in rows.values()}
+        return named | {one.blob for box in self._mailboxes.values() for one in box.values()}
+
     async def sweep_blobs(self, *, older_than: int) -> int:
         now = self._now()
         self._cache = {key: entry for key, entry in self._cache.items() if entry[1] > now}
-        named = {row.blob for rows in self._nodes.values() for row in rows.values()}
+        named = self._named_blobs()
         self._blobs_from = {name: at for name, at in self._blobs_from.items() if name in self._blobs}
         swept = [name for name, at in self._blobs_from.items() if at < older_than and name not in named]
         for name in swept:
@@ -615,7 +724,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         return {key: hit[0] for key, hit in hits if hit is not None and hit[1] > now}
 
     async def drop_blobs(self, names: Sequence[str]) -> None:
-        named = {row.blob for rows in self._nodes.values() for row in rows.values()}
+        named = self._named_blobs()
         for name in names:
             if name not in named:
                 self._blobs.pop(name, None)

@@ -65,6 +65,8 @@ def remove_some(event_table: str) -> Query[bool]:
         ("dead_letters", "rowid, NULL, 0"),
         ("failures", "rowid, NULL, 0"),
         ("notifications", "rowid, NULL, 0"),
+        ("waits", "rowid, NULL, 0"),
+        ("signals", "rowid, blob, output_bytes"),
         ("log_chunks", "rowid, NULL, length(body)"),
         ("log_heads", "rowid, NULL, 0"),
         ("node_progress", "rowid, NULL, 0"),
@@ -77,7 +79,9 @@ def remove_some(event_table: str) -> Query[bool]:
                 "DELETE FROM blobs WHERE name IN ?"
                 " AND NOT EXISTS (SELECT 1 FROM nodes WHERE blob = name"
                 " AND NOT EXISTS (SELECT 1 FROM purging WHERE number = nodes.execution))"
-                " AND NOT EXISTS (SELECT 1 FROM cache WHERE blob = name)",
+                " AND NOT EXISTS (SELECT 1 FROM cache WHERE blob = name)"
+                " AND NOT EXISTS (SELECT 1 FROM signals WHERE blob = name"
+                " AND NOT EXISTS (SELECT 1 FROM purging WHERE number = signals.execution))",
                 (blobs,),
             )
         if found:
@@ -155,6 +159,7 @@ def drop_blobs(names: list[str]) -> Query[None]:
     yield (
         "DELETE FROM blobs WHERE name IN ?"
         " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.blob = blobs.name)"
+        " AND NOT EXISTS (SELECT 1 FROM signals WHERE signals.blob = blobs.name)"
         " AND NOT EXISTS (SELECT 1 FROM cache WHERE cache.blob = blobs.name)",
         (names,),
     )
@@ -165,6 +170,7 @@ def sweep_blobs(older_than: int) -> Query[int]:
     removed: int = yield (
         "DELETE FROM blobs WHERE name IN (SELECT name FROM blobs WHERE created_at < ?"
         " AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.blob = blobs.name)"
+        " AND NOT EXISTS (SELECT 1 FROM signals WHERE signals.blob = blobs.name)"
         " AND NOT EXISTS (SELECT 1 FROM cache WHERE cache.blob = blobs.name) LIMIT ?)",
         (older_than, _MAX_BLOBS),
     )

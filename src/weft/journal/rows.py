@@ -68,6 +68,8 @@ PROGRESS = {
     "updated_at": "bigint",
     "output": "bytea",
     "halt": "bytea",
+    "waiting": "integer",
+    "mailbox": "integer",
 }
 # What events change of it within one state of one generation.
 COUNTERS = {name: PROGRESS[name] for name in ("unsettled", "failed", "skipped", "seq", "updated_at")}
@@ -148,6 +150,11 @@ LISTED_COLUMNS = (
     EXECUTION_COLUMNS.replace("executions.input", "NULL")
     .replace("progress.output", "NULL")
     .replace("progress.halt", "NULL")
+    .replace(
+        "progress.waiting",
+        "(SELECT count(*) FROM waits WHERE waits.execution = number AND settled_at IS NULL)",
+    )
+    .replace("progress.mailbox", "0")
 )
 # The same width, with an empty input in place of a large one. Neither database reads what it only measures.
 LEAN_COLUMNS = EXECUTION_COLUMNS.replace(
@@ -247,6 +254,8 @@ class ExecutionChanges:
                 or row.generation != before.generation
                 or row.epoch != before.epoch
                 or row.halt != before.halt
+                or row.waiting != before.waiting
+                or row.mailbox != before.mailbox
             ):
                 self.moved.append(progress_values(number, row, encode))
             elif row.seq != before.seq:
@@ -329,6 +338,8 @@ def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
         updated_at=values[start + 12],
         output=values[start + 13],
         halt=None if halt is None else _decode_halt(halt),
+        waiting=values[start + 15],
+        mailbox=values[start + 16],
     )
 
 

@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from weft.core.time import micros
-from weft.journal import activity, letter_groups, logs, notifications, pages, purge, queries
+from weft.journal import activity, letter_groups, logs, notifications, pages, purge, queries, waits
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
     EVERY_LETTER,
+    EVERY_WAIT,
     LATEST,
     RESULTS_BYTES,
     ActiveExecution,
     Batch,
     CatalogChange,
     Claim,
+    DueWaits,
     ExecutionQuery,
     JournalSchema,
     JournalStats,
     LetterQuery,
+    OpenWait,
     Version,
+    WaitQuery,
     WorkflowRow,
 )
 from weft.journal.pages import PageOf
@@ -342,6 +346,26 @@ class SqlJournal:
     ) -> None:
         due_at = await self._clock() + micros(seconds)
         await self._execute(notifications.put_off, notification_id, attempts, due_at, error)
+
+    async def due_waits(self, *, limit: int) -> DueWaits:
+        return await self._query(waits.due, await self._clock(), limit, nothing=DueWaits([], None))
+
+    async def untold_answers(self, *, older_than_seconds: float, limit: int) -> Sequence[tuple[str, str]]:
+        settled_before = await self._clock() - micros(older_than_seconds)
+        return await self._query(waits.untold, settled_before, limit, nothing=[])
+
+    async def forget_answers(self, execution_id: str, node_ids: Sequence[str]) -> None:
+        await self._execute(waits.forget, execution_id, list(node_ids))
+
+    async def open_waits(
+        self,
+        query: WaitQuery = EVERY_WAIT,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        after: tuple[int, str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[OpenWait]:
+        return await self._query(waits.open_waits, query, namespace, after, limit, nothing=[])
 
     async def notifications(self, execution_id: str) -> Sequence[Notification]:
         return await self._query(notifications.of_execution, execution_id, nothing=[])

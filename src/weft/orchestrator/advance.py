@@ -8,7 +8,8 @@ a crash after             leaves                           repaired by
 record                    children not freed               redelivery: known, applied again; the rebuild
 apply                     nodes free, not queued           redelivery returns all free nodes; the sweep
 issue (once, cache)       a node free and marked issued    the same: issued again under the same epoch
-parking (sleep)           a node free, started on record   the same: known, and parked with its time
+parking (sleep, wait)     a node free, started on record   the same: known, and parked with its time
+answer to a wait          the wait over, the store untold  the sweep finds the answer and tells the store
 queue                     nothing                          (moving and sending are one step)
 queue, split from send    a node queued without a task     the sweep sends it again, same attempt
 ========================  ===============================  ==========================================
@@ -97,6 +98,8 @@ async def record(events: Sequence[Event], context: Context) -> Sequence[Recorded
         # Most events are completions: they make no timer and skip nothing.
         if type(recorded_event.event) is not NodeCompleted:
             context.cascades.learn(recorded_event)
+            if context.wait_timer.learn(recorded_event, ports.clock.now()):
+                ports.timers_changed()
             if _set_a_timer(recorded_event):
                 ports.timers_changed()
                 _tell_of_start(recorded_event, ports)

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import NodeFailed, NodeSkipped
+from weft.core.event import NodeFailed, NodeSkipped, WaitDue
 from weft.core.ledger.changes import Verdict
 from weft.core.payload import decode, weight_of
 from weft.core.rows import shown_error
@@ -17,6 +17,7 @@ from weft.expressions.budget import Allowance
 from weft.expressions.scope import NodeValue
 from weft.lru import Lru
 from weft.orchestrator.fair_queue import FairQueue
+from weft.orchestrator.waits.timer import WaitTimer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Mapping, Sequence
@@ -39,7 +40,7 @@ _NO_BLOBS: Mapping[str, bytes] = {}
 _COMPLETED = NodeState.COMPLETED
 
 _MOST_EXECUTIONS = 256
-_SKIPPING = (NodeFailed, NodeSkipped)
+_SKIPPING = (NodeFailed, NodeSkipped, WaitDue)
 
 
 class Payloads:
@@ -154,6 +155,7 @@ class Context:
     name: str
     payloads: Payloads = field(default_factory=Payloads)
     cascades: Cascades = field(default_factory=Cascades)
+    wait_timer: WaitTimer = field(default_factory=WaitTimer)
     # Messages that were read and not taken up yet, and the turn to read more.
     fair_queue: FairQueue = field(default_factory=FairQueue)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
-from weft.core.decide import FreeNode, InputNotLoadedError, decide
-from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
+from weft.core.decide import (
+    Decision,
+    DispatchNode,
+    FailNode,
+    FreeNode,
+    InputNotLoadedError,
+    ParkNode,
+    SkipNode,
+    StartWait,
+    decide,
+)
 from weft.core.event import (
     AttemptIssued,
     AttemptParked,
@@ -21,6 +30,8 @@ from weft.core.event import (
     NodeFailed,
     NodeSkipped,
     Running,
+    WaitDue,
+    WaitStarted,
 )
 from weft.core.ledger.changes import Verdict
 from weft.core.payload import weight_of
@@ -108,6 +119,8 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
                     are_plain = False
             elif isinstance(decision, ParkNode):
                 parked.append((node, decision))
+            elif isinstance(decision, StartWait):
+                events.append(_wait_started(node, decision))
             else:
                 events.append(await with_running(_settling_event(node, decision), node.plan, ports))
         if not are_plain:
@@ -280,9 +293,22 @@ def _settling_event(node: FreeNode, decision: SkipNode | FailNode) -> NodeSkippe
             assert_never(decision)
 
 
+def _wait_started(node: FreeNode, decision: StartWait) -> WaitStarted:
+    """Return the event that begins a wait: what records it is all that there is to do."""
+    terms = decision.terms
+    return WaitStarted(
+        *_attempt_of(node),
+        epoch=node.execution.epoch,
+        wait=decision.wait,
+        seconds=terms.seconds,
+        due_at=terms.due_at,
+        default=terms.default,
+    )
+
+
 async def with_running(event: Event, plan: Plan, ports: Ports) -> Event:
     """Add the running attempts to a failure that may stop its execution, for the history."""
-    if not isinstance(event, NodeFailed | NodeSkipped):
+    if not isinstance(event, NodeFailed | NodeSkipped | WaitDue):
         return event
     if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST:
         return event

@@ -16,6 +16,7 @@ from weft.orchestrator.notifications.deliver import Notifier
 from weft.orchestrator.recover import observe_stop, recover
 from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
 from weft.orchestrator.sweep import reclaim, sweep
+from weft.orchestrator.waits.answers import tell_untold
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -195,6 +196,7 @@ class Orchestrator:
             await asyncio.sleep(self.ports.sweep_seconds)
             if self._recovers:
                 await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
+                await self._guarded(lambda: tell_untold(self.ports))
 
     async def _purging(self, retention_seconds: float) -> None:
         while True:

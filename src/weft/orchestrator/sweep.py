@@ -9,6 +9,7 @@ from weft.core.judge import judge_loss
 from weft.orchestrator.advance import advance, advance_free
 from weft.orchestrator.collect import take
 from weft.orchestrator.dispatch import with_running
+from weft.orchestrator.waits.due import end_due_waits
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ async def sweep(context: Context) -> int | None:
             [ParkedDue(one.execution_id, one.generation, one.node_id, one.attempt) for one in some], context
         )
     await advance_free([execution_id for execution_id, _ in due.woken], context)
-    return _earlier(due.next_at, await release(context))
+    next_at = _earlier(due.next_at, await end_due_waits(context))
+    return _earlier(next_at, await release(context))
 
 
 async def release(context: Context) -> int | None:

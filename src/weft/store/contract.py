@@ -18,7 +18,8 @@ A node in the store is one of::
 
     waiting ──▶ free ──▶ queued ──▶ running ──▶ (settled: an outcome)
                  ▲  ├──▶ parked ──────────────────▶ parked: started by a commit, held by no worker, due
-                 │  │                               at a time; it has no lease
+                 │  │                               at a time (a sleep) or when the journal says so (a wait,
+                 │  │                               which takes no slot); it has no lease
                  │  └──▶ throttled ┐                orphaned: handed out by an earlier incarnation,
                  └─── timer ◀──────┴─ (row unsettled)   perhaps; a lease without a holder
 """
@@ -274,7 +275,8 @@ class StateStore(Protocol):
         waits for a concurrency slot. An execution whose row is terminal is let go instead, as ``close`` does.
 
         A row with ``parked`` parks its node until the row's time. One whose node is parked already sets the
-        timer anew, though not to a time before ``PARKED_AGAIN_SECONDS`` have passed.
+        timer anew, though not to a time before ``PARKED_AGAIN_SECONDS`` have passed. One that waits for
+        something has no timer here: the journal lists the waits that are due.
 
         ``ahead``: tasks that follow on the rows. Those whose nodes are free then are
         queued in the same go, as ``queue`` does; a store may leave any of them free.

@@ -285,6 +285,7 @@ async def assert_consistent(journal: JournalAdapter, execution_id: str) -> None:
     assert execution.skipped == counted[NodeState.SKIPPED]
     assert execution.cancelled == counted[NodeState.CANCELLED]
     assert execution.completed == counted[NodeState.COMPLETED]
+    assert execution.waiting == sum(row.wait is not None for row in rows.values())
     assert execution.is_terminal == (execution.unsettled == 0)
     assert execution.is_terminal == (execution.finished_at is not None)
     for row in rows.values():

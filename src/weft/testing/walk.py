@@ -10,8 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from weft.clock import VirtualClock
-from weft.core.decide import decide
-from weft.core.decision import Decision, DispatchNode, FailNode, ParkNode, SkipNode
+from weft.core.decide import Decision, DispatchNode, FailNode, ParkNode, SkipNode, StartWait, decide
 from weft.core.event import (
     AttemptParked,
     CancelRequested,
@@ -22,6 +21,7 @@ from weft.core.event import (
     PauseRequested,
     ResumeRequested,
     RetryRequested,
+    WaitStarted,
 )
 from weft.core.judge import judge
 from weft.core.ledger.changes import RecordedEvent, Verdict
@@ -162,7 +162,7 @@ class Walk:
 
     # -- what is said of nodes ---------------------------------------------------------------------
 
-    def event_of(self, free: FreeNode, decision: ParkNode | SkipNode | FailNode) -> Event:
+    def event_of(self, free: FreeNode, decision: ParkNode | StartWait | SkipNode | FailNode) -> Event:
         """Make of a decision the event that is recorded."""
         if isinstance(decision, ParkNode):
             return AttemptParked(
@@ -175,6 +175,18 @@ class Walk:
                 output=decision.config,
                 output_bytes=len(decision.config),
                 cache_key=decision.cache_key,
+            )
+        if isinstance(decision, StartWait):
+            return WaitStarted(
+                execution_id=self.execution_id,
+                generation=free.execution.generation,
+                node_id=free.node_id,
+                attempt=free.attempt,
+                epoch=free.execution.epoch,
+                wait=decision.wait,
+                seconds=decision.terms.seconds,
+                due_at=decision.terms.due_at,
+                default=decision.terms.default,
             )
         if isinstance(decision, SkipNode):
             return NodeSkipped(

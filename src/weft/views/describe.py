@@ -557,7 +557,7 @@ def _state(row: NodeRow | None, seen: NodeStatus | None) -> NodeState:
     if row is not None and row.state is not None:
         return row.state
     if row is not None and row.parked is not None:
-        return NodeState.RUNNING
+        return NodeState.RUNNING if row.wait is None else NodeState.WAITING
     return NodeState.PENDING if seen is None else PHASE_STATES.get(seen.phase, NodeState.PENDING)
 
 

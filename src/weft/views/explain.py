@@ -9,9 +9,10 @@ import msgspec
 from weft.core.judge import DEFAULT_MAX_RETRY_AFTER_SECONDS, SERVICE_STATUS
 from weft.core.state import ExecutionState
 from weft.core.time import MICROSECONDS, micros
+from weft.definition.waits import WaitKind
 
 if TYPE_CHECKING:
-    from weft.core.rows import ExecutionRow, History, NodeRow
+    from weft.core.rows import ExecutionRow, History, NodeRow, Wait
     from weft.definition.model import RetryPolicy
     from weft.definition.plan import Plan
     from weft.store.contract import MemoryWait
@@ -66,6 +67,8 @@ def explain(
     """
     if row.is_settled or execution.is_terminal:
         return []
+    if row.wait is not None:
+        return [_awaited(row, row.wait)]  # whatever the store has, and also while the execution is paused
     node = plan.nodes[row.node_id]
     reasons: list[Why] = []
     if (of_execution := _OF_EXECUTION.get(execution.state)) is not None:
@@ -107,6 +110,18 @@ def explain(
         case _:
             reasons.append(Why("recovering", "it may be running somewhere: its lease has to run out first"))
     return reasons
+
+
+def _awaited(row: NodeRow, wait: Wait) -> Why:
+    """Return what a node waits for; ``until``: when the wait ends by itself."""
+    due_at = None if row.parked is None else row.parked.due_at
+    if wait.kind is WaitKind.TIMER:
+        return Why("waiting_for_time", "waits for its time", until=due_at)
+    if wait.kind is WaitKind.SIGNAL:
+        text = f"waits for an answer, or for the signal {wait.name!r}"
+        return Why("waiting_for_signal", text, until=due_at)
+    pairs = "" if wait.match in (None, b"{}") else f" with {(wait.match or b'').decode()}"
+    return Why("waiting_for_event", f"waits for an event {wait.name!r}{pairs}", until=due_at)
 
 
 def _without_slot(position: Position, max_concurrency_binds: bool) -> Why:

@@ -29,6 +29,7 @@ LETTERS: Mapping[NodeState, int] = {
     NodeState.PENDING: ord("P"),
     NodeState.QUEUED: ord("Q"),
     NodeState.RUNNING: ord("R"),
+    NodeState.WAITING: ord("W"),
     NodeState.COMPLETED: ord("C"),
     NodeState.FAILED: ord("F"),
     NodeState.SKIPPED: ord("S"),
@@ -57,6 +58,7 @@ class LiveStates:
         self.ids = plan.graph.ids
         self._index = {node_id: index for index, node_id in enumerate(self.ids)}
         self._dependents = plan.graph.dependents
+        self._waits = plan.waits
         self.generation = execution.generation
         self.state = execution.state
         # All events up to this number have been applied.
@@ -93,7 +95,7 @@ class LiveStates:
         self._moments[index] = 4 * row.ended + _HAS_ENDED
         if row.parked is not None:
             self._moments[index] = 4 * row.attempt + _IS_RUNNING
-            self._set(index, _RUNNING)
+            self._set(index, _RUNNING if row.wait is None else LETTERS[NodeState.WAITING])
         elif row.attempt > 1 and row.retry_at is not None and row.retry_at > now:
             self._schedule(index, row.retry_at)
 
@@ -135,6 +137,12 @@ class LiveStates:
         if settled is not None:
             self._seqs[index] = event.seq
             self._settle(index, settled)
+        elif event.type == "node.waiting":
+            self._seqs[index] = event.seq
+            self._frontier.add(index)
+            self._moments[index] = 4 * (event.attempt or 0) + _IS_RUNNING
+            self.has_phases = True
+            self._set(index, LETTERS[NodeState.WAITING])
         elif event.type in ("node.retrying", "node.lost"):
             self._seqs[index] = event.seq
             self._frontier.add(index)
@@ -210,11 +218,13 @@ class LiveStates:
             if index is None or index in self._touched or self._moments[index] == _SETTLED:
                 continue
             state = PHASE_STATES.get(status.phase, NodeState.PENDING)
+            if status.phase == "parked" and name in self._waits:
+                state = NodeState.WAITING
             if state is NodeState.PENDING:
                 self._set_aside(index)
                 continue
             self.has_phases = True
-            moment = _IS_RUNNING if state is NodeState.RUNNING else _IS_QUEUED
+            moment = _IS_QUEUED if state is NodeState.QUEUED else _IS_RUNNING
             if status.phase != "timer":
                 self._moments[index] = 4 * status.attempt + moment
                 self._set(index, LETTERS[state])

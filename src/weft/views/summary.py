@@ -97,12 +97,14 @@ def execution_fields(
 def counts_of(row: ExecutionRow, in_flight: tuple[int, int]) -> dict[NodeState, int]:
     """Count nodes by state: they add up, also where row and store were read at different moments."""
     queued, running = in_flight
-    running = min(running, row.unsettled)
-    queued = min(queued, row.unsettled - running)
+    waiting = min(row.waiting, row.unsettled)
+    running = min(running, row.unsettled - waiting)
+    queued = min(queued, row.unsettled - waiting - running)
     return {
-        NodeState.PENDING: row.unsettled - queued - running,
+        NodeState.PENDING: row.unsettled - queued - running - waiting,
         NodeState.QUEUED: queued,
         NodeState.RUNNING: running,
+        NodeState.WAITING: waiting,
         NodeState.COMPLETED: row.completed,
         NodeState.FAILED: row.failed,
         NodeState.SKIPPED: row.skipped,

@@ -37,6 +37,7 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
     ),
     "sweeper": (
         "store.due",
+        "journal.due_waits",
         "journal.plan",
         "journal.record",
         "store.apply",

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from weft.core.event import NodeCached, NodeCompleted, ParkedDue
+from weft.core.event import (
+    NodeCached,
+    NodeCompleted,
+    ParkedDue,
+    SignalReceived,
+    WaitAnswered,
+    WaitDue,
+    WaitStarted,
+)
 from weft.core.rows import (
     LARGE_INPUT_BYTES,
     DeadLetter,
@@ -24,12 +32,13 @@ from weft.core.rows import (
     completion_event,
     digest_of,
 )
-from weft.core.state import EXECUTION_MOVES, ROW_MOVES, ExecutionState, IllegalMoveError
+from weft.core.state import EXECUTION_MOVES, ROW_MOVES, ExecutionState, IllegalMoveError, NodeState
 from weft.lru import Lru
 
 if TYPE_CHECKING:
     from weft.core.attempt import EndedAttempt
     from weft.core.event import AttemptFailed, AttemptLost, Event, NodeFailed, NotificationEnded
+    from weft.core.rows import Signal
     from weft.definition.plan import Plan
 
 
@@ -48,8 +57,10 @@ class Verdict(StrEnum):
 
 
 _COMPLETIONS = (NodeCompleted, NodeCached, ParkedDue)
-# By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
-_ACCEPTED = Verdict.ACCEPTED
+# Events of waits, which may complete their nodes.
+_WAITS = (WaitStarted, WaitDue, WaitAnswered, SignalReceived)
+# By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
+_ACCEPTED, _COMPLETED = Verdict.ACCEPTED, NodeState.COMPLETED
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +79,11 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     @property
     def completed_row(self) -> NodeRow | None:
         """The row of the node that the event completed."""
-        if self.verdict is _ACCEPTED and isinstance(self.event, _COMPLETIONS):
+        if self.verdict is not _ACCEPTED:
+            return None
+        if isinstance(self.event, _COMPLETIONS):
+            return self.rows[0]
+        if isinstance(self.event, _WAITS) and self.rows and self.rows[0].state is _COMPLETED:
             return self.rows[0]
         return None
 
@@ -183,6 +198,7 @@ class Changes:
 
     __slots__ = (
         "_load_digest",
+        "answered",
         "cache",
         "events",
         "executions",
@@ -192,6 +208,10 @@ class Changes:
         "notifications",
         "now",
         "overwritten",
+        "signals_kept",
+        "signals_taken",
+        "waits_ended",
+        "waits_started",
     )
 
     def __init__(self, now: int, load_digest: LoadDigest | None = None) -> None:
@@ -208,6 +228,15 @@ class Changes:
         self.notifications: list[Notification] = []
         # Notifications of earlier commits that were delivered, or are not sent any more.
         self.notification_ends: list[NotificationEnded] = []
+        # By execution and node: waits that began, and those that ended. Of the latter, whether whoever
+        # answered still has to tell the store: no attempt brings it there.
+        self.waits_started: dict[tuple[str, str], NodeRow] = {}
+        self.waits_ended: dict[tuple[str, str], bool] = {}
+        # Nodes whose waits end by an answer of this batch.
+        self.answered: set[tuple[str, str]] = set()
+        # Signals that nobody waits for yet; and those of earlier commits that were read, by their numbers.
+        self.signals_kept: list[Signal] = []
+        self.signals_taken: list[tuple[str, int]] = []
         # (key, output, blob, ttl in seconds)
         self.cache: list[tuple[str, bytes | None, str | None, float]] = []
 
@@ -225,6 +254,19 @@ class Changes:
                 digest = self._load_digest(change.row.id, old.node_id)
             self.overwritten.append(completion_event(change.row.id, old, digest))
         change.rows[row.node_id] = row
+        if old.parked is not None or row.parked is not None:
+            self._count_wait(change.row, old, row)
+
+    def _count_wait(self, execution: ExecutionRow, old: NodeRow, row: NodeRow) -> None:
+        """Note that a wait begins or ends with the row of its node."""
+        key = (execution.id, row.node_id)
+        if old.wait is not None and row.wait is None:
+            execution.waiting -= 1
+            self.waits_ended[key] = key in self.answered
+        elif old.wait is None and row.wait is not None:
+            execution.waiting += 1
+            self.waits_started[key] = row
+            self.waits_ended.pop(key, None)
 
     def note(
         self, execution: ExecutionRow, type_: str, *, generation: int | None = None, **facts: Any

@@ -15,6 +15,7 @@ of the execution overwrites such a row, and its commit stores the event that the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec.structs import replace
@@ -38,8 +39,12 @@ from weft.core.event import (
     PauseRequested,
     ResumeRequested,
     RetryRequested,
+    SignalReceived,
+    WaitAnswered,
+    WaitDue,
+    WaitStarted,
 )
-from weft.core.ledger import control, node_events
+from weft.core.ledger import control, node_events, waits
 from weft.core.ledger.changes import Change, Changes, LiveExecution, RecordedEvent, Verdict
 from weft.core.ledger.settle import finish, notify
 from weft.core.state import TERMINAL, ExecutionState
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from weft.core.ledger.changes import LoadDigest
+    from weft.core.ledger.waits import Mailboxes
     from weft.core.output import LoadBlob, LoadInput
     from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.definition.model import NotifyTarget
@@ -68,37 +74,47 @@ NodeEvent: TypeAlias = (
     | AttemptIssued
     | AttemptParked
     | ParkedDue
+    | WaitStarted
+    | WaitDue
 )
 
 _NO_ROWS: Mapping[str, NodeRow] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaders:
+    """Reads of a journal that few events need, in the transaction at hand."""
+
+    blob: LoadBlob
+    # Of an execution's input, where its row came without a large one.
+    input: LoadInput
+    # Looked at where a node begins to wait for a signal, and its execution has one in its mailbox.
+    mailboxes: Mailboxes
+    # For the event that is kept of an overwritten row; None: rows are loaded with their outputs.
+    digest: LoadDigest | None = None
 
 
 class Ledger:
     """Records the events of one batch against executions and gathers the changes.
 
     ``find`` returns an execution with every row that the events are judged by; None: the journal has no such
-    execution. Its row may come without a large input (``b""``): ``load_input`` reads that where the output of
-    the execution is made of it. An adapter that loads rows without their outputs gives ``load_digest``, for
-    the event that is kept of an overwritten row. ``notify``: whom the operator wants told of every execution;
-    None: nobody is told anything, whatever a workflow says.
+    execution. Its row may come without a large input (``b""``). ``notify``: whom the operator wants told of
+    every execution; None: nobody is told anything, whatever a workflow says.
     """
 
     def __init__(
         self,
         find: Callable[[str], LiveExecution | None],
         *,
-        load_blob: LoadBlob,
-        load_input: LoadInput,
+        loaders: Loaders,
         new_id: Callable[[], str],
         max_payload_bytes: int,
         now: int,
-        load_digest: LoadDigest | None = None,
         notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
-        self.changes = Changes(now, load_digest)
+        self.changes = Changes(now, loaders.digest)
         self._find = find
-        self._load_blob = load_blob
-        self._load_input = load_input
+        self._loaders = loaders
         self._new_id = new_id
         self._max_payload_bytes = max_payload_bytes
         self._notify = notify
@@ -161,8 +177,12 @@ class Ledger:
                 | AttemptIssued()
                 | AttemptParked()
                 | ParkedDue()
+                | WaitStarted()
+                | WaitDue()
             ):
                 return self._node_event(event, change, start)
+            case WaitAnswered() | SignalReceived():
+                return self._answer(event, change, start)
             case ExecutionStarted():
                 verdict = control.execution_started(self.changes, event, change)
             case DeadlinePassed():
@@ -224,11 +244,28 @@ class Ledger:
                 rows = (node_events.attempt_parked(changes, event, change, row),)
             case ParkedDue():
                 rows = (node_events.parked_due(changes, change, row),)
+            case WaitStarted():
+                rows = (waits.wait_started(changes, event, change, row, self._loaders.mailboxes),)
+            case WaitDue():
+                rows = waits.wait_due(changes, event, change, row, self._new_id)
             case _:
                 assert_never(event)
+        return self._recorded(event, change, rows, start)
+
+    def _answer(self, event: WaitAnswered | SignalReceived, change: Change, start: int) -> RecordedEvent:
+        """Judge the answer to a wait, or a signal: it names no attempt that the fence could compare."""
+        execution = change.row
+        verdict, rows = waits.answer(self.changes, event, change)
+        if verdict is not _ACCEPTED:
+            return RecordedEvent(event, verdict, execution, change.plan, rows, self._noted(start))
+        return self._recorded(event, change, rows, start)
+
+    def _recorded(self, event: Event, change: Change, rows: tuple[NodeRow, ...], start: int) -> RecordedEvent:
+        """Finish an execution that an event has left with nothing unsettled, and note who is told."""
+        changes, execution, plan = self.changes, change.row, change.plan
         if execution.unsettled == 0 and execution.state not in TERMINAL:
-            finish(changes, change, self._load_blob, self._load_input, self._max_payload_bytes)
-        if self._notify is not None and (execution.unsettled == 0 or isinstance(event, NodeFailed)):
+            finish(changes, change, self._loaders.blob, self._loaders.input, self._max_payload_bytes)
+        if self._notify is not None and (execution.unsettled == 0 or isinstance(event, NodeFailed | WaitDue)):
             notify(changes, event, change, self._notify, self._new_id)
         kept = change.live.rows if change.live.is_whole else _NO_ROWS
         noted = self._noted(start) if len(changes.events) > start else ()
@@ -266,15 +303,15 @@ def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow, now: int) -> 
     if isinstance(event, NodeCached) and row.issued == row.attempt:
         # A task of this attempt may be under way.
         return _STALE
-    if isinstance(event, AttemptParked):
+    if isinstance(event, AttemptParked | WaitStarted):
         if row.parked is not None:
             # Its time has begun, and does not begin again.
             return _KNOWN
         # The commit of a parked node is its start: nothing starts while the execution is paused.
         is_current = event.epoch == execution.epoch and execution.state is not ExecutionState.PAUSED
         return _ACCEPTED if is_current else _STALE
-    if isinstance(event, ParkedDue):
-        if row.parked is None:
+    if isinstance(event, ParkedDue | WaitDue):
+        if row.parked is None or row.parked.due_at is None:
             return _STALE
         # The clock of the store may be ahead. The row is applied, and the store looks again soon.
         return _ACCEPTED if row.parked.due_at <= now else _KNOWN

@@ -5,7 +5,7 @@ The fence has accepted the event: the attempt is current and the node is unsettl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -280,8 +280,20 @@ def attempt_parked(changes: Changes, event: AttemptParked, change: Change, row: 
 
 def parked_due(changes: Changes, change: Change, row: NodeRow) -> NodeRow:
     """Complete a parked node whose time has come."""
-    execution, parked = change.row, row.parked
+    parked = row.parked
     assert parked is not None
+    if parked.cache_key is not None:
+        ttl_seconds = change.plan.nodes[row.node_id].cache_ttl_seconds
+        assert ttl_seconds is not None
+        changes.cache.append((parked.cache_key, parked.output, row.blob, ttl_seconds))
+    return complete_parked(changes, change, row, output=parked.output)
+
+
+def complete_parked(
+    changes: Changes, change: Change, row: NodeRow, *, output: bytes | None, **fields: Any
+) -> NodeRow:
+    """Complete a parked node with this output; ``fields``: what changes of its row besides."""
+    execution = change.row
     execution.seq = seq = execution.seq + 1
     execution.updated_at = changes.now
     done = replace(
@@ -289,16 +301,13 @@ def parked_due(changes: Changes, change: Change, row: NodeRow) -> NodeRow:
         ended=row.attempt,
         answered=row.attempt,
         state=_COMPLETED,
-        output=parked.output,
+        output=output,
         finished_at=changes.now,
         seq=seq,
         recorded_at=changes.now,
         parked=None,
+        **fields,
     )
-    if parked.cache_key is not None:
-        ttl_seconds = change.plan.nodes[row.node_id].cache_ttl_seconds
-        assert ttl_seconds is not None
-        changes.cache.append((parked.cache_key, done.output, done.blob, ttl_seconds))
     return _complete(changes, change, row, done)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import NodeFailed, Running
+from weft.core.event import NodeFailed, Running, WaitDue
 from weft.core.ledger.changes import move_execution
 from weft.core.output import execution_output
 from weft.core.rows import NodeRow, Notification, Told
@@ -234,7 +234,7 @@ def _reasons(
         yield end, None
     # The first dead letter of a generation: ten thousand nodes that fail alike are one message. And a failure
     # that ends the execution is told as that alone.
-    is_first = isinstance(event, NodeFailed) and change.row.failed == 1
+    is_first = isinstance(event, NodeFailed | WaitDue) and change.row.failed == 1 and changes.letters
     if is_first and NotifyOn.DEAD_LETTER in target.on and not (is_told and end is NotifyOn.FAILED):
         own = (letter for letter in reversed(changes.letters) if letter.execution_id == change.row.id)
         yield NotifyOn.DEAD_LETTER, next(own)

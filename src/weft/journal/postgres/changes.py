@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.ledger.changes import Changes
 from weft.core.time import micros
-from weft.journal import notifications
+from weft.journal import notifications, waits
 from weft.journal.postgres import rows
 from weft.journal.postgres.connection import CLOCK
 from weft.journal.postgres.rows import Columns
@@ -94,6 +94,23 @@ _END_NOTIFICATIONS = Piece(
         AND notifications.state = 'pending'
     """,
     rows.ENDED_NOTIFICATION,
+)
+_PUT_WAITS = _insert(
+    "waits", rows.WAIT, f"ON CONFLICT (execution, node_id) DO UPDATE SET {rows.WAIT.set(2, 'excluded')}"
+)
+_SETTLE_WAITS = Piece(
+    "UPDATE waits SET settled_at = new.settled_at FROM {new}"
+    " WHERE waits.execution = new.execution AND waits.node_id = new.node_id",
+    rows.SETTLED_WAIT,
+)
+_DROP_WAITS = Piece(
+    "DELETE FROM waits USING {new} WHERE waits.execution = new.execution AND waits.node_id = new.node_id",
+    rows.WAIT_KEY,
+)
+_ADD_SIGNALS = _insert("signals", rows.SIGNAL)
+_TAKE_SIGNALS = Piece(
+    "DELETE FROM signals USING {new} WHERE signals.execution = new.execution AND signals.number = new.number",
+    rows.SIGNAL_KEY,
 )
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
@@ -270,6 +287,12 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         pieces[_ADD_NOTIFICATIONS] = notifications.new_values(changes)
     if changes.notification_ends:
         pieces[_END_NOTIFICATIONS] = notifications.ended_values(changes)
+    if (waiting := waits.written_values(changes)) is not None:
+        pieces[_PUT_WAITS] = waiting.started
+        pieces[_SETTLE_WAITS] = waiting.settled
+        pieces[_DROP_WAITS] = waiting.gone
+        pieces[_ADD_SIGNALS] = waiting.kept
+        pieces[_TAKE_SIGNALS] = waiting.taken
     return pieces
 
 

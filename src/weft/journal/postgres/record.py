@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
 from weft.core.ledger.changes import LiveExecution, RecordedEvent, live_executions
-from weft.core.ledger.fence import Ledger, NodeEvent
+from weft.core.ledger.fence import Ledger, Loaders, NodeEvent
 from weft.core.output import output_nodes
 from weft.core.payload import decode
 from weft.core.snapshot import Snapshot
@@ -30,13 +30,15 @@ from weft.journal.postgres.connection import was_lost
 from weft.journal.queries import blobs as find_blobs
 from weft.journal.queries import document as find_document
 from weft.journal.queries import inputs as find_inputs
+from weft.journal.waits import signal_output as find_signal_output
+from weft.journal.waits import signals as find_signals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.event import Event
     from weft.core.ledger.changes import Changes
-    from weft.core.rows import ExecutionRow, NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow, Signal
     from weft.definition.bounds import Bounds
     from weft.definition.model import NotifyTarget
     from weft.journal.postgres.connection import Connection, DatabaseClock
@@ -84,6 +86,9 @@ class Reads:
         self._digests: dict[tuple[str, str], str | None] = {}
         self._blobs: dict[str, bytes | None] = {}
         self._inputs: dict[str, bytes | None] = {}
+        # By execution and name, and by execution and number.
+        self._signals: dict[tuple[str, str], Sequence[Signal] | None] = {}
+        self._signal_outputs: dict[tuple[str, int], bytes | None] = {}
 
     def take(self, facts: LiveExecution, values: Any) -> None:
         """Take a row of an answer: the execution as it is now, and perhaps a row of a node."""
@@ -126,6 +131,18 @@ class Reads:
             self.has_missed = True
         return digest or ""
 
+    def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
+        found = self._signals.setdefault((execution_id, name), None)
+        if found is None:
+            self.has_missed = True
+        return found or ()
+
+    def output(self, execution_id: str, number: int) -> bytes:
+        payload = self._signal_outputs.setdefault((execution_id, number), None)
+        if payload is None:
+            self.has_missed = True
+        return b"null" if payload is None else payload
+
     async def read_missed(self) -> None:
         """Read what the ledger has missed; raises JournalError where there is no such blob."""
         self.has_missed = False
@@ -143,6 +160,13 @@ class Reads:
             missed = [name for (of, name), digest in self._digests.items() if of == id_ and digest is None]
             for name, digest in (await self._read_digests(live, missed)).items():
                 self._digests[id_, name] = digest
+        for key, signals in self._signals.items():
+            if signals is None:
+                self._signals[key] = await queries.run_query(self._connection, find_signals(*key))
+        for number, payload in self._signal_outputs.items():
+            if payload is None:
+                found_output = await queries.run_query(self._connection, find_signal_output(*number))
+                self._signal_outputs[number] = found_output
         inputs = [name for name, payload in self._inputs.items() if payload is None]
         if inputs:
             self._inputs |= await queries.run_query(self._connection, find_inputs(inputs))
@@ -482,12 +506,10 @@ class Recorder:
     ) -> Ledger:
         return Ledger(
             find,
-            load_blob=reads.blob,
-            load_input=reads.input,
+            loaders=Loaders(reads.blob, reads.input, reads, reads.digest),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,
-            load_digest=reads.digest,
             notify=self._notify,
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.rows import History, NodeRow, completion_event
-from weft.journal import notifications, rows
+from weft.journal import notifications, rows, waits
 from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -139,6 +139,11 @@ LETTER = Columns(**rows.LETTER, execution_id="text", code="text")
 FAILURE = Columns(**rows.FAILURE)
 NOTIFICATION = Columns(**notifications.NOTIFICATION)
 ENDED_NOTIFICATION = Columns(**notifications.ENDED)
+WAIT = Columns(**waits.WAIT)
+SETTLED_WAIT = Columns(**waits.SETTLED_WAIT)
+WAIT_KEY = Columns(**waits.WAIT_KEY)
+SIGNAL = Columns(**waits.SIGNAL)
+SIGNAL_KEY = Columns(**waits.SIGNAL_KEY)
 CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 
 NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")
@@ -191,6 +196,9 @@ def event_values(number: int, event: History) -> Values:
     if event.error is not None:
         # As JSON: it may have numbers of any size.
         body[_ERROR] = encode_json(event.error)
+    if event.signal is not None:
+        # Few events have one, and a longer array costs all of them.
+        body.append(event.signal)
     return number, event.seq, event.node, _pack(body)
 
 
@@ -230,7 +238,7 @@ def read_event(execution_id: str, values: Any) -> History:
     seq, node_id, body = values[:3]
     if body is None:
         return _completion(execution_id, values)
-    fields = dict(zip(_BODY, _unpack(body), strict=True))
+    fields = dict(zip((*_BODY, "signal"), _unpack(body), strict=False))
     digest, error = fields["output_digest"], fields["error"]
     fields["output_digest"] = None if digest is None else digest.hex()
     fields["error"] = None if error is None else decode_json(error)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.time import micros
 from weft.errors import ClaimedError
-from weft.journal import notifications, queries
+from weft.journal import notifications, queries, waits
 from weft.journal.rows import STORING, ExecutionChanges, execution_values, failure_values
 from weft.journal.sqlite import rows
 from weft.journal.sqlite.queries import run_query
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from weft.core.ledger.changes import Change, Changes
     from weft.journal.contract import Claim
+    from weft.journal.waits import WaitValues
 
 
 _END_NOTIFICATION = (
@@ -105,11 +106,25 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
         if changes.notification_ends:
             for ended in notifications.ended_values(changes):
                 connection.execute(_END_NOTIFICATION, ended)
+        if (waiting := waits.written_values(changes)) is not None:
+            _write_waits(connection, waiting)
         if changes.cache:
             rows.REPLACE_CACHE.run(
                 connection,
                 [(key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache],
             )
+
+
+def _write_waits(connection: Connection, waiting: WaitValues) -> None:
+    rows.REPLACE_WAITS.run(connection, waiting.started)
+    rows.INSERT_SIGNALS.run(connection, waiting.kept)
+    for sql, values in (
+        ("UPDATE waits SET settled_at = ?3 WHERE execution = ?1 AND node_id = ?2", waiting.settled),
+        ("DELETE FROM waits WHERE execution = ? AND node_id = ?", waiting.gone),
+        ("DELETE FROM signals WHERE execution = ? AND number = ?", waiting.taken),
+    ):
+        for one in values:
+            connection.execute(sql, one)
 
 
 def _write_letters(connection: Connection, changes: Changes) -> None:

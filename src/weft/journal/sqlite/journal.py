@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.core.event import RetryRequested
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, live_executions
-from weft.core.ledger.fence import Ledger, NodeEvent
+from weft.core.ledger.fence import Ledger, Loaders, NodeEvent
 from weft.core.payload import decode
 from weft.core.rows import without_output
 from weft.core.snapshot import Snapshot
@@ -35,6 +35,8 @@ from weft.journal.sql import PlanCache, SqlJournal
 from weft.journal.sqlite import changes, queries
 from weft.journal.sqlite.schema import open_for_reading, open_for_writing
 from weft.journal.sqlite.threads import Reader, Writer
+from weft.journal.waits import signal_output as find_signal_output
+from weft.journal.waits import signals as find_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from weft.core.event import Event
-    from weft.core.rows import ExecutionRow
+    from weft.core.rows import ExecutionRow, Signal
     from weft.definition.model import NotifyTarget
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.queries import Query
@@ -219,8 +221,9 @@ class SqliteJournal(SqlJournal):
     ) -> Ledger:
         return Ledger(
             find,
-            load_blob=partial(queries.blob, connection),
-            load_input=partial(_input, connection),
+            loaders=Loaders(
+                partial(queries.blob, connection), partial(_input, connection), _Mailboxes(connection)
+            ),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,
@@ -284,6 +287,19 @@ class SqliteJournal(SqlJournal):
 
     async def plan(self, digest: str) -> Plan | None:
         return self._plans.get(digest) or await self._reader.run(self._find_plan, digest)
+
+
+class _Mailboxes:
+    """The mailboxes as the transaction on a connection sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
+        return queries.run_query(self._connection, find_signals(execution_id, name))
+
+    def output(self, execution_id: str, number: int) -> bytes:
+        return queries.run_query(self._connection, find_signal_output(execution_id, number))
 
 
 def _input(connection: Connection, execution_id: str) -> bytes:

@@ -19,6 +19,7 @@ from weft.core.rows import ExecutionRow, History
 from weft.journal import rows
 from weft.journal.notifications import NOTIFICATION
 from weft.journal.rows import Values, decode_json, encode_json
+from weft.journal.waits import SIGNAL, WAIT
 
 if TYPE_CHECKING:
     import sqlite3
@@ -86,7 +87,7 @@ INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=
 # Of an execution that is new: its first generation and epoch, and nothing has settled but what a fork keeps.
 INSERT_PROGRESS = RowsStatement(
     "INSERT OR FAIL INTO progress VALUES {rows}",
-    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL",
+    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL,0,0",
 )
 UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
 UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
@@ -99,6 +100,8 @@ INSERT_LETTERS = _insert("dead_letters", (*rows.LETTER, "code"))
 INSERT_NOTIFICATIONS = _insert("notifications", NOTIFICATION)
 # The same node may have failed in an earlier generation.
 INSERT_FAILURES = _insert("failures", rows.FAILURE, "INSERT OR IGNORE")
+REPLACE_WAITS = _insert("waits", WAIT, "REPLACE")
+INSERT_SIGNALS = _insert("signals", SIGNAL)
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
 
 # A larger output is read by itself: joined with others it would be in memory several times.
@@ -109,8 +112,10 @@ _IS_LARGE = f"length(output) > {_JOINED_OUTPUT_BYTES}"
 RESULT_COLUMNS = (
     rows.EXECUTION_COLUMNS.replace("executions.input", "NULL")
     .replace("progress.output", _JOINED_OUTPUT)
-    .replace("progress.halt", f"NULL, batch_index, {_IS_LARGE}")
-)
+    .replace("progress.halt", "NULL")
+    .replace("progress.waiting", "0")
+    .replace("progress.mailbox", "0")
+) + f", batch_index, {_IS_LARGE}"
 _OUTPUT = list(rows.PLAIN_NODE).index("output")
 NODE_COLUMNS = rows.NODE_COLUMNS.replace("nodes.output,", f"{_JOINED_OUTPUT},") + f", {_IS_LARGE}"
 # The same width, without outputs.

@@ -83,6 +83,7 @@ class OpenExecution:
         # Dicts as ordered sets: first freed, first served.
         self.free: dict[str, None] = {}
         self.slots: set[str] = set()
+        # Those that sleep. A node that waits is parked, too, and counts nowhere.
         self.parked: dict[str, None] = {}
         # Of those with a concurrency slot, how many a worker has in hand; and how many wait without one,
         # for a timer or in the wait queue of their tag. A parked node counts as in hand: with a slot where

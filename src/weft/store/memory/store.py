@@ -328,17 +328,25 @@ class MemoryStore:
         self._free_in_time(execution, node_id, node, now)
 
     def _park(self, execution: OpenExecution, row: NodeRow, node: OpenNode, now: int) -> None:
-        """Park a node until the time of its row, or set its timer anew where it is parked."""
+        """Park a node until the time of its row, or set its timer anew where it is parked.
+
+        One that waits has no timer and no slot: the journal knows when its wait ends.
+        """
         assert row.parked is not None
         node_id, due_at = row.node_id, row.parked.due_at
-        if node.phase is PARKED and node.attempt == row.attempt:
-            due_at = max(due_at, now + _PARKED_AGAIN)
-        else:
+        is_parked = node.phase is PARKED and node.attempt == row.attempt
+        if not is_parked:
             self._leave_phase(execution, node_id, node)
             node.phase, node.attempt, node.issued = PARKED, row.attempt, row.issued
             node.queued_at, node.started_at = row.queued_at, row.started_at
             node.awaited = node.nonce = node.worker = None
             node.due_at, node.released = due_at, False
+        if row.parked.wait is not None:
+            return
+        assert due_at is not None
+        if is_parked:
+            due_at = max(due_at, now + _PARKED_AGAIN)
+        else:
             execution.parked[node_id] = None
             execution.running += 1
             if execution.plan.definition.max_concurrency is None:
@@ -418,7 +426,7 @@ class MemoryStore:
             execution.delayed -= 1
         elif node.phase is TIMER:
             execution.delayed -= 1
-        elif node.phase is PARKED:
+        elif node.phase is PARKED and node_id in execution.parked:
             del execution.parked[node_id]
             execution.running -= 1
             if node_id in execution.slots:

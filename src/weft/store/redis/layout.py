@@ -34,7 +34,8 @@ A node's field is one of:
   ``t`` timer      when it is due
   ``q`` queued     when it was queued; where the store sent its task: the id of its entry, a space, its lane
   ``r`` running    queued at, started at, worker, nonce and its length
-  ``p`` parked     when it is due, when it started, and 1 where it takes a concurrency slot
+  ``p`` parked     when it is due (0: never), when it started, and 1 where it takes a concurrency slot, 2
+                   where it waits: then it takes none, has no timer, and counts nowhere
   ``l`` orphaned   nothing
   ===============  ==================================================
 """
@@ -154,6 +155,7 @@ CONSTANTS: dict[str, str | int] = {
     # Of a ready node that is parked, in the place of the former.
     "IS_PARKED": "2",
     "TAKES_SLOT": "1",
+    "WAITS": "2",
     "PARKED_AGAIN": micros(PARKED_AGAIN_SECONDS),
     "PARKED_LISTED": micros(PARKED_LISTED_SECONDS),
     # The incarnation of the database, as ``hello.lua`` of the connection keeps it.
@@ -346,9 +348,12 @@ def kept(row: NodeRow, *, flags: str = "") -> str:
 def parked_rest(row: NodeRow, plan: Plan) -> str:
     """Return the end of a parked node's field: when it is due, when it started, whether it takes a slot."""
     assert row.parked is not None
-    # Only a limit that its workflow asks for counts a node that no worker has in hand.
-    takes_slot = plan.definition.max_concurrency is not None
-    return f"{row.parked.due_at}:{row.started_at or 0}:{int(takes_slot)}"
+    if row.parked.wait is not None:
+        takes = CONSTANTS["WAITS"]
+    else:
+        # Only a limit that its workflow asks for counts a node that no worker has in hand.
+        takes = int(plan.definition.max_concurrency is not None)
+    return f"{row.parked.due_at or 0}:{row.started_at or 0}:{takes}"
 
 
 class LiveNode(msgspec.Struct, frozen=True, gc=False):
@@ -405,7 +410,7 @@ def read_node(value: bytes) -> LiveNode:
             due_at = int(rest)
         elif phase == "parked":
             due, started, _ = rest.split(b":")
-            due_at, started_at = int(due), int(started)
+            due_at, started_at = int(due) or None, int(started)
             queued_at = started_at
         elif phase == "queued":
             queued, _, sent = rest.partition(b":")

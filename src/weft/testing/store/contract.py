@@ -1381,7 +1381,8 @@ async def phases(walk: Walk) -> dict[str, str]:
 async def in_flight(walk: Walk) -> tuple[int, int] | None:
     """Return the counts of queued and running nodes, checked against ``inspect``."""
     (counted,) = await walk.store.in_flight([walk.execution_id])
-    seen = list((await phases(walk)).values())
+    # A node that waits for something is parked, and counts nowhere.
+    seen = [phase for name, phase in (await phases(walk)).items() if name not in walk.plan.waits]
     queued = sum(phase in ("queued", "throttled", "timer", "orphaned") for phase in seen)
     assert counted == (queued, seen.count("running") + seen.count("parked"))
     return counted

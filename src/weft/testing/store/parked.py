@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.core.attempt import AttemptRef
-from weft.core.decision import ParkNode
+from weft.core.decide import ParkNode
 from weft.core.event import ParkedDue
 from weft.core.snapshot import RowUpdate
 from weft.core.time import micros

@@ -242,6 +242,9 @@ local function renew_parked(name, attempt, kept, due_at, times)
   if phase == SETTLED or tonumber(attempt) < tonumber(current) then
     return
   elseif phase == PARKED and attempt == current then
+    if sub(times, -1) == WAITS then
+      return
+    end
     add(timers, string.format(WHOLE, math.max(tonumber(due_at), now + PARKED_AGAIN)), member(name))
     return
   end

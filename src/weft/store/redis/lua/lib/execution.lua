@@ -168,8 +168,11 @@ local function leave(name, record)
     counts = counts - DELAYED
     timers_gone[#timers_gone + 1] = member(name)
   elseif phase == PARKED then
-    counts = counts - IN_HAND - (sub(record, -1) == TAKES_SLOT and 1 or DELAYED)
-    timers_gone[#timers_gone + 1] = member(name)
+    local takes = sub(record, -1)
+    if takes ~= WAITS then
+      counts = counts - IN_HAND - (takes == TAKES_SLOT and 1 or DELAYED)
+      timers_gone[#timers_gone + 1] = member(name)
+    end
   elseif not match(record, FIRST_NUMBER) then
     poison()
   end
@@ -194,12 +197,14 @@ local function free_in_time(name, attempt, kept, not_before)
 end
 
 -- Park a node that has started and that no worker has in hand. `rest`: when it is due, when it started, whether it takes a
--- concurrency slot.
+-- concurrency slot; a node that waits has no timer here.
 local function park(name, attempt, kept, rest)
-  local due_at, _, takes_slot = match(rest, PARKED_PATTERN)
+  local due_at, _, takes = match(rest, PARKED_PATTERN)
   put(name, PARKED .. attempt .. COLON .. kept .. COLON .. rest)
-  counts = counts + IN_HAND + (takes_slot == TAKES_SLOT and 1 or DELAYED)
-  add(timers, due_at, member(name))
+  if takes ~= WAITS then
+    counts = counts + IN_HAND + (takes == TAKES_SLOT and 1 or DELAYED)
+    add(timers, due_at, member(name))
+  end
 end
 
 local function with_flag(kept, flag)

@@ -1,0 +1,245 @@
+"""The waits and mailboxes of both databases: their columns, and the queries that find them.
+
+A row of ``waits`` is an index entry of a node that waits: by its due time, its signal or its event. The
+node's own row is the truth, and one commit writes both. The index row of a wait that was answered stays, with
+``settled_at``, until the store was told: the sweep tells it of the answers that a crash has left there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from weft.core.payload import canonical, decode
+from weft.core.rows import Parked, Signal
+from weft.definition.waits import WaitKind
+from weft.journal.contract import DueWait, DueWaits, OpenWait
+from weft.journal.rows import decode_json, encode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.core.ledger.changes import Changes
+    from weft.core.rows import NodeRow
+    from weft.journal.contract import WaitQuery
+    from weft.journal.queries import Query
+    from weft.journal.rows import Values
+
+# The key first.
+WAIT = {
+    "execution": "bigint",
+    "node_id": "text",
+    "since": "bigint",
+    "due_at": "bigint",
+    "settled_at": "bigint",
+    "generation": "integer",
+    "attempt": "integer",
+    "namespace": "text",
+    "kind": "text",
+    "name": "text",
+    "match_keys": "text",
+    "match_digest": "text",
+}
+SETTLED_WAIT = {"execution": "bigint", "node_id": "text", "settled_at": "bigint"}
+WAIT_KEY = {"execution": "bigint", "node_id": "text"}
+SIGNAL = {
+    "execution": "bigint",
+    "number": "integer",
+    "name": "text",
+    "output": "bytea",
+    "blob": "text",
+    "output_bytes": "bigint",
+    "fits": "bytea",
+}
+SIGNAL_KEY = {"execution": "bigint", "number": "integer"}
+
+_decode_parked = msgspec.json.Decoder(Parked).decode
+
+
+class WaitValues(NamedTuple):
+    """The values that a transaction writes of waits and mailboxes."""
+
+    started: list[Values]
+    settled: list[Values]
+    gone: list[Values]
+    kept: list[Values]
+    taken: list[Values]
+
+
+def match_index(match: bytes | None) -> tuple[str | None, str | None]:
+    """Return what the pairs of a wait for an event are found by: their keys, and a digest of the pairs."""
+    if match is None:
+        return None, None
+    keys = canonical(sorted(decode(match))).decode()
+    return keys, hashlib.sha256(match).hexdigest()
+
+
+def written_values(changes: Changes) -> WaitValues | None:
+    """Return what a transaction writes of waits; None: nothing, as nearly always."""
+    if not (changes.waits_started or changes.waits_ended or changes.signals_kept or changes.signals_taken):
+        return None
+    executions, ended = changes.executions, changes.waits_ended
+    # One that began and ended in this transaction is written only if the store is still to be told of it.
+    started = [
+        _wait_values(changes, key, row, settled_at=changes.now if key in ended else None)
+        for key, row in changes.waits_started.items()
+        if ended.get(key) is not False
+    ]
+    numbers = {key: executions[key[0]].live.number for key in ended if key not in changes.waits_started}
+    return WaitValues(
+        started,
+        [(number, key[1], changes.now) for key, number in numbers.items() if ended[key]],
+        [(number, key[1]) for key, number in numbers.items() if not ended[key]],
+        [
+            (
+                executions[one.execution_id].live.number,
+                one.number,
+                one.name,
+                one.output,
+                one.blob,
+                one.output_bytes,
+                encode_json(one.fits),
+            )
+            for one in changes.signals_kept
+        ],
+        [(executions[id_].live.number, number) for id_, number in changes.signals_taken],
+    )
+
+
+def _wait_values(changes: Changes, key: tuple[str, str], row: NodeRow, *, settled_at: int | None) -> Values:
+    change = changes.executions[key[0]]
+    assert row.parked is not None
+    assert row.wait is not None
+    return (
+        change.live.number,
+        row.node_id,
+        row.started_at,
+        row.parked.due_at,
+        settled_at,
+        row.generation,
+        row.attempt,
+        change.row.namespace,
+        row.wait.kind.value,
+        row.wait.name,
+        *match_index(row.wait.match),
+    )
+
+
+# -- the engine --------------------------------------------------------------------------------------------
+
+
+def due(now: int, limit: int) -> Query[DueWaits]:
+    """Read the waits whose time has come."""
+    found = yield (
+        "SELECT executions.id, waits.generation, node_id, waits.attempt, digest"
+        " FROM waits JOIN executions ON number = waits.execution"
+        " WHERE due_at <= ? AND settled_at IS NULL ORDER BY due_at LIMIT ?",
+        (now, limit),
+    )
+    ((next_at,),) = yield ("SELECT min(due_at) FROM waits WHERE due_at > ? AND settled_at IS NULL", (now,))
+    return DueWaits(
+        [DueWait(*values) for values in found], None if next_at is None else (next_at - now) / 1_000_000
+    )
+
+
+def untold(settled_before: int, limit: int) -> Query[list[tuple[str, str]]]:
+    """Read the answered waits that the store was not told of: their executions and nodes, oldest first."""
+    found = yield (
+        "SELECT executions.id, node_id FROM waits JOIN executions ON number = waits.execution"
+        " WHERE settled_at <= ? ORDER BY settled_at LIMIT ?",
+        (settled_before, limit),
+    )
+    return [(id_, node_id) for id_, node_id in found]
+
+
+def forget(execution_id: str, node_ids: list[str]) -> Query[None]:
+    """Drop answered waits of an execution: the store knows that they have ended."""
+    yield (
+        "DELETE FROM waits WHERE execution = (SELECT number FROM executions WHERE id = ?)"
+        " AND node_id IN ? AND settled_at IS NOT NULL",
+        (execution_id, node_ids),
+    )
+
+
+def signals(execution_id: str, name: str) -> Query[list[Signal]]:
+    """Read the signals of a name in a mailbox, oldest first, without what they bring."""
+    found = yield (
+        "SELECT signals.number, blob, output_bytes, fits FROM signals"
+        " JOIN executions ON executions.number = execution"
+        " WHERE executions.id = ? AND name = ? ORDER BY signals.number",
+        (execution_id, name),
+    )
+    return [
+        Signal(
+            execution_id=execution_id,
+            number=number,
+            name=name,
+            output=None,
+            blob=blob,
+            output_bytes=size,
+            fits=tuple(decode_json(fits)),
+        )
+        for number, blob, size, fits in found
+    ]
+
+
+def signal_output(execution_id: str, number: int) -> Query[bytes]:
+    """Read what a signal in a mailbox brings."""
+    ((output,),) = yield (
+        "SELECT output FROM signals JOIN executions ON executions.number = execution"
+        " WHERE executions.id = ? AND signals.number = ?",
+        (execution_id, number),
+    )
+    found: bytes = output
+    return found
+
+
+# -- people --------------------------------------------------------------------------------------------------
+
+
+def open_waits(
+    query: WaitQuery, namespace: str, after: tuple[int, str, str] | None, limit: int
+) -> Query[list[OpenWait]]:
+    """List the nodes that wait for an answer, those that have waited longest first."""
+    conditions, values = (
+        ["waits.namespace = ?", "kind = ?", "settled_at IS NULL"],
+        [namespace, str(WaitKind.SIGNAL)],
+    )
+    for column, value in (
+        ("workflow", query.workflow),
+        ("executions.id", query.execution_id),
+        ("waits.name", query.signal),
+    ):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(value)
+    if after is not None:
+        conditions.append("(since, executions.id, waits.node_id) > (?, ?, ?)")
+    found = yield (
+        "SELECT executions.id, workflow, digest, waits.node_id, waits.name, nodes.parked, since, due_at"  # noqa: S608
+        " FROM waits JOIN executions ON executions.number = waits.execution"
+        " JOIN nodes ON nodes.execution = waits.execution AND nodes.node_id = waits.node_id"
+        f" WHERE {' AND '.join(conditions)} ORDER BY since, executions.id, waits.node_id LIMIT ?",
+        (*values, *(after or ()), limit),
+    )
+    return [_open_wait(values) for values in found if values[5] is not None]
+
+
+def _open_wait(values: Sequence[object]) -> OpenWait:
+    execution_id, workflow, digest, node_id, signal, parked, since, due_at = values
+    wait = _decode_parked(parked).wait  # type: ignore[arg-type]
+    return msgspec.convert(
+        {
+            "execution_id": execution_id,
+            "workflow": workflow,
+            "digest": digest,
+            "node_id": node_id,
+            "signal": signal,
+            "prompt": None if wait is None else wait.prompt,
+            "since": since,
+            "expires_at": due_at,
+        },
+        OpenWait,
+    )

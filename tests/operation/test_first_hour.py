@@ -120,6 +120,7 @@ def test_the_first_bug_is_found_mended_and_run_again(
         if columns:
             # On the developer's terminal too, and not only as a line of the log.
             dev.until(BUG, seconds=PATIENCE_SECONDS)
+            dev.until(PRINTED, seconds=PATIENCE_SECONDS)
         with pytest.raises(ExecutionFailed, match=re.escape(BUG)):
             failed.raise_for_state()
         code, lines = desk.weft("watch", failed.id)

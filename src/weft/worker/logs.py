@@ -397,7 +397,8 @@ def make_log_writer(
 def echo(lines: Sequence[ShownLine]) -> None:
     """Write lines to stderr: what was logged as an event of this process's log, the rest as it was printed.
 
-    Where this process logs JSON, what was printed is the text of an event, lines in a row together.
+    Where this process logs JSON, what was printed is the text of an event, lines in a row together. Where it
+    logs for people, a line has its node before it.
     Where nobody reads stderr, the rest of it is left out: it must hold up neither results nor lines.
     """
     as_events, as_json = are_set_up(), are_json()
@@ -418,10 +419,10 @@ def echo(lines: Sequence[ShownLine]) -> None:
             logger.handle(record)
         elif as_json:
             _add_printed(rows, shown)
-        elif line.stream == "log":
-            printed.append(f"{line.level} {line.logger} {line.message}\n")
         else:
-            printed.append(f"{line.message}\n")
+            node = f"{shown.node_id} │ " if as_events and shown.node_id is not None else ""
+            logged = f"{line.level} {line.logger} " if line.stream == "log" else ""
+            printed.append(f"{node}{logged}{line.message}\n")
     for shown, texts in rows:
         about = {"execution": shown.execution_id, "node": shown.node_id, "attempt": shown.attempt}
         printed.append(format_printed(log, PRINTED, "\n".join(texts), **about))

@@ -34,6 +34,7 @@ FLOORS = {
     "settings": 2,
     "telemetry": 2,
     "tracing": 2,
+    "triggers": 2,
     # ports
     "feed": 3,
     "handlers": 3,

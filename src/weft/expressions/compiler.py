@@ -76,7 +76,7 @@ class Compiler:
         self.secrets_allowed = secrets_allowed
         self.nodes: set[str] = set()
         self.secrets: set[str] = set()
-        self.reads_input = False
+        self.reads_input = self.reads_execution = False
         self.depth = 0
 
     def expression(self, tree: nodes.Expr) -> Run:
@@ -242,6 +242,7 @@ class Compiler:
                 self.reads_input = True
                 return walk(input_root, keys, [name, *texts])
             case "execution":
+                self.reads_execution = True
                 if keys and keys[0] not in EXECUTION_FIELDS:
                     raise ExpressionError(
                         f"execution has no {keys[0]!r:.80}; it has: {', '.join(EXECUTION_FIELDS)}"

@@ -45,8 +45,9 @@ class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):
     secrets: frozenset[str]
     # Returns the value or an Undefined, as one of several expressions that share a budget.
     run: Run
-    # Whether the expression names the input of the execution.
+    # Whether the expression names the input of the execution, and the execution itself.
     reads_input: bool = False
+    reads_execution: bool = False
 
     def evaluate(self, scope: Scope) -> Json:
         """Return the value; raises EvaluationError if a value is undefined, of a wrong kind or too large."""
@@ -75,7 +76,7 @@ def _compile(source: str, secrets_allowed: bool) -> Expression:
         shown = source.strip()
         raise ExpressionError(f"{shown if len(shown) <= 80 else shown[:79] + '…'}: {error}") from None
     names, secrets = (frozenset(named) if named else NO_NAMES for named in (compiler.nodes, compiler.secrets))
-    return Expression(source, names, secrets, run, compiler.reads_input)
+    return Expression(source, names, secrets, run, compiler.reads_input, compiler.reads_execution)
 
 
 # A definition of fifty thousand nodes repeats its expressions.

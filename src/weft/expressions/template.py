@@ -70,8 +70,9 @@ class Template(msgspec.Struct, frozen=True, eq=False, gc=False):
     _fill: Fill | None
     # What the value takes as JSON, apart from the strings that will be filled.
     _fixed_bytes: int
-    # Whether a template names the input of the execution.
+    # Whether a template names the input of the execution, and the execution itself.
     reads_input: bool = False
+    reads_execution: bool = False
 
     @property
     def is_static(self) -> bool:
@@ -153,7 +154,15 @@ def compile_template(
         compiler.problems.append(Problem("", "this is not JSON"))
     if compiler.problems:
         return compiler.problems
-    return Template(value, compiler.nodes, compiler.secrets, fill, fixed_bytes, compiler.reads_input)
+    return Template(
+        value,
+        compiler.nodes,
+        compiler.secrets,
+        fill,
+        fixed_bytes,
+        compiler.reads_input,
+        compiler.reads_execution,
+    )
 
 
 def _no_pace() -> None:
@@ -264,7 +273,7 @@ class _Compiler:
         self.pace = pace
         self.secrets_allowed = secrets_allowed
         self.nodes = self.secrets = NO_NAMES
-        self.reads_input = False
+        self.reads_input = self.reads_execution = False
         self.problems: list[Problem] = []
         self.template_bytes = 0
         self.under_template_key = False
@@ -353,6 +362,7 @@ class _Compiler:
         expression = compile_expression(source, secrets_allowed=self.secrets_allowed)
         self.nodes = self.nodes | expression.nodes if self.nodes else expression.nodes
         self.reads_input = self.reads_input or expression.reads_input
+        self.reads_execution = self.reads_execution or expression.reads_execution
         if not expression.secrets:
             return expression
         if self.under_template_key:

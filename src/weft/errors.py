@@ -14,6 +14,8 @@
     ├── NotAllowedError          a control call that the execution's state forbids; .state
     ├── NotFoundError            no such workflow, execution or node
     ├── ClaimedError             an idempotency key that stands for something already; .resource
+    ├── TriggerChangedError      a trigger that has fired or was changed since a start of it was decided
+    ├── StillRunningError        executions of a trigger that are to be cancelled before a start; .executions
     ├── ExecutionFailed          what ``raise_for_state`` raises; .execution, .state, .error
     ├── ApiError                 what a server answered instead of what was asked; .status, .code, .problems
     ├── UnreachableError         no server could be reached
@@ -154,6 +156,18 @@ class ClaimedError(WeftError):
         self.request_digest = request_digest
         self.resource = resource
         super().__init__(f"the idempotency key {key!r} stands for {resource} already")
+
+
+class TriggerChangedError(WeftError):
+    """A trigger has fired, or was changed, since this start of it was decided; nothing was written."""
+
+
+class StillRunningError(WeftError):
+    """A start of a trigger waits for the cancel of the executions that run; nothing was written."""
+
+    def __init__(self, executions: Sequence[str]) -> None:
+        self.executions = executions
+        super().__init__(f"{len(executions):,} executions of the trigger run; cancel them first")
 
 
 class ExecutionFailed(WeftError):  # noqa: N818 - the public name

@@ -78,6 +78,10 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     forked_from: str | None = None
     # The caller's place in a trace (``weft.tracing.context``), where the request that started it named one.
     traceparent: str | None = None
+    # The trigger that started it, and the lane in which some executions follow one another: those of a
+    # trigger, or of a batch that runs no more than some at once.
+    trigger: str | None = None
+    lane: str | None = None
 
     @property
     def is_terminal(self) -> bool:

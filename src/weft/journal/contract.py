@@ -21,11 +21,19 @@ import msgspec
 
 from weft.core.attempt import AttemptRef
 from weft.core.rows import NodeProgress  # noqa: TC001 - the same
+from weft.journal.firing import FireAnswer as FireAnswer
+from weft.journal.firing import Fired as Fired
+from weft.journal.firing import Firing as Firing
+from weft.journal.firing import StoredEvent as StoredEvent
+from weft.journal.firing import TriggerCatalog, TriggerEngine
 from weft.journal.search import EVERY_EXECUTION as EVERY_EXECUTION
 from weft.journal.search import EVERY_LETTER as EVERY_LETTER
 from weft.journal.search import ExecutionQuery as ExecutionQuery
 from weft.journal.search import LetterQuery as LetterQuery
 from weft.journal.search import SearchReader
+from weft.journal.submission import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
+from weft.journal.submission import Claim as Claim
+from weft.journal.submission import Submission as Submission
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -39,48 +47,9 @@ if TYPE_CHECKING:
 
 # What the history calls whoever needs no key: a caller on this machine, or the program that runs the engine.
 LOCAL_ACTOR = "local"
-DEFAULT_NAMESPACE = "default"
 LATEST = "latest"
 # Of outputs that are read with the executions of a batch at once; one more may pass it.
 RESULTS_BYTES = 16 * 1024 * 1024
-
-
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A new execution of a plan."""
-
-    id: str
-    plan: Plan
-    # The definition's document as JSON, stored once per digest; b"": the journal has it as that of a version.
-    document: bytes
-    input: bytes
-    namespace: str = DEFAULT_NAMESPACE
-    workflow: str | None = None
-    version: int | None = None
-    labels: dict[str, str] = {}
-    priority: str = "normal"
-    batch: str | None = None
-    partition: int = 0
-    # Whether the commit that accepts the execution also starts it. Not where the store is away: an
-    # execution that is PENDING has no task anywhere.
-    starts: bool = False
-    # The caller that submitted the execution: the name of an API key, or of the way in.
-    actor: str | None = None
-    # Of a fork: the execution that it is made of, and the settled rows that it takes over from there.
-    forked_from: str | None = None
-    kept: Sequence[NodeRow] = ()
-    # The caller's place in a trace: a valid ``traceparent``, or None.
-    traceparent: str | None = None
-
-
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """An idempotency key: taken in the transaction that makes what it stands for, or not at all."""
-
-    key: str
-    # Of the request that came with it: the same key with another request is a conflict.
-    request_digest: str
-    # What it started, as "execution/ID" or "batch/ID". The claim is kept as long as that is.
-    resource: str
-    namespace: str = DEFAULT_NAMESPACE
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,13 +66,15 @@ class CatalogChange(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     at: int
-    # ``workflow.stored``, ``workflow.deleted``, ``alias.set``, ``alias.deleted`` or ``dead_letter.dropped``.
+    # ``workflow.stored``, ``workflow.deleted``, ``alias.set``, ``alias.deleted``, ``dead_letter.dropped``,
+    # ``trigger.stored``, ``trigger.enabled``, ``trigger.disabled`` or ``trigger.deleted``.
     action: str
     actor: str | None = None
     workflow: str | None = None
     version: int | None = None
     alias: str | None = None
     dead_letter: str | None = None
+    trigger: str | None = None
 
 
 class JournalSchema(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,7 +279,7 @@ class RowReader(Protocol):
         """Read the history after event number ``after``; ``nodes``: only what is about one of these."""
 
 
-class Journal(RowReader, Protocol):
+class Journal(RowReader, TriggerEngine, Protocol):
     """The calls of the engine: orchestrator, worker, and the processes that hold them."""
 
     async def open(self) -> None:
@@ -417,7 +388,7 @@ class Journal(RowReader, Protocol):
         """Return the 32 bytes that messages are signed with: the same for all processes on this journal."""
 
 
-class Catalog(RowReader, SearchReader, Protocol):
+class Catalog(RowReader, SearchReader, TriggerCatalog, Protocol):
     """The calls of the API, the CLI and the views: their reads, and their writes without the engine."""
 
     async def logs(

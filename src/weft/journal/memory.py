@@ -45,6 +45,7 @@ from weft.journal.contract import (
 )
 from weft.journal.memory_search import MemorySearch
 from weft.journal.notifications import shortened, state_of
+from weft.journal.triggers_in_memory import MemoryTriggers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -218,7 +219,7 @@ class _Wait(msgspec.Struct):
     settled_at: int | None = None
 
 
-class MemoryJournal(MemoryWorkflows, MemorySearch):
+class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
     def __init__(
         self,
         *,
@@ -227,7 +228,8 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         bounds: Bounds = DEFAULT_BOUNDS,
         notify: Sequence[NotifyTarget] | None = None,
     ) -> None:
-        super().__init__(now=now)
+        MemoryWorkflows.__init__(self, now=now)
+        MemoryTriggers.__init__(self)
         self._new_id = new_id
         self._bounds = bounds
         self._executions: dict[str, ExecutionRow] = {}
@@ -272,6 +274,11 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         batch: NewBatch | None = None,
     ) -> Sequence[ExecutionRow]:
         self._refuse_taken(claim)
+        return self._store(submissions, claim, batch)
+
+    def _store(
+        self, submissions: Sequence[Submission], claim: Claim | None, batch: NewBatch | None = None
+    ) -> list[ExecutionRow]:
         ledger = self._ledger()
         rows = []
         for submission in submissions:
@@ -280,6 +287,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         if batch is not None:
             self._batches.setdefault(batch.id, _Batch(batch, tuple(row.id for row in rows), self._now()))
         self._commit(ledger.changes, claim)
+        self._put_queued(submissions)
         return rows
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
@@ -519,6 +527,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
             table.pop(execution_id, None)
         self._mailboxes.pop(execution_id, None)
         self._waits = {key: wait for key, wait in self._waits.items() if key[0] != execution_id}
+        self._queued.pop(execution_id, None)
         if self._notifications:
             self._notifications = {
                 id_: one for id_, one in self._notifications.items() if one.execution_id != execution_id
@@ -560,7 +569,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch):
         return [
             ActiveExecution(row.id, row.generation, row.epoch, row.updated_at)
             for row in self._executions.values()
-            if not row.is_terminal and row.updated_at <= not_updated_since
+            if not row.is_terminal and row.updated_at <= not_updated_since and row.id not in self._queued
         ]
 
     async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
@@ -781,10 +790,12 @@ def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None)
     execution.batch = submission.batch if batch is None else batch.id
     execution.partition, execution.forked_from = submission.partition, submission.forked_from
     execution.traceparent = submission.traceparent
+    execution.trigger, execution.lane = submission.trigger, submission.lane
     return ledger.admit(
         execution,
         submission.plan,
-        starts=submission.starts,
+        # What waits in its lane is started when its turn has come.
+        starts=submission.starts and not submission.queue_slots,
         actor=submission.actor,
         kept=submission.kept,
     )

@@ -229,6 +229,7 @@ def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
         and (not query.states or row.state in query.states)
         and all(row.labels.get(key) == value for key, value in query.labels)
         and query.batch in (None, row.batch)
+        and query.trigger in (None, row.trigger)
         and (query.created_after is None or row.created_at >= query.created_after)
         and (query.created_before is None or row.created_at < query.created_before)
     )

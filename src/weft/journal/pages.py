@@ -200,6 +200,9 @@ def execution_walks(
             walk.within(min(named)[0], 1 + max(named)[0])
         if query.batch is not None:
             (walk.walk if "_batch_newest" in source else walk.ask)("executions.batch = ?", query.batch)
+        if query.trigger is not None:
+            add = walk.walk if "executions_trigger" in source else walk.ask
+            add("executions.trigger = ?", query.trigger)
         if query.workflow is not None:
             add = walk.walk if "executions_workflow" in source else walk.ask
             add("executions.workflow = ?", query.workflow)
@@ -242,6 +245,8 @@ def _source(query: ExecutionQuery, *, has_names: bool) -> tuple[str, str]:
         return "executions", _BY_INDEX.format("sqlite_autoindex_executions_1")
     if query.batch is not None:
         return "executions", _BY_INDEX.format("executions_batch_newest")
+    if query.trigger is not None:
+        return "executions", _BY_INDEX.format("executions_trigger")
     if query.node is not None or query.error is not None or query.worker is not None:
         return "failures", _BY_FAILURE
     if query.labels:

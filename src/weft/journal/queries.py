@@ -49,7 +49,7 @@ class Listing(NamedTuple):
 
 Query: TypeAlias = Generator[tuple[str, tuple[Any, ...]] | Listing, Any, T]
 
-_IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
+IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
 # Nothing needs a definition that neither a version nor an execution names.
 UNNAMED_DEFINITION = """
     NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = definitions.digest)
@@ -81,8 +81,11 @@ def inputs(execution_ids: list[str]) -> Query[dict[str, bytes]]:
 
 
 def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
+    # What waits for its turn in a lane is nowhere but in the journal.
     found = yield (
-        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {_IS_ACTIVE} AND updated_at <= ?",  # noqa: S608
+        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {IS_ACTIVE} AND updated_at <= ?"  # noqa: S608
+        " AND NOT EXISTS (SELECT 1 FROM queued_executions AS queued"
+        " WHERE queued.execution = progress.execution)",
         (not_updated_since,),
     )
     return [ActiveExecution(*values) for values in found]
@@ -90,7 +93,7 @@ def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
 
 def stats() -> Query[JournalStats]:
     counts = dict.fromkeys((state for state in ExecutionState if state not in TERMINAL), 0)
-    found = yield f"SELECT state, count(*) FROM progress WHERE {_IS_ACTIVE} GROUP BY state", ()  # noqa: S608
+    found = yield f"SELECT state, count(*) FROM progress WHERE {IS_ACTIVE} GROUP BY state", ()  # noqa: S608
     counts |= {ExecutionState(state): number for state, number in found}
     # The letters of an execution that is being purged count no more.
     ((letters,),) = yield (
@@ -182,7 +185,7 @@ def drop_letter(by: CatalogWriter, letter_id: str) -> Query[bool]:
         (letter_id, by.namespace),
     )
     if changed:
-        yield _change(by, "dead_letter.dropped", dead_letter=letter_id)
+        yield change(by, "dead_letter.dropped", dead_letter=letter_id)
     return bool(changed)
 
 
@@ -212,7 +215,7 @@ class CatalogWriter(NamedTuple):
     now: int
 
 
-def _change(
+def change(
     by: CatalogWriter,
     action: str,
     *,
@@ -220,18 +223,19 @@ def _change(
     version: int | None = None,
     alias: str | None = None,
     dead_letter: str | None = None,
+    trigger: str | None = None,
 ) -> tuple[str, tuple[Any, ...]]:
     return (
-        "INSERT INTO changes (namespace, at, action, actor, workflow, version, alias, dead_letter)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (by.namespace, by.now, action, by.actor, workflow, version, alias, dead_letter),
+        "INSERT INTO changes (namespace, at, action, actor, workflow, version, alias, dead_letter, trigger)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (by.namespace, by.now, action, by.actor, workflow, version, alias, dead_letter, trigger),
     )
 
 
 def changes(namespace: str, before: int | None, limit: int) -> Query[list[CatalogChange]]:
     earlier, given = ("", ()) if before is None else (" AND number < ?", (before,))
     found = yield (
-        "SELECT number, at, action, actor, workflow, version, alias, dead_letter FROM changes"  # noqa: S608
+        "SELECT number, at, action, actor, workflow, version, alias, dead_letter, trigger FROM changes"  # noqa: S608
         f" WHERE namespace = ?{earlier} ORDER BY number DESC LIMIT ?",
         (namespace, *given, limit),
     )
@@ -308,7 +312,7 @@ def put_version(by: CatalogWriter, name: str, digest: str, document: bytes) -> Q
             "UPDATE workflows SET latest = ? WHERE namespace = ? AND name = ?",
             (version.version, namespace, name),
         )
-        yield _change(by, "workflow.stored", workflow=name, version=version.version)
+        yield change(by, "workflow.stored", workflow=name, version=version.version)
         return version, False
     ((number,),) = yield (
         "SELECT last_version + 1 FROM workflows WHERE namespace = ? AND name = ?",
@@ -321,7 +325,7 @@ def put_version(by: CatalogWriter, name: str, digest: str, document: bytes) -> Q
         (number, number, now, namespace, name),
     )
     yield "INSERT INTO versions VALUES (?, ?, ?, ?, ?)", (namespace, name, number, digest, now)
-    yield _change(by, "workflow.stored", workflow=name, version=number)
+    yield change(by, "workflow.stored", workflow=name, version=number)
     return Version(workflow=name, version=number, digest=digest, created_at=now), True
 
 
@@ -386,7 +390,7 @@ def put_alias(by: CatalogWriter, name: str, alias: str, number: int) -> Query[bo
         " ON CONFLICT (namespace, workflow, alias) DO UPDATE SET version = excluded.version",
         (namespace, name, alias, number),
     )
-    yield _change(by, "alias.set", workflow=name, alias=alias, version=number)
+    yield change(by, "alias.set", workflow=name, alias=alias, version=number)
     return True
 
 
@@ -396,7 +400,7 @@ def delete_alias(by: CatalogWriter, name: str, alias: str) -> Query[bool]:
         (by.namespace, name, alias),
     )
     if removed:
-        yield _change(by, "alias.deleted", workflow=name, alias=alias)
+        yield change(by, "alias.deleted", workflow=name, alias=alias)
     return bool(removed)
 
 
@@ -409,7 +413,7 @@ def delete_workflow(by: CatalogWriter, name: str) -> Query[bool]:
         return False
     for table in ("versions", "aliases"):
         yield f"DELETE FROM {table} WHERE namespace = ? AND workflow = ?", (by.namespace, name)  # noqa: S608
-    yield _change(by, "workflow.deleted", workflow=name)
+    yield change(by, "workflow.deleted", workflow=name)
     return True
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from weft.core.time import micros
-from weft.journal import activity, letter_groups, logs, notifications, pages, purge, queries, waits
+from weft.journal import (
+    activity,
+    letter_groups,
+    logs,
+    notifications,
+    pages,
+    purge,
+    queries,
+    triggers,
+    waits,
+)
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -40,9 +50,10 @@ if TYPE_CHECKING:
 
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeProgress, NodeRow, Notification
     from weft.definition.plan import Plan
-    from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk
+    from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk, StoredEvent
     from weft.journal.queries import Query
     from weft.journal.search import LetterGroup, NodeRuns
+    from weft.triggers.model import TriggerRow
 
 T = TypeVar("T")
 
@@ -369,6 +380,79 @@ class SqlJournal:
 
     async def notifications(self, execution_id: str) -> Sequence[Notification]:
         return await self._query(notifications.of_execution, execution_id, nothing=[])
+
+    async def trigger(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> TriggerRow | None:
+        return await self._query(triggers.trigger, name, namespace, nothing=None)
+
+    async def triggers(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        workflow: str | None = None,
+        after: str = "",
+        limit: int = 50,
+    ) -> Sequence[TriggerRow]:
+        return await self._query(triggers.triggers, namespace, workflow, after, limit, nothing=[])
+
+    async def due_triggers(self, *, now: int, limit: int) -> Sequence[TriggerRow]:
+        return await self._query(triggers.due_triggers, now, limit, nothing=[])
+
+    async def next_fire_at(self) -> int | None:
+        return await self._query(triggers.next_fire_at, nothing=None)
+
+    async def event_triggers(
+        self,
+        event_type: str,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Sequence[TriggerRow]:
+        return await self._query(triggers.event_triggers, event_type, namespace, nothing=[])
+
+    async def put_trigger(
+        self, row: TriggerRow, *, seen_revision: int | None, action: str, actor: str | None = None
+    ) -> bool:
+        by = queries.CatalogWriter(row.namespace, actor, await self._clock())
+        return await self._transact(triggers.put_trigger, by, row, seen_revision, action)
+
+    async def delete_trigger(
+        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
+        by = queries.CatalogWriter(namespace, actor, await self._clock())
+        return await self._transact(triggers.delete_trigger, by, name)
+
+    async def stored_event(
+        self,
+        source: str,
+        event_id: str,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> StoredEvent | None:
+        return await self._query(triggers.stored_event, namespace, source, event_id, nothing=None)
+
+    async def inbound_events(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        event_type: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Sequence[StoredEvent]:
+        return await self._query(triggers.inbound_events, namespace, event_type, before, limit, nothing=[])
+
+    async def purge_events(self, *, received_before: int, limit: int) -> int:
+        return await self._execute(triggers.purge_events, received_before, limit)
+
+    async def is_queued(self, execution_id: str) -> bool:
+        return await self._query(triggers.is_queued, execution_id, nothing=False)
+
+    async def release_queued(self, lane: str, *, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
+        # Asked first, without a transaction: mostly nothing waits.
+        if not await self._query(triggers.has_queued, namespace, lane, nothing=False):
+            return []
+        return await self._transact(triggers.release_queued, namespace, lane)
+
+    async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:
+        return await self._query(triggers.stalled_lanes, limit, nothing=[])
 
     async def append_logs(
         self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()

@@ -131,9 +131,9 @@ _SUBMIT = f"""
         RETURNING number, id
     ), begun AS (
         INSERT INTO progress (execution, namespace, created_at, id, state, generation, epoch, unsettled,
-            failed, skipped, cancelled, seq, started_at, deadline_at, updated_at)
+            failed, skipped, cancelled, seq, started_at, deadline_at, updated_at, lane_name)
         SELECT number, namespace, created_at, id, state, 1, 1, total, 0, 0, 0, seq, started_at, deadline_at,
-            created_at
+            created_at, lane
         FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
     ), told AS (
         INSERT INTO recorded_events (execution, seq, body)

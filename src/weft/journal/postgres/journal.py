@@ -24,7 +24,7 @@ from weft.journal.postgres.pool import READERS, Connector, Pool
 from weft.journal.postgres.record import Recorder
 from weft.journal.postgres.rows import label
 from weft.journal.postgres.schema import migrate, missing, refuse
-from weft.journal.postgres.submit import Submit, Submitter
+from weft.journal.postgres.submit import Fire, Submit, Submitter
 from weft.journal.queries import ping
 from weft.journal.sql import PlanCache, SqlJournal
 
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from weft.core.snapshot import Snapshot
     from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
-    from weft.journal.contract import Claim, NewBatch, Submission
+    from weft.journal.contract import Claim, FireAnswer, Firing, NewBatch, Submission
     from weft.journal.postgres.incarnation import Watch
     from weft.journal.queries import Query
+    from weft.triggers.cloudevent import InboundEvent
 
 T = TypeVar("T")
 
@@ -125,6 +126,16 @@ class PostgresJournal(SqlJournal):
             self._submitter.submit, Submit(submissions, claim, batch), size=1 + len(submissions)
         )
         return rows
+
+    async def fire(
+        self, firings: Sequence[Firing], *, event: InboundEvent | None = None, claim: Claim | None = None
+    ) -> FireAnswer:
+        for firing in firings:
+            if firing.submission is not None:
+                self._plans.put(firing.submission.plan)
+        call = Fire(firings, event, claim)
+        answer: FireAnswer = await self._writer.run(self._submitter.fire, call, size=call.size)
+        return answer
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         if not events:

@@ -11,21 +11,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.ledger.changes import LiveExecution
-from weft.errors import ClaimedError, JournalError, OutcomeUnknownError
+from weft.errors import ClaimedError, JournalError, OutcomeUnknownError, TriggerChangedError
+from weft.journal import triggers
+from weft.journal.firing import FireAnswer, StoredEvent, fired, queued_values, submitted
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres import changes, queries
 from weft.journal.postgres.connection import CLOCK, was_lost
 from weft.journal.queries import claim as find_claim
 from weft.journal.queries import put_batch, put_definition
+from weft.triggers.model import Overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.event import Event
-    from weft.journal.contract import Claim, NewBatch, Submission
+    from weft.journal.contract import Claim, Firing, NewBatch, Submission
     from weft.journal.postgres.connection import Connection, DatabaseClock
     from weft.journal.postgres.group_commit import Transaction
     from weft.journal.postgres.record import Recorder
+    from weft.triggers.cloudevent import InboundEvent
+    from weft.triggers.overlap import Step
 
 _LOOK = f"""
     SELECT {CLOCK}, pg_current_xact_id()::text,
@@ -39,6 +44,21 @@ class Submit(msgspec.Struct, frozen=True):
     submissions: Sequence[Submission]
     claim: Claim | None
     batch: NewBatch | None
+
+
+class Fire(msgspec.Struct, frozen=True):
+    """One call to start triggers."""
+
+    firings: Sequence[Firing]
+    event: InboundEvent | None
+    claim: Claim | None
+
+    @property
+    def size(self) -> int | None:
+        """Its share of a common transaction; None: it has one of its own, which a refusal undoes."""
+        counts = any(firing.overlap is not Overlap.ALLOW for firing in self.firings)
+        is_alone = self.event is not None or self.claim is not None or counts
+        return None if is_alone else 1 + len(self.firings)
 
 
 class Submitter:
@@ -84,6 +104,49 @@ class Submitter:
         self._recorder.remember(new, numbers)
         return answers
 
+    async def fire(self, transaction: Transaction, calls: Sequence[Fire]) -> list[Any]:
+        """Begin, and start the triggers of each call, or refuse the call."""
+        while True:
+            await transaction.begin()
+            answers = await self._fire(transaction, calls)
+            if answers is not None:
+                return answers
+            await transaction.connection.execute("ROLLBACK")
+
+    async def _fire(self, transaction: Transaction, calls: Sequence[Fire]) -> list[Any] | None:
+        connection = transaction.connection
+        now = await self._clock.ask(connection)
+        # Of each call what becomes of its firings, the event that was kept before, or the refusal.
+        decided: list[list[Step] | StoredEvent | TriggerChangedError] = []
+        for call in calls:
+            try:
+                decided.append(await _decide(connection, call, now))
+            except TriggerChangedError as error:
+                if len(calls) == 1:
+                    raise
+                # Nothing of this call was written.
+                decided.append(error)
+        submits = []
+        for call, steps in zip(calls, decided, strict=True):
+            submissions = submitted(call.firings, steps) if isinstance(steps, list) else []
+            submits.append(Submit(submissions, call.claim if submissions else None, None))
+        stored = await self._submit(transaction, submits)
+        if stored is None:
+            return None
+        answers: list[Any] = []
+        for call, steps, rows in zip(calls, decided, stored, strict=True):
+            if isinstance(rows, Exception):
+                # The triggers have moved on: that is not to be committed without the executions.
+                raise rows
+            if not isinstance(steps, list):
+                answers.append(FireAnswer((), steps) if isinstance(steps, StoredEvent) else steps)
+                continue
+            answers.append(FireAnswer(fired(steps, rows)))
+            if call.event is not None:
+                note = triggers.note_started(call.event, [row.id for row in rows])
+                await queries.run_query(connection, note)
+        return answers
+
     async def _submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any] | None:
         """Store them; None where somebody else has stored one of them in this moment."""
         connection = transaction.connection
@@ -117,6 +180,10 @@ class Submitter:
         if len(numbers) < sum(change.is_new for change in ledger.changes.executions.values()):
             return None
         await changes.add_kept(connection, ledger.changes, numbers)
+        admitted = [
+            new for place, call in enumerate(calls) if place not in refusals for new in call.submissions
+        ]
+        await queries.run_query(connection, triggers.put_queued(queued_values(admitted, numbers)))
         self._recorder.remember(ledger.changes, numbers)
         return answers
 
@@ -173,9 +240,22 @@ class Submitter:
 
 
 def _is_plain(call: Submit) -> bool:
-    """True if a call stores executions without labels, kept rows, a claim or a batch."""
-    has_more = any(submission.labels or submission.kept for submission in call.submissions)
+    """True if a call stores executions without labels, kept rows, a queue, a claim or a batch."""
+    has_more = any(new.labels or new.kept or new.queue_slots for new in call.submissions)
     return bool(call.submissions) and call.claim is None and call.batch is None and not has_more
+
+
+async def _decide(connection: Connection, call: Fire, now: int) -> list[Step] | StoredEvent:
+    """Keep the event of a call and move its triggers on; or return the event, if it was kept before."""
+    if call.event is not None and not await queries.run_query(
+        connection, triggers.put_event(call.event, now)
+    ):
+        stored = triggers.stored_event(call.event.namespace, call.event.source, call.event.id)
+        known = await queries.run_query(connection, stored)
+        if known is not None:
+            return known
+        raise JournalError("an event of this source and id is being purged; send it again")
+    return await queries.run_query(connection, triggers.advance(call.firings, now))
 
 
 async def _taken(connection: Connection, claim: Claim) -> Exception:

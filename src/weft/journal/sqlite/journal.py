@@ -25,7 +25,9 @@ from weft.core.state import TERMINAL
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError
+from weft.journal import triggers
 from weft.journal.data_folder import DataFolder
+from weft.journal.firing import FireAnswer, fired, queued_values, submitted
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
@@ -46,8 +48,9 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.rows import ExecutionRow, Signal
     from weft.definition.model import NotifyTarget
-    from weft.journal.contract import Claim, NewBatch, Submission
+    from weft.journal.contract import Claim, Firing, NewBatch, Submission
     from weft.journal.queries import Query
+    from weft.triggers.cloudevent import InboundEvent
 
 T = TypeVar("T")
 
@@ -127,6 +130,14 @@ class SqliteJournal(SqlJournal):
             self._plans.put(submission.plan)
         return await self._writer.run(self._submit, submissions, claim, batch)
 
+    async def fire(
+        self, firings: Sequence[Firing], *, event: InboundEvent | None = None, claim: Claim | None = None
+    ) -> FireAnswer:
+        for firing in firings:
+            if firing.submission is not None:
+                self._plans.put(firing.submission.plan)
+        return await self._writer.run(self._fire, firings, event, claim)
+
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
         if len(events) <= _FEW_EVENTS:
             return await self._writer.run_short(self._record, events, claim)
@@ -155,6 +166,34 @@ class SqliteJournal(SqlJournal):
         batch: NewBatch | None,
     ) -> list[ExecutionRow]:
         changes.refuse_taken(connection, claim)
+        return self._store(connection, submissions, claim, batch)
+
+    def _fire(
+        self,
+        connection: Connection,
+        firings: Sequence[Firing],
+        event: InboundEvent | None,
+        claim: Claim | None,
+    ) -> FireAnswer:
+        now = self._now()
+        if event is not None and not queries.run_query(connection, triggers.put_event(event, now)):
+            known = triggers.stored_event(event.namespace, event.source, event.id)
+            return FireAnswer((), queries.run_query(connection, known))
+        changes.refuse_taken(connection, claim)
+        steps = queries.run_query(connection, triggers.advance(firings, now))
+        submissions = submitted(firings, steps)
+        rows = self._store(connection, submissions, claim if submissions else None, None)
+        if event is not None:
+            queries.run_query(connection, triggers.note_started(event, [row.id for row in rows]))
+        return FireAnswer(fired(steps, rows))
+
+    def _store(
+        self,
+        connection: Connection,
+        submissions: Sequence[Submission],
+        claim: Claim | None,
+        batch: NewBatch | None,
+    ) -> list[ExecutionRow]:
         now = self._now()
         # Asked once for all: an execution that is there already came with a submit whose answer was lost.
         known = queries.known(connection, [submission.id for submission in submissions])
@@ -175,6 +214,8 @@ class SqliteJournal(SqlJournal):
             places = {submission.id: place for place, submission in enumerate(submissions)}
         changes.put_executions(connection, new, places)
         self._write(connection, ledger.changes, now)
+        numbers = {change.row.id: change.live.number for change in new}
+        queries.run_query(connection, triggers.put_queued(queued_values(submissions, numbers)))
         changes.put_claim(connection, claim, now)
         return admitted
 

@@ -39,6 +39,7 @@ from weft.testing.journal.notifications import NotificationsContract
 from weft.testing.journal.parked import ParkedRowsContract
 from weft.testing.journal.purge import PurgeContract
 from weft.testing.journal.search import ActivityContract, LetterGroupsContract, SearchContract
+from weft.testing.journal.triggers import TriggersContract
 from weft.testing.journal.waits import WaitRowsContract
 from weft.testing.journal.workflows import WorkflowsContract
 from weft.testing.recording import ERROR, Recording, assert_consistent, node, submission
@@ -112,6 +113,7 @@ class JournalContract(
     NotificationsContract,
     ParkedRowsContract,
     WaitRowsContract,
+    TriggersContract,
 ):
     pytestmark = pytest.mark.asyncio
 

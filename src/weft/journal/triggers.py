@@ -1,0 +1,324 @@
+"""The queries of both databases about triggers, inbound events and lanes (``firing``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.errors import StillRunningError, TriggerChangedError
+from weft.journal.firing import StoredEvent
+from weft.journal.queries import IS_ACTIVE, change
+from weft.journal.rows import decode_json, encode_json
+from weft.triggers.model import Overlap, Trigger, TriggerError, TriggerRow
+from weft.triggers.overlap import Step, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.journal.firing import Firing
+    from weft.journal.queries import CatalogWriter, Query
+    from weft.triggers.cloudevent import InboundEvent
+
+_COLUMNS = (
+    "namespace, document, revision, created_at, changed_at, next_at, fire_at, skipped, skipped_at, error"
+)
+_SELECT = f"SELECT {_COLUMNS} FROM triggers WHERE"  # noqa: S608
+_EVENT = "SELECT number, namespace, id, source, type, received_at, body, started FROM inbound_events WHERE"
+_decode_trigger = msgspec.json.Decoder(Trigger).decode
+_decode_error = msgspec.json.Decoder(TriggerError).decode
+# Executions of a lane that are not terminal, and those of them that wait for their turn.
+_IN_LANE = (
+    "FROM progress INDEXED BY progress_lane"
+    " LEFT JOIN queued_executions AS queued ON queued.execution = progress.execution"
+    f" WHERE progress.namespace = ? AND progress.lane_name = ? AND progress.{IS_ACTIVE}"
+)
+# So many of a lane are looked at for one release.
+_RELEASED_AT_ONCE = 100
+# No number is larger.
+_LAST = 2**62
+
+
+# -- triggers ----------------------------------------------------------------------------------------
+
+
+def trigger(name: str, namespace: str) -> Query[TriggerRow | None]:
+    found = yield f"{_SELECT} namespace = ? AND name = ?", (namespace, name)
+    return _read(found[0]) if found else None
+
+
+def triggers(namespace: str, workflow: str | None, after: str, limit: int) -> Query[list[TriggerRow]]:
+    of_workflow, given = ("", ()) if workflow is None else (" AND workflow = ?", (workflow,))
+    found = yield (
+        f"{_SELECT} namespace = ? AND name > ?{of_workflow} ORDER BY name LIMIT ?",
+        (namespace, after, *given, limit),
+    )
+    return [_read(values) for values in found]
+
+
+def due_triggers(now: int, limit: int) -> Query[list[TriggerRow]]:
+    found = yield f"{_SELECT} fire_at <= ? ORDER BY fire_at LIMIT ?", (now, limit)
+    return [_read(values) for values in found]
+
+
+def next_fire_at() -> Query[int | None]:
+    ((fire_at,),) = yield "SELECT min(fire_at) FROM triggers WHERE fire_at IS NOT NULL", ()
+    found: int | None = fire_at
+    return found
+
+
+def event_triggers(event_type: str, namespace: str) -> Query[list[TriggerRow]]:
+    found = yield f"{_SELECT} namespace = ? AND event_type = ? ORDER BY name", (namespace, event_type)
+    return [_read(values) for values in found]
+
+
+def put_trigger(by: CatalogWriter, row: TriggerRow, seen_revision: int | None, action: str) -> Query[bool]:
+    """Store a trigger in the place of the one that was seen; False where that is another one by now."""
+    trigger = row.trigger
+    values = (
+        row.revision,
+        trigger.workflow,
+        # Of a disabled trigger: what does not listen is not found.
+        trigger.event.type if trigger.event is not None and trigger.enabled else None,
+        encode_json(trigger),
+        row.created_at,
+        row.changed_at,
+        row.next_at,
+        row.fire_at,
+    )
+    if seen_revision is None:
+        changed = yield (
+            "INSERT INTO triggers (revision, workflow, event_type, document, created_at, changed_at, next_at,"
+            " fire_at, namespace, name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (*values, row.namespace, trigger.name),
+        )
+    else:
+        changed = yield (
+            "UPDATE triggers SET revision = ?, workflow = ?, event_type = ?, document = ?, created_at = ?,"
+            " changed_at = ?, next_at = ?, fire_at = ?, error = NULL"
+            " WHERE namespace = ? AND name = ? AND revision = ?",
+            (*values, row.namespace, trigger.name, seen_revision),
+        )
+    if changed:
+        yield change(by, action, workflow=trigger.workflow, trigger=trigger.name)
+    return bool(changed)
+
+
+def delete_trigger(by: CatalogWriter, name: str) -> Query[bool]:
+    removed = yield "DELETE FROM triggers WHERE namespace = ? AND name = ?", (by.namespace, name)
+    if removed:
+        yield change(by, "trigger.deleted", trigger=name)
+    return bool(removed)
+
+
+def _read(values: Any) -> TriggerRow:
+    namespace, document, revision, created_at, changed_at, next_at, fire_at, skipped, skipped_at, error = (
+        values
+    )
+    return TriggerRow(
+        namespace=namespace,
+        trigger=_decode_trigger(document),
+        revision=revision,
+        created_at=created_at,
+        changed_at=changed_at,
+        next_at=next_at,
+        fire_at=fire_at,
+        skipped=skipped,
+        skipped_at=skipped_at,
+        error=None if error is None else _decode_error(error),
+    )
+
+
+# -- firing ------------------------------------------------------------------------------------------
+
+
+def advance(firings: Sequence[Firing], now: int) -> Query[list[Step]]:
+    """Lock the triggers, decide what becomes of each firing, and move the triggers on.
+
+    Raises before anything is written where a trigger has changed, or where executions are to be cancelled.
+    """
+    if not firings:
+        return []
+    (namespace,) = {firing.namespace for firing in firings}
+    found = yield (
+        "SELECT name, revision, next_at FROM triggers WHERE namespace = ? AND name IN ? ORDER BY name"
+        " FOR UPDATE",
+        (namespace, [firing.trigger for firing in firings]),
+    )
+    stored = {name: (revision, next_at) for name, revision, next_at in found}
+    steps = []
+    for firing in firings:
+        revision, next_at = stored.get(firing.trigger, (None, None))
+        if revision != firing.revision or firing.due_at not in (None, next_at):
+            raise TriggerChangedError(f"trigger {firing.trigger} has changed since its start was decided")
+        steps.append((yield from _step(firing)))
+    for firing, step in zip(firings, steps, strict=True):
+        yield from _move(firing, step, now)
+    return steps
+
+
+def _step(firing: Firing) -> Query[Step]:
+    if firing.submission is None:
+        return Step.SKIP
+    if firing.overlap is Overlap.ALLOW:
+        return Step.START
+    lane = (firing.namespace, firing.submission.lane)
+    ((active, queued),) = yield f"SELECT count(*), count(queued.execution) {_IN_LANE}", lane
+    step = decide(firing.overlap, running=active - queued, queued=queued)
+    if step is Step.CANCEL:
+        found = yield f"SELECT progress.id {_IN_LANE}", lane
+        raise StillRunningError([id_ for (id_,) in found])
+    return step
+
+
+def _move(firing: Firing, step: Step, now: int) -> Query[None]:
+    assignments: list[str] = []
+    values: list[Any] = []
+    if firing.due_at is not None:
+        assignments += ["next_at = ?", "fire_at = ?"]
+        values += [firing.next_at, firing.fire_at]
+    if step is Step.SKIP and firing.submission is not None:
+        assignments += ["skipped = skipped + 1", "skipped_at = ?"]
+        values.append(now)
+    if firing.error is not None:
+        assignments.append("error = ?")
+        values.append(encode_json(firing.error))
+    if assignments:
+        yield (
+            f"UPDATE triggers SET {', '.join(assignments)} WHERE namespace = ? AND name = ?",  # noqa: S608
+            (*values, firing.namespace, firing.trigger),
+        )
+
+
+# -- inbound events ----------------------------------------------------------------------------------
+
+
+def stored_event(namespace: str, source: str, event_id: str) -> Query[StoredEvent | None]:
+    found = yield f"{_EVENT} namespace = ? AND source = ? AND id = ?", (namespace, source, event_id)
+    return _read_event(found[0]) if found else None
+
+
+def put_event(event: InboundEvent, now: int) -> Query[bool]:
+    """Keep an event; False where one of its source and id is kept already.
+
+    It waits for a transaction that is about to keep the same event.
+    """
+    added = yield (
+        "INSERT INTO inbound_events (namespace, source, id, type, received_at, body, started)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (event.namespace, event.source, event.id, event.type, now, encode_json(event.body), b"[]"),
+    )
+    return bool(added)
+
+
+def note_started(event: InboundEvent, started: Sequence[str]) -> Query[None]:
+    """Note what an event has started, in the transaction that keeps the event."""
+    if started:
+        yield (
+            "UPDATE inbound_events SET started = ? WHERE namespace = ? AND source = ? AND id = ?",
+            (encode_json(started), event.namespace, event.source, event.id),
+        )
+
+
+def inbound_events(
+    namespace: str, event_type: str | None, before: int | None, limit: int
+) -> Query[list[StoredEvent]]:
+    of_type, given = ("", ()) if event_type is None else (" AND type = ?", (event_type,))
+    found = yield (
+        f"{_EVENT} namespace = ?{of_type} AND number < ? ORDER BY number DESC LIMIT ?",
+        (namespace, *given, _LAST if before is None else before, limit),
+    )
+    return [_read_event(values) for values in found]
+
+
+def purge_events(received_before: int, limit: int) -> Query[int]:
+    removed: int = yield (
+        "DELETE FROM inbound_events WHERE number IN (SELECT number FROM inbound_events"
+        " WHERE received_at < ? ORDER BY received_at LIMIT ? FOR UPDATE SKIP LOCKED)",
+        (received_before, limit),
+    )
+    return removed
+
+
+def _read_event(values: Any) -> StoredEvent:
+    number, namespace, id_, source, type_, received_at, body, started = values
+    return StoredEvent(
+        number=number,
+        namespace=namespace,
+        id=id_,
+        source=source,
+        type=type_,
+        received_at=received_at,
+        body=decode_json(body),
+        started=tuple(decode_json(started)),
+    )
+
+
+# -- lanes -------------------------------------------------------------------------------------------
+
+
+def put_queued(queued: Sequence[tuple[int, str, str, int]]) -> Query[None]:
+    """Let executions wait in their lanes: (number, namespace, lane, slots) of each."""
+    for values in queued:
+        yield "INSERT INTO queued_executions (execution, namespace, lane, slots) VALUES (?, ?, ?, ?)", values
+
+
+def is_queued(execution_id: str) -> Query[bool]:
+    found = yield (
+        "SELECT 1 FROM queued_executions JOIN executions ON number = execution WHERE id = ?",
+        (execution_id,),
+    )
+    return bool(found)
+
+
+def has_queued(namespace: str, lane: str) -> Query[bool]:
+    found = yield (
+        "SELECT 1 FROM queued_executions WHERE namespace = ? AND lane = ? LIMIT 1",
+        (namespace, lane),
+    )
+    return bool(found)
+
+
+def release_queued(namespace: str, lane: str) -> Query[list[str]]:
+    """Take those out of the queue of a lane whose turn has come.
+
+    The rows are locked first, and what runs is counted by the next statement: of two that release at the same
+    time the second sees what the first has released as running.
+    """
+    waiting = yield (
+        "SELECT queued.execution, slots FROM queued_executions AS queued"
+        " WHERE namespace = ? AND lane = ? ORDER BY queued.execution LIMIT ? FOR UPDATE",
+        (namespace, lane, _RELEASED_AT_ONCE),
+    )
+    if not waiting:
+        return []
+    ((active, queued),) = yield f"SELECT count(*), count(queued.execution) {_IN_LANE}", (namespace, lane)
+    numbers = [number for number, _ in waiting]
+    found = yield (
+        f"SELECT execution, id FROM progress WHERE execution IN ? AND {IS_ACTIVE}",  # noqa: S608
+        (numbers,),
+    )
+    ids = dict(found)
+    free = waiting[0][1] - (active - queued)
+    released: list[str] = []
+    gone = []
+    for number in numbers:
+        if number not in ids:
+            # Cancelled while it waited.
+            gone.append(number)
+        elif len(released) < free:
+            released.append(ids[number])
+            gone.append(number)
+    if gone:
+        yield "DELETE FROM queued_executions WHERE execution IN ?", (gone,)
+    return released
+
+
+def stalled_lanes(limit: int) -> Query[list[tuple[str, str]]]:
+    found = yield (
+        "SELECT namespace, lane FROM queued_executions AS outer_lane GROUP BY namespace, lane"  # noqa: S608
+        " HAVING max(slots) > (SELECT count(*) - count(queued.execution)"
+        f" {_IN_LANE.replace('?', 'outer_lane.namespace', 1).replace('?', 'outer_lane.lane', 1)}) LIMIT ?",
+        (limit,),
+    )
+    return [(namespace, lane) for namespace, lane in found]

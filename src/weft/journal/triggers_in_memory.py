@@ -1,0 +1,233 @@
+"""The part of the journal in memory that is about triggers, inbound events and lanes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from weft.errors import StillRunningError, TriggerChangedError
+from weft.journal.contract import DEFAULT_NAMESPACE
+from weft.journal.firing import FireAnswer, StoredEvent, fired, submitted
+from weft.triggers.overlap import Step, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from weft.core.rows import ExecutionRow
+    from weft.journal.contract import Claim, NewBatch, Submission
+    from weft.journal.firing import Firing
+    from weft.triggers.cloudevent import InboundEvent
+    from weft.triggers.model import TriggerRow
+
+
+class MemoryTriggers:
+    _now: Callable[[], int]
+    _executions: dict[str, ExecutionRow]
+
+    def __init__(self) -> None:
+        self._triggers: dict[tuple[str, str], TriggerRow] = {}
+        # By (namespace, source, id), in the order of their numbers.
+        self._inbound: dict[tuple[str, str, str], StoredEvent] = {}
+        self._last_event = 0
+        # By execution, in the order in which they wait: namespace, lane, slots.
+        self._queued: dict[str, tuple[str, str, int]] = {}
+
+    def _store(
+        self, submissions: Sequence[Submission], claim: Claim | None, batch: NewBatch | None = None
+    ) -> list[ExecutionRow]:
+        raise NotImplementedError
+
+    def _refuse_taken(self, claim: Claim | None) -> None:
+        raise NotImplementedError
+
+    def _add_change(self, namespace: str, actor: str | None, action: str, **fields: Any) -> None:
+        raise NotImplementedError
+
+    # -- firing ------------------------------------------------------------------------------------
+
+    async def fire(
+        self, firings: Sequence[Firing], *, event: InboundEvent | None = None, claim: Claim | None = None
+    ) -> FireAnswer:
+        if event is not None:
+            known = await self.stored_event(event.source, event.id, namespace=event.namespace)
+            if known is not None:
+                return FireAnswer((), known)
+        self._refuse_taken(claim)
+        steps = [self._step(firing) for firing in firings]
+        for firing, step in zip(firings, steps, strict=True):
+            self._move(firing, step)
+        submissions = submitted(firings, steps)
+        rows = self._store(submissions, claim if submissions else None)
+        if event is not None:
+            self._keep(event, [row.id for row in rows])
+        return FireAnswer(fired(steps, rows))
+
+    def _step(self, firing: Firing) -> Step:
+        row = self._triggers.get((firing.namespace, firing.trigger))
+        if row is None or row.revision != firing.revision or firing.due_at not in (None, row.next_at):
+            raise TriggerChangedError(f"trigger {firing.trigger} has changed since its start was decided")
+        if firing.submission is None:
+            return Step.SKIP
+        running, queued = self._in_lane(firing.namespace, firing.submission.lane)
+        step = decide(firing.overlap, running=len(running), queued=len(queued))
+        if step is Step.CANCEL:
+            raise StillRunningError([*running, *queued])
+        return step
+
+    def _move(self, firing: Firing, step: Step) -> None:
+        row = self._triggers[firing.namespace, firing.trigger]
+        if firing.due_at is not None:
+            row = replace(row, next_at=firing.next_at, fire_at=firing.fire_at)
+        if step is Step.SKIP and firing.submission is not None:
+            row = replace(row, skipped=row.skipped + 1, skipped_at=self._now())
+        if firing.error is not None:
+            row = replace(row, error=firing.error)
+        self._triggers[firing.namespace, firing.trigger] = row
+
+    def _keep(self, event: InboundEvent, started: list[str]) -> None:
+        self._last_event += 1
+        self._inbound[event.namespace, event.source, event.id] = StoredEvent(
+            number=self._last_event,
+            namespace=event.namespace,
+            id=event.id,
+            source=event.source,
+            type=event.type,
+            received_at=self._now(),
+            body=event.body,
+            started=tuple(started),
+        )
+
+    # -- triggers ----------------------------------------------------------------------------------
+
+    async def trigger(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> TriggerRow | None:
+        return self._triggers.get((namespace, name))
+
+    async def triggers(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        workflow: str | None = None,
+        after: str = "",
+        limit: int = 50,
+    ) -> Sequence[TriggerRow]:
+        found = [
+            row
+            for (place, name), row in sorted(self._triggers.items())
+            if place == namespace and name > after and workflow in (None, row.trigger.workflow)
+        ]
+        return found[:limit]
+
+    async def due_triggers(self, *, now: int, limit: int) -> Sequence[TriggerRow]:
+        due = [(row.fire_at, row) for row in self._triggers.values() if row.fire_at is not None]
+        return [row for at, row in sorted(due, key=lambda one: one[0]) if at <= now][:limit]
+
+    async def next_fire_at(self) -> int | None:
+        return min((row.fire_at for row in self._triggers.values() if row.fire_at is not None), default=None)
+
+    async def event_triggers(
+        self,
+        event_type: str,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> Sequence[TriggerRow]:
+        return [
+            row
+            for (place, _), row in sorted(self._triggers.items())
+            if place == namespace
+            and row.trigger.enabled
+            and row.trigger.event is not None
+            and row.trigger.event.type == event_type
+        ]
+
+    async def put_trigger(
+        self, row: TriggerRow, *, seen_revision: int | None, action: str, actor: str | None = None
+    ) -> bool:
+        stored = self._triggers.get((row.namespace, row.name))
+        if (None if stored is None else stored.revision) != seen_revision:
+            return False
+        if stored is not None:
+            row = replace(row, skipped=stored.skipped, skipped_at=stored.skipped_at)
+        self._triggers[row.namespace, row.name] = row
+        self._add_change(row.namespace, actor, action, workflow=row.trigger.workflow, trigger=row.name)
+        return True
+
+    async def delete_trigger(
+        self, name: str, *, namespace: str = DEFAULT_NAMESPACE, actor: str | None = None
+    ) -> bool:
+        if self._triggers.pop((namespace, name), None) is None:
+            return False
+        self._add_change(namespace, actor, "trigger.deleted", trigger=name)
+        return True
+
+    # -- inbound events ----------------------------------------------------------------------------
+
+    async def stored_event(
+        self,
+        source: str,
+        event_id: str,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> StoredEvent | None:
+        return self._inbound.get((namespace, source, event_id))
+
+    async def inbound_events(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        event_type: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Sequence[StoredEvent]:
+        found = [
+            event
+            for event in reversed(self._inbound.values())
+            if event.namespace == namespace
+            and event_type in (None, event.type)
+            and (before is None or event.number < before)
+        ]
+        return found[:limit]
+
+    async def purge_events(self, *, received_before: int, limit: int) -> int:
+        old = [key for key, event in self._inbound.items() if event.received_at < received_before][:limit]
+        for key in old:
+            del self._inbound[key]
+        return len(old)
+
+    # -- lanes -------------------------------------------------------------------------------------
+
+    def _put_queued(self, submissions: Sequence[Submission]) -> None:
+        for one in submissions:
+            if one.queue_slots and one.lane is not None:
+                self._queued.setdefault(one.id, (one.namespace, one.lane, one.queue_slots))
+
+    def _in_lane(self, namespace: str, lane: str | None) -> tuple[list[str], list[str]]:
+        """Return the executions of a lane that are not terminal: those that run, and those that wait."""
+        active = [
+            row.id
+            for row in self._executions.values()
+            if row.namespace == namespace and row.lane == lane and not row.is_terminal
+        ]
+        return [id_ for id_ in active if id_ not in self._queued], [
+            id_ for id_ in active if id_ in self._queued
+        ]
+
+    async def is_queued(self, execution_id: str) -> bool:
+        return execution_id in self._queued
+
+    async def release_queued(self, lane: str, *, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
+        waiting = [id_ for id_, place in self._queued.items() if place[:2] == (namespace, lane)]
+        released: list[str] = []
+        running, _ = self._in_lane(namespace, lane)
+        for id_ in waiting:
+            if self._executions[id_].is_terminal:
+                del self._queued[id_]
+            elif len(running) + len(released) < self._queued[id_][2]:
+                del self._queued[id_]
+                released.append(id_)
+        return released
+
+    async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:
+        lanes = {place[:2]: place[2] for place in self._queued.values()}
+        stalled = [lane for lane, slots in lanes.items() if len(self._in_lane(*lane)[0]) < slots]
+        return stalled[:limit]

@@ -168,8 +168,10 @@ class Engine:
             name="orchestrator",
             recovers=recovers,
             retention_seconds=settings.retention_seconds,
+            trigger_grace_seconds=settings.trigger_grace_seconds,
         )
         self.ports.timers_changed = self.orchestrator.nudge
+        self.ports.trigger_changed = self.orchestrator.trigger_changed
         mask = process_mask(settings.secrets())
         # In this process, with nothing kept, nobody could read the lines: then they are not caught.
         is_read = code is not None or data is not None or bool(parts.journal or parts.show)

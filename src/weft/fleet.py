@@ -150,8 +150,10 @@ class Fleet:
             grace_seconds=2 * settings.orchestrator_sweep_interval_seconds,
             claim_seconds=settings.orchestrator_stale_claim_interval_seconds,
             retention_seconds=settings.retention_seconds,
+            trigger_grace_seconds=settings.trigger_grace_seconds,
         )
         self.ports.timers_changed = orchestrator.nudge
+        self.ports.trigger_changed = orchestrator.trigger_changed
         return orchestrator
 
     def _make_transport(self, settings: Settings) -> RedisStreams | CeleryTransport:

@@ -100,9 +100,11 @@ class Ports:
     # None: the journal cannot lose commits while this process goes on.
     incarnation: Callable[[], str | None] | None = None
     incarnation_began: Callable[[], int] = field(default=_never)
-    # Hints beside the loop: what was recorded, and that a timer may be earlier than the sweep thinks.
+    # Hints beside the loop: what was recorded, that a timer may be earlier than the sweep thinks, and that a
+    # trigger may be due earlier than its loop thinks.
     announce: Callable[[Sequence[RecordedEvent]], None] = field(default=_nobody)
     timers_changed: Callable[[], None] = field(default=_nothing)
+    trigger_changed: Callable[[], None] = field(default=_nothing)
     # How many events a commit took, and how long it took in microseconds; None: nobody counts.
     committed: Callable[[int, int], None] | None = None
     # Returns the rows of an attempt's execution and its node's parents where this process's memory has them.

@@ -322,6 +322,15 @@ class Settings:
     orchestrator_sweep_interval_seconds: float = _setting(
         5.0, _duration, "how often what a crash left is looked for"
     )
+    trigger_grace_seconds: float = _setting(
+        60.0, _duration, "a due time of a trigger that is late by no more than this always starts"
+    )
+    event_retention_seconds: float = _setting(
+        7 * 86_400.0,
+        _duration,
+        "how long inbound events are kept: for so long the same event again does nothing again",
+        shown="7d",
+    )
     worker_heartbeat_interval_seconds: float = _setting(
         5.0, _duration, "a heartbeat renews the lease on every attempt in hand"
     )
@@ -365,6 +374,12 @@ class Settings:
         _rate,
         "requests per client, in a sliding window; `off` for none; not on loopback",
         shown="60/minute",
+    )
+    event_rate_limit: RateLimit | None = _setting(  # noqa: RUF009 - the default is made by a factory
+        lambda: RateLimit(600, 60.0),
+        _rate,
+        "inbound events and webhooks per client, in a sliding window; `off` for none; not on loopback",
+        shown="600/minute",
     )
     api_keys: tuple[str, ...] = _setting(
         (),

@@ -20,6 +20,7 @@ EXECUTION = {
         "labels",
         "priority",
         "batch",
+        "trigger",
         "forked_from",
         "trace_id",
         "created_at",

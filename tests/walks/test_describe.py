@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 EXECUTION = [
     *("id", "workflow", "version", "digest", "generation", "state", "live", "input", "output", "error"),
-    *("labels", "priority", "batch", "forked_from", "trace_id", "created_at", "started_at", "finished_at"),
+    *("labels", "priority", "batch", "trigger", "forked_from", "trace_id", "created_at", "started_at"),
+    "finished_at",
     *("counts", "nodes"),
 ]
 NODE = [

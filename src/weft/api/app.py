@@ -27,6 +27,7 @@ from weft.api import (
     stream,
     timeline,
     topology,
+    triggers,
     waits,
     workflows,
 )
@@ -45,6 +46,7 @@ _NOUNS = (
     workflows,
     about,
     batches,
+    triggers,
     # Before the letters: groups are no letter's id.
     letter_groups,
     dead_letters,

@@ -49,10 +49,10 @@ BYTES_PER_SECOND = 64 * 1024
 MAX_SECONDS = 120.0
 
 
-async def read_value(request: Request, *, media: Media = JSON_OR_YAML) -> Json:
+async def read_value(request: Request, *, media: Media = JSON_OR_YAML, max_bytes: int | None = None) -> Json:
     """Read the body as one JSON or YAML value, or raise the problem that it is."""
     reader = _reader(request, media)
-    return await _parse(request, await _read_bytes(request), reader)
+    return await _parse(request, await read_bytes(request, max_bytes=max_bytes), reader)
 
 
 async def read_model(
@@ -68,7 +68,7 @@ async def read_model(
     ``empty``: no body at all reads as an object without fields. ``max_bytes``: less than WEFT_MAX_BODY_BYTES.
     """
     reader = _reader(request, media)
-    body = await _read_bytes(request, max_bytes=max_bytes)
+    body = await read_bytes(request, max_bytes=max_bytes)
     value = {} if empty and not body else await _parse(request, body, reader)
     try:
         return model.model_validate(value)
@@ -110,7 +110,8 @@ def _unsupported(message: str, media: Media) -> ProblemError:
     return ProblemError(415, "unsupported_media_type", f"{message}; accepted: {accepted}")
 
 
-async def _read_bytes(request: Request, *, max_bytes: int | None = None) -> bytes:
+async def read_bytes(request: Request, *, max_bytes: int | None = None) -> bytes:
+    """Read the body as it came, up to WEFT_MAX_BODY_BYTES or less."""
     limit = service_of(request).settings.max_body_bytes
     if max_bytes is not None:
         limit = min(limit, max_bytes)

@@ -231,6 +231,7 @@ class ExecutionsQuery(schema.PageQuery):
     state: list[schema.ExecutionStateName] = Field([], description="any of them")
     label: list[str] = Field([], description="`key:value`, all of them")
     batch: str | None = None
+    trigger: str | None = Field(None, description="started by this trigger")
     created_after: str | None = Field(None, description="at or after this time (RFC 3339)")
     created_before: str | None = Field(None, description="before this time (RFC 3339)")
     error: str | None = Field(
@@ -286,6 +287,7 @@ def _asked_for(query: ExecutionsQuery) -> ExecutionQuery:
         states=tuple(ExecutionState(state) for state in query.state),
         labels=tuple(labels),
         batch=query.batch,
+        trigger=query.trigger,
         created_after=times["created_after"],
         created_before=times["created_before"],
         error=query.error,

@@ -24,6 +24,7 @@ _TAGS = {
     "events": "What happens: as a history, and as it happens",
     "logs": "What nodes print and log",
     "batches": "Many executions as one",
+    "triggers": "What starts executions by itself: schedules, inbound events, webhooks",
     "dead letters": "Nodes that failed for good",
     "fleet": "Workers and queues, and everything at a glance",
     "session": "Signing a browser in: a cookie instead of a key",

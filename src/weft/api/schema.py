@@ -439,28 +439,38 @@ _CHANGE = {
     "version": 2,
     "alias": "production",
     "dead_letter": None,
+    "trigger": None,
 }
 
 
 class Change(BaseModel):
-    """One write that belongs to no execution: who did what to a workflow, an alias or a dead letter."""
+    """One write that belongs to no execution: who did what to a workflow, an alias, a trigger or a letter."""
 
     model_config = ConfigDict(json_schema_extra=_example(_CHANGE))
 
     number: int
     at: Time
     action: Literal[
-        "workflow.stored", "workflow.deleted", "alias.set", "alias.deleted", "dead_letter.dropped"
+        "workflow.stored",
+        "workflow.deleted",
+        "alias.set",
+        "alias.deleted",
+        "dead_letter.dropped",
+        "trigger.stored",
+        "trigger.enabled",
+        "trigger.disabled",
+        "trigger.deleted",
     ]
     actor: str | None = Field(description="the name of the API key; `local` on a server without keys")
     workflow: str | None
     version: int | None
     alias: str | None
     dead_letter: str | None = Field(description="its id")
+    trigger: str | None
 
 
 class Changes(BaseModel):
-    """Changes of workflows, aliases and dead letters, newest first."""
+    """Changes of workflows, aliases, triggers and dead letters, newest first."""
 
     model_config = ConfigDict(json_schema_extra=_example({"items": [_CHANGE], "next_cursor": None}))
 
@@ -506,6 +516,7 @@ _SUMMARY = {
     "labels": {"team": "sales"},
     "priority": "normal",
     "batch": None,
+    "trigger": None,
     "forked_from": None,
     "trace_id": None,
     "created_at": _AT,
@@ -682,6 +693,7 @@ class ExecutionSummary(BaseModel):
     labels: dict[str, str]
     priority: PriorityName
     batch: str | None
+    trigger: str | None = Field(description="the trigger that started it")
     forked_from: str | None = Field(description="the execution that this one was forked from")
     trace_id: str | None = Field(
         description="finds its spans in a tracing system; null where neither server nor caller has a trace"

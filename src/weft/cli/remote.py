@@ -432,6 +432,7 @@ def _described(execution: Mapping[str, Any], expected: dict[str, Any] | None) ->
             "expected": expected_text(expected),
             "labels": ", ".join(f"{key}={value}" for key, value in execution["labels"].items()),
             "batch": execution["batch"],
+            "trigger": execution["trigger"],
             "forked from": execution["forked_from"],
             "trace": execution.get("trace_id"),
             "nodes": ", ".join(counts),

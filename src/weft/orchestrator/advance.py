@@ -37,6 +37,7 @@ from weft.feed.contract import node_parked
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.speculative_dispatch import predict_ready
+from weft.orchestrator.triggers.lanes import release_behind
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
         await send([task for task in ahead if (task.execution_id, task.node_id) in queued], ports)
     if over:
         await ports.store.end_leases(over)
+    await release_behind([row_update.execution for row_update in row_updates], ports)
     for execution_id in unknown:
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
         await rebuild(execution_id, context.ports)

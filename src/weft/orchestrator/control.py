@@ -19,6 +19,7 @@ from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, S
 from weft.journal.contract import ExecutionQuery
 from weft.orchestrator.dispatch import running_now
 from weft.orchestrator.recover import observe_pause, rebuild
+from weft.orchestrator.triggers.lanes import release_behind
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -
     recorded_event = await _record(request, ports)
     execution = _allowed(recorded_event, "cancelled")
     await _close(execution, recorded_event.plan, ports)
+    await release_behind([execution], ports)
     return execution
 
 
@@ -69,6 +71,8 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
     for recorded_event in recorded_events:
         if recorded_event.execution is not None and recorded_event.execution.is_terminal:
             await _close(recorded_event.execution, recorded_event.plan, ports)
+    ended = [one.execution for one in recorded_events if one.execution is not None]
+    await release_behind(ended, ports)
 
 
 async def cancel_batch(batch_id: str, ports: Ports, *, namespace: str, actor: str | None = None) -> None:

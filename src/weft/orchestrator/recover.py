@@ -34,7 +34,9 @@ _IN_HAND = frozenset({"running", "orphaned"})
 
 
 async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = None) -> Answer:
-    """Rebuild an execution in the store from the journal; REFUSED: another orchestrator was quicker.
+    """Rebuild an execution in the store from the journal.
+
+    REFUSED: another orchestrator was quicker, or the execution waits for its turn in a lane.
 
     ``seen_epoch``: the epoch that the execution had when the store was found not to have it.
     """
@@ -42,6 +44,9 @@ async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = N
     row = await ports.journal.execution(execution_id)
     if row is None:
         return Answer.UNKNOWN
+    if row.lane is not None and row.started_at is None and await ports.journal.is_queued(row.id):
+        # Whoever releases it rebuilds it then: also one that was paused meanwhile, or paused and resumed.
+        return Answer.REFUSED
     if not row.is_terminal:
         seen_epoch = row.epoch if seen_epoch is None else seen_epoch
         snapshot = await ports.journal.rebuild(execution_id, seen_epoch=seen_epoch)

@@ -16,6 +16,8 @@ from weft.orchestrator.notifications.deliver import Notifier
 from weft.orchestrator.recover import observe_stop, recover
 from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
 from weft.orchestrator.sweep import reclaim, sweep
+from weft.orchestrator.triggers.lanes import release_stalled
+from weft.orchestrator.triggers.schedule import Scheduler
 from weft.orchestrator.waits.answers import tell_untold
 
 if TYPE_CHECKING:
@@ -49,12 +51,14 @@ class Orchestrator:
         grace_seconds: float = 0.0,
         claim_seconds: float | None = None,
         retention_seconds: float | None = None,
+        trigger_grace_seconds: float = 60.0,
     ) -> None:
         """``recovers``: whether it takes up executions that others have left, or only what it is given.
 
         ``grace_seconds``: beside peers, an execution that changed so lately may be on its way into the store
         when this one starts. ``claim_seconds``: how often messages are looked for that a peer took and did
         not finish; None: with every sweep. ``retention_seconds``: how long history is kept; None: for ever.
+        ``trigger_grace_seconds``: a due time of a trigger that is late by no more than this always starts.
         """
         self.ports = ports
         notifier = None if ports.send_notification is None else Notifier(ports, ports.send_notification)
@@ -63,6 +67,7 @@ class Orchestrator:
         self._grace_seconds = grace_seconds
         self._claim_seconds = claim_seconds or ports.sweep_seconds
         self._retention_seconds = retention_seconds
+        self._scheduler = Scheduler(ports, grace_seconds=trigger_grace_seconds)
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._swept_at = 0
@@ -73,6 +78,10 @@ class Orchestrator:
     def nudge(self) -> None:
         """Start the next sweep of the timers now: a timer may be earlier than was known."""
         self._nudged.set()
+
+    def trigger_changed(self) -> None:
+        """Look at the triggers now: one may be due earlier than was known."""
+        self._scheduler.nudge()
 
     def forget(self) -> None:
         """Drop what is remembered of the journal's rows: the database has lost commits."""
@@ -106,6 +115,8 @@ class Orchestrator:
             loops.append(self._purging(self._retention_seconds))
         if self.context.notifier is not None:
             loops.append(self._notifying(self.context.notifier))
+        if self._recovers:
+            loops.append(self._scheduling())
         self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def take_over(self) -> None:
@@ -197,6 +208,7 @@ class Orchestrator:
             if self._recovers:
                 await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
                 await self._guarded(lambda: tell_untold(self.ports))
+                await self._guarded(lambda: release_stalled(self.ports))
 
     async def _purging(self, retention_seconds: float) -> None:
         while True:
@@ -212,6 +224,11 @@ class Orchestrator:
         while True:
             await self._guarded(notifier.deliver_due)
             await notifier.wait(self.ports.sweep_seconds)
+
+    async def _scheduling(self) -> None:
+        while True:
+            next_at = await self._guarded(self._scheduler.fire_due)
+            await self._scheduler.wait(next_at)
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
         """Outlive a port that is away: nothing was acknowledged, so nothing is lost by waiting."""

@@ -318,6 +318,20 @@ async def submit(
     batch: NewBatch | None = None,
 ) -> Sequence[ExecutionRow]:
     """Accept executions: durable when this returns. A crash after the commit is repaired by the sweep."""
+    submissions, incarnation_id = await prepare(submissions, ports)
+    began_at = ports.clock.now()
+    rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
+    if ports.committed is not None:
+        ports.committed(len(rows), ports.clock.now() - began_at)
+    await take_up(rows, submissions, incarnation_id, ports)
+    return rows
+
+
+async def prepare(submissions: Sequence[Submission], ports: Ports) -> tuple[Sequence[Submission], str | None]:
+    """Return the submissions with their partitions, and whether each starts with the commit that accepts it.
+
+    With them comes the incarnation of the store, which was asked before; None: the store is away.
+    """
     if ports.partitions > 1:
         submissions = [replace(one, partition=partition_of(one.id, ports.partitions)) for one in submissions]
     incarnation_id = await _incarnation_id(ports)
@@ -325,10 +339,16 @@ async def submit(
         away = {partition for partition, word in enumerate(incarnation_id.split(" ")) if not word}
         # A fork starts when an orchestrator takes it up: the store learns its kept rows by a rebuild.
         submissions = [replace(one, starts=one.partition not in away and not one.kept) for one in submissions]
-    began_at = ports.clock.now()
-    rows = await ports.journal.submit(submissions, claim=claim, batch=batch)
-    if ports.committed is not None:
-        ports.committed(len(rows), ports.clock.now() - began_at)
+    return submissions, incarnation_id
+
+
+async def take_up(
+    rows: Sequence[ExecutionRow],
+    submissions: Sequence[Submission],
+    incarnation_id: str | None,
+    ports: Ports,
+) -> None:
+    """Announce executions that were accepted, install those that have started, and send their first tasks."""
     for start in range(0, len(rows), _INSTALLED_AT_ONCE):
         if start:
             await asyncio.sleep(0)
@@ -340,7 +360,6 @@ async def submit(
         if incarnation_id is not None:
             incarnation_id = await _install(part, plans, incarnation_id, ports)
     await _wake_forks(submissions, ports)
-    return rows
 
 
 async def _wake_forks(submissions: Sequence[Submission], ports: Ports) -> None:

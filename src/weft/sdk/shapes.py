@@ -138,6 +138,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     priority: str = "normal"
     batch: str | None = None
+    trigger: str | None = None
     forked_from: str | None = None
     created_at: datetime
     started_at: datetime | None = None

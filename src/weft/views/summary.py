@@ -85,6 +85,7 @@ def execution_fields(
     shown["labels"] = row.labels
     shown["priority"] = row.priority
     shown["batch"] = row.batch
+    shown["trigger"] = row.trigger
     shown["forked_from"] = row.forked_from
     shown["trace_id"] = trace_id
     shown["created_at"] = time_of(row.created_at)

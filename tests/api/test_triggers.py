@@ -1,0 +1,283 @@
+"""Triggers over REST: stored whole or not at all, and executions start by them."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.api.play import Play, check_problem
+from tests.walks.stage import PATIENCE_SECONDS, echo, node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.api.conftest import Answer
+
+NIGHTLY = {"workflow": "flow", "schedule": {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}}
+EVERY_SECOND = {"workflow": "flow", "schedule": {"every_seconds": 1}}
+TRIGGER = {
+    *("name", "workflow", "version", "enabled", "input", "labels", "priority", "overlap", "created_at"),
+    *("changed_at", "next_at", "skipped", "skipped_at", "error"),
+}
+
+
+async def put(play: Play, trigger: Any, name: str = "nightly", *, status: int = 201) -> dict[str, Any]:
+    answer = await play.call("PUT", f"/v1/triggers/{name}", json=trigger)
+    assert answer.status == status, answer.json
+    return dict(answer.json)
+
+
+async def shown(play: Play, name: str = "nightly") -> dict[str, Any]:
+    answer = await play.get(f"/v1/triggers/{name}")
+    assert answer.status == 200, answer.json
+    return dict(answer.json)
+
+
+async def until(play: Play, is_so: Callable[[dict[str, Any]], bool], name: str = "nightly") -> dict[str, Any]:
+    """Look at a trigger until something is so."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not is_so(found := await shown(play, name)):
+            pass
+        return found
+
+
+async def fire(play: Play, name: str = "nightly", **kwargs: Any) -> Answer:
+    return await play.post(f"/v1/triggers/{name}/fire", **kwargs)
+
+
+async def test_a_schedule_starts_executions_at_its_due_times(play: Play) -> None:
+    await play.store(echo("a", config="{{ input.day }}"), output="{{ a.output }}")
+    await put(play, {**EVERY_SECOND, "input": {"day": "{{ trigger.due_at }}"}, "labels": {"by": "clock"}})
+    found = await until(play, lambda trigger: len(trigger["executions"]) >= 2)
+    assert found["error"] is None
+    (later, first) = found["executions"][-2:]
+    ended = await play.ended(first["id"])
+    assert (ended["state"], ended["trigger"], ended["labels"]) == ("COMPLETED", "nightly", {"by": "clock"})
+    # The due time is the nominal one, a second behind the change.
+    assert ended["output"] > found["changed_at"]
+    assert ended["output"] == ended["input"]["day"] <= ended["created_at"] <= later["created_at"]
+    events = (await play.get(f"/v1/executions/{first['id']}/events")).json["items"]
+    assert events[0]["actor"] == "trigger/nightly"
+    listed = (await play.get("/v1/executions?trigger=nightly")).json["items"]
+    assert {one["trigger"] for one in listed} == {"nightly"}
+    assert (await play.get("/v1/executions?trigger=other")).json["items"] == []
+
+
+async def test_a_trigger_is_shown_as_it_was_stored(play: Play) -> None:
+    await play.store(echo("a"))
+    stored = await put(play, NIGHTLY)
+    assert stored.keys() == TRIGGER | {"schedule"}
+    assert stored["schedule"] == {
+        "cron": "0 3 * * *",
+        "timezone": "Europe/Berlin",
+        "catch_up": "latest",
+        "jitter_seconds": 0,
+    }
+    assert stored["next_at"] > stored["created_at"]
+    found = await shown(play)
+    assert found == {**stored, "executions": []}
+    # Once more changes nothing: neither its due times nor the history of changes.
+    again = await put(play, {**NIGHTLY, "name": "nightly"}, status=200)
+    assert again == stored
+    changes = (await play.get("/v1/changes")).json["items"]
+    assert [change["action"] for change in changes] == ["trigger.stored", "workflow.stored"]
+    assert (changes[0]["trigger"], changes[0]["actor"]) == ("nightly", "local")
+    changed = await put(play, {**NIGHTLY, "priority": "high"}, status=200)
+    assert changed["changed_at"] > stored["changed_at"]
+    assert changed["created_at"] == stored["created_at"]
+
+
+async def test_triggers_are_listed_by_name(play: Play) -> None:
+    await play.store(echo("a"))
+    await play.store(echo("a"), name="other")
+    for name in ("b", "a", "c"):
+        await put(play, {**NIGHTLY, "workflow": "other" if name == "c" else "flow"}, name)
+    first = (await play.get("/v1/triggers?limit=2")).json
+    assert [one["name"] for one in first["items"]] == ["a", "b"]
+    rest = (await play.get(f"/v1/triggers?limit=2&cursor={first['next_cursor']}")).json
+    assert ([one["name"] for one in rest["items"]], rest["next_cursor"]) == (["c"], None)
+    of_other = (await play.get("/v1/triggers?workflow=other")).json["items"]
+    assert [one["name"] for one in of_other] == ["c"]
+
+
+async def test_a_disabled_trigger_starts_nothing_and_catches_nothing_up(play: Play) -> None:
+    await play.store(echo("a"))
+    await put(play, NIGHTLY)
+    off = await play.post("/v1/triggers/nightly/disable")
+    assert (off.status, off.json["enabled"], off.json["next_at"]) == (200, False, None)
+    assert (await play.post("/v1/triggers/nightly/disable")).json == off.json
+    on = await play.post("/v1/triggers/nightly/enable")
+    assert (on.json["enabled"], on.json["next_at"] is None) == (True, False)
+    actions = [change["action"] for change in (await play.get("/v1/changes")).json["items"]]
+    assert actions[:2] == ["trigger.enabled", "trigger.disabled"]
+    # A start by hand is not its schedule's.
+    await play.post("/v1/triggers/nightly/disable")
+    assert (await fire(play)).status == 202
+
+
+async def test_a_deleted_trigger_is_gone_and_its_executions_stay(play: Play) -> None:
+    await play.store(echo("a"))
+    await put(play, NIGHTLY)
+    execution = (await fire(play)).json["id"]
+    assert (await play.call("DELETE", "/v1/triggers/nightly")).status == 204
+    check_problem(await play.get("/v1/triggers/nightly"), 404, "not_found")
+    check_problem(await play.call("DELETE", "/v1/triggers/nightly"), 404, "not_found")
+    for verb in ("enable", "disable", "fire"):
+        check_problem(await play.post(f"/v1/triggers/nightly/{verb}"), 404, "not_found")
+    assert (await play.ended(execution))["trigger"] == "nightly"
+
+
+async def test_a_start_by_hand_is_one_execution_for_one_key(play: Play) -> None:
+    await play.store(echo("a", config="{{ input.order }}"), output="{{ a.output }}")
+    await put(
+        play, {"workflow": "flow", "event": {"type": "t"}, "input": {"order": "{{ event.data.order }}"}}
+    )
+    body = {"event": {"data": {"order": 7}}}
+    first = await fire(play, json=body, headers={"Idempotency-Key": "k"})
+    assert first.status == 202, first.json
+    assert first.headers["Location"] == f"/v1/executions/{first.json['id']}"
+    again = await fire(play, json=body, headers={"Idempotency-Key": "k"})
+    assert (again.status, again.json["id"]) == (200, first.json["id"])
+    other = await fire(play, json={"event": {"data": {}}}, headers={"Idempotency-Key": "k"})
+    check_problem(other, 409, "idempotency_conflict")
+    assert (await play.ended(first.json["id"]))["output"] == 7
+    # What the input needs did not come: nothing starts.
+    check_problem(await fire(play), 422, "invalid_input")
+    assert len((await play.get("/v1/executions")).json["items"]) == 1
+    events = (await play.get(f"/v1/executions/{first.json['id']}/events")).json["items"]
+    assert events[0]["actor"] == "local"
+
+
+async def test_what_fails_at_a_due_time_is_kept_on_the_trigger(play: Play) -> None:
+    await play.store(echo("a"), input_schema={"required": ["day"]})
+    trigger = {**EVERY_SECOND, "input": {"other": "{{ trigger.due_at }}"}}
+    await put(play, trigger)
+    found = await until(play, lambda trigger: trigger["error"] is not None)
+    assert found["error"]["code"] == "invalid_input"
+    assert "day" in found["error"]["message"]
+    assert found["executions"] == []
+    # It goes on, and is as good as new behind a change.
+    await play.call("DELETE", "/v1/workflows/flow")
+    await until(play, lambda trigger: trigger["error"]["code"] == "not_found")
+    await play.store(echo("a"))
+    assert (await put(play, {**trigger, "priority": "low"}, status=200))["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("trigger", "pointers"),
+    [
+        ({**NIGHTLY, "schedule": {"cron": "0 3 * *"}}, ["/schedule/cron"]),
+        ({**NIGHTLY, "schedule": {"cron": "61 3 * * *"}}, ["/schedule/cron"]),
+        ({**NIGHTLY, "schedule": {"cron": "0 0 30 2 *"}}, ["/schedule/cron"]),
+        ({**NIGHTLY, "schedule": {"cron": 5}}, ["/schedule/cron"]),
+        ({**NIGHTLY, "schedule": {"cron": "* * * * *", "timezone": "Mars/Base"}}, ["/schedule/timezone"]),
+        ({**NIGHTLY, "schedule": {"cron": "* * * * *", "timezone": "../etc"}}, ["/schedule/timezone"]),
+        ({**NIGHTLY, "schedule": {"every_seconds": 0.5}}, ["/schedule/every_seconds"]),
+        ({**NIGHTLY, "schedule": {"every_seconds": "5"}}, ["/schedule/every_seconds"]),
+        ({**NIGHTLY, "schedule": {"every_seconds": 5, "cron": "* * * * *"}}, ["/schedule"]),
+        ({**NIGHTLY, "schedule": {}}, ["/schedule"]),
+        ({**NIGHTLY, "schedule": {"every_seconds": 5, "catch_up": "some"}}, ["/schedule/catch_up"]),
+        ({**NIGHTLY, "schedule": {"every_seconds": 5, "jitter_seconds": -1}}, ["/schedule/jitter_seconds"]),
+        ({"workflow": "flow"}, [""]),
+        ({**NIGHTLY, "event": {"type": "t"}}, [""]),
+        ({"schedule": {"every_seconds": 5}}, [""]),
+        ({**NIGHTLY, "workflow": "none"}, ["/workflow"]),
+        ({**NIGHTLY, "version": "nobody"}, ["/version"]),
+        ({**NIGHTLY, "version": 7}, ["/version"]),
+        (
+            {**NIGHTLY, "overlap": "maybe", "priority": 3, "enabled": "yes"},
+            ["/overlap", "/priority", "/enabled"],
+        ),
+        ({**NIGHTLY, "name": "other"}, ["/name"]),
+        ({**NIGHTLY, "labels": {"A": "b"}}, ["/labels/A"]),
+        ({**NIGHTLY, "input": {"a": "{{ event.data }}"}}, ["/input"]),
+        ({**NIGHTLY, "input": {"a": "{{ input.b }} {{ execution.id }}"}}, ["/input"]),
+        ({**NIGHTLY, "input": {"a": "{{ trigger. }}"}}, ["/input/a"]),
+        ({**NIGHTLY, "input": 5}, ["/input"]),
+        ({**NIGHTLY, "input": {"n": "x"}}, ["/input/n"]),
+        ({**NIGHTLY, "extra": 1}, ["/extra"]),
+        ({"workflow": "flow", "event": {}}, ["/event"]),
+        ({"workflow": "flow", "event": {"type": "t", "when": "event.data ="}}, ["/event/when"]),
+        ({"workflow": "flow", "event": {"type": "t", "when": "request.body"}}, ["/event/when"]),
+        ({"workflow": "flow", "webhook": {"secret": "NOT_SET"}}, ["/webhook/secret"]),
+        ({"workflow": "flow", "webhook": {"secret": "not a name"}}, ["/webhook/secret"]),
+        ({"workflow": "flow", "webhook": {"secret": "A", "scheme": "none"}}, ["/webhook/scheme"]),
+        ([], [""]),
+    ],
+)
+async def test_a_bad_trigger_is_refused_and_nothing_is_stored(
+    play: Play, trigger: Any, pointers: list[str]
+) -> None:
+    await play.store(echo("a"), input_schema={"properties": {"n": {"type": "integer"}}})
+    answer = await play.call("PUT", "/v1/triggers/nightly", json=trigger)
+    check_problem(answer, 422, "invalid_request", *pointers)
+    assert (await play.get("/v1/triggers")).json["items"] == []
+
+
+async def test_a_bad_name_is_refused(play: Play) -> None:
+    await play.store(echo("a"))
+    check_problem(
+        await play.call("PUT", "/v1/triggers/Nightly", json=NIGHTLY), 422, "invalid_request", "/name"
+    )
+    check_problem(await play.get("/v1/triggers/Nightly"), 404, "not_found")
+
+
+# --- Overlap.
+
+
+async def test_a_start_is_skipped_while_one_runs(play: Play) -> None:
+    await play.store(node("a", handler="held"))
+    await put(play, {**NIGHTLY, "overlap": "skip"})
+    first = (await fire(play)).json["id"]
+    check_problem(await fire(play), 409, "not_allowed")
+    found = await shown(play)
+    assert (found["skipped"], len(found["executions"])) == (1, 1)
+    assert found["skipped_at"] is not None
+    await play.control(first, "cancel")
+    assert (await fire(play)).status == 202
+
+
+async def test_starts_wait_for_their_turn(play: Play) -> None:
+    await play.store(node("a", handler="held"))
+    await put(play, {**NIGHTLY, "overlap": "queue"})
+    first, second, third, fourth = [(await fire(play)).json for _ in range(4)]
+    assert [one["state"] for one in (first, second, third, fourth)] == [
+        "RUNNING",
+        "PENDING",
+        "PENDING",
+        "PENDING",
+    ]
+    # Neither a pause nor its end lets one start before its turn.
+    await play.control(second["id"], "pause")
+    await play.control(second["id"], "resume")
+    assert (await play.show(second["id"]))["state"] == "PENDING"
+    await play.control(third["id"], "cancel")
+    await play.control(first["id"], "cancel")
+    await play.until(second["id"], "RUNNING")
+    assert (await play.show(fourth["id"]))["state"] == "PENDING"
+    await play.control(second["id"], "cancel")
+    await play.until(fourth["id"], "RUNNING")
+
+
+async def test_the_end_of_one_starts_the_next(play: Play) -> None:
+    await play.store(echo("a", config="{{ execution.id }}"))
+    await put(play, {**NIGHTLY, "overlap": "queue"})
+    started = [(await fire(play)).json["id"] for _ in range(5)]
+    times = [(await play.ended(id_)) for id_ in started]
+    assert {one["state"] for one in times} == {"COMPLETED"}
+    for before, behind in pairwise(times):
+        assert before["finished_at"] <= behind["started_at"]
+
+
+async def test_a_start_takes_the_place_of_the_one_that_runs(play: Play) -> None:
+    await play.store(node("a", handler="held"))
+    await put(play, {**NIGHTLY, "overlap": "cancel_running"})
+    first = (await fire(play)).json["id"]
+    second = await fire(play)
+    assert second.status == 202
+    assert (await play.show(first))["state"] == "CANCELLED"
+    events = (await play.get(f"/v1/executions/{first}/events")).json["items"]
+    assert (events[-1]["type"], events[-1]["actor"]) == ("execution.cancelled", "trigger/nightly")
+    assert (await play.show(second.json["id"]))["state"] == "RUNNING"

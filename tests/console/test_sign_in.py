@@ -75,3 +75,22 @@ async def test_signing_out_shows_nothing_any_more(asked: Console) -> None:
     assert await page.context.cookies() == []
     await page.reload()
     await expect(page.get_by_label("API key")).to_be_visible()
+
+
+async def test_the_page_of_the_api_asks_for_a_key_and_sends_it_with_each_call(asked: Console) -> None:
+    page = asked.page
+    await page.goto(f"{asked.url}/docs")
+    state = page.locator("#key-state")
+    await expect(state).to_contain_text("This server asks for a key")
+    await page.locator("#key").fill("wrong")
+    await page.locator("#key").press("Enter")
+    await expect(state).to_contain_text("does not know this key")
+    await page.locator("#key").fill(KEY)
+    await page.locator("#key").press("Enter")
+    await expect(state).to_contain_text("has taken this key")
+    call = page.locator(".opblock-get", has=page.locator('[data-path="/v1/workflows"]'))
+    await call.locator(".opblock-summary").click()
+    await call.get_by_role("button", name="Try it out").click()
+    await call.get_by_role("button", name="Execute").click()
+    answer = call.locator(".live-responses-table tr.response .response-col_status")
+    await expect(answer).to_contain_text("200")

@@ -167,6 +167,8 @@ def test_a_set_has_the_same_order_in_every_process() -> None:
         ([Decimal("NaN")], "$[0] is the Decimal NaN", "return None instead"),
         ({"m": np.array([1.0, np.nan])}, "$.m[1] is ", "return None instead"),
         ({"f": polars.DataFrame({"a": [1]})}, "$.f is a value of type polars.DataFrame", "frame.to_dicts()"),
+        # As pandas.NA is, without the time that pandas takes to be imported.
+        (type("NAType", (), {"__module__": "pandas._libs"})(), "$ is a value of type pandas.NAType", "None"),
         (polars.Series([1]), "$ is a value of type polars.Series", "series.to_list()"),
         ((number for number in (1, 2)), "$ is a value of type generator", "return list(value)"),
         ({"a b": {1: object()}}, "$['a b']['1'] is a value of type object", "return a dict"),

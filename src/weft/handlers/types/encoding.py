@@ -36,6 +36,8 @@ _ADVICE = {
     ("pandas", "DataFrame"): 'return frame.to_dict("records")',
     ("pandas", "Series"): "return series.to_list()",
     ("pandas", "Index"): "return index.to_list()",
+    ("pandas", "NAType"): "return None",
+    ("pandas", "NaTType"): "return None",
     ("polars", "DataFrame"): "return frame.to_dicts()",
     ("polars", "LazyFrame"): "return frame.collect().to_dicts()",
     ("polars", "Series"): "return series.to_list()",

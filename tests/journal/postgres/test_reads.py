@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.ledger.changes import LiveExecution, RecordedEvent
     from weft.core.payload import Json
-    from weft.core.rows import NodeRow
+    from weft.core.rows import NodeRow, Signal
     from weft.journal.contract import Claim, Journal
 
 
@@ -55,6 +55,13 @@ class MemoryReads(Reads):
 
     async def _read_blobs(self, names: list[str]) -> dict[str, bytes]:
         return dict(await self._journal.blobs(names))
+
+    async def _read_signals(self, execution_id: str, name: str) -> Sequence[Signal]:
+        # Without what they bring, as the database lists them.
+        return [replace(one, output=None) for one in self._journal.signals(execution_id, name)]
+
+    async def _read_signal_output(self, execution_id: str, number: int) -> bytes:
+        return self._journal.output(execution_id, number)
 
 
 class FrugalJournal(MemoryJournal):

@@ -162,11 +162,10 @@ class Reads:
                 self._digests[id_, name] = digest
         for key, signals in self._signals.items():
             if signals is None:
-                self._signals[key] = await queries.run_query(self._connection, find_signals(*key))
-        for number, payload in self._signal_outputs.items():
+                self._signals[key] = await self._read_signals(*key)
+        for place, payload in self._signal_outputs.items():
             if payload is None:
-                found_output = await queries.run_query(self._connection, find_signal_output(*number))
-                self._signal_outputs[number] = found_output
+                self._signal_outputs[place] = await self._read_signal_output(*place)
         inputs = [name for name, payload in self._inputs.items() if payload is None]
         if inputs:
             self._inputs |= await queries.run_query(self._connection, find_inputs(inputs))
@@ -187,6 +186,12 @@ class Reads:
 
     async def _read_blobs(self, names: list[str]) -> dict[str, bytes]:
         return await queries.run_query(self._connection, find_blobs(names))
+
+    async def _read_signals(self, execution_id: str, name: str) -> Sequence[Signal]:
+        return await queries.run_query(self._connection, find_signals(execution_id, name))
+
+    async def _read_signal_output(self, execution_id: str, number: int) -> bytes:
+        return await queries.run_query(self._connection, find_signal_output(execution_id, number))
 
 
 class Rows(dict[str, "NodeRow"]):

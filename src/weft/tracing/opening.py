@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def open_tracing(now: Callable[[], int]) -> Tracing | None:
     try:
         from weft.tracing.otlp import OtlpTracing
     except ImportError as error:
-        log.warning("tracing.unavailable", extra={"error": str(error), "do": _REMEDY})
+        _warn(str(error), _REMEDY)
         return None
     try:
         if protocol == "grpc":
@@ -50,7 +51,12 @@ def open_tracing(now: Callable[[], int]) -> Tracing | None:
         else:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError as error:
-        do = _GRPC_REMEDY if protocol == "grpc" else _REMEDY
-        log.warning("tracing.unavailable", extra={"error": str(error), "do": do})
+        _warn(str(error), _GRPC_REMEDY if protocol == "grpc" else _REMEDY)
         return None
     return OtlpTracing(OTLPSpanExporter(), now=now)
+
+
+@cache
+def _warn(error: str, do: str) -> None:
+    """Log what is missing, once in a process: a program may open an engine for each ``run``."""
+    log.warning("tracing.unavailable", extra={"error": error, "do": do})

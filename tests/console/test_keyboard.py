@@ -22,15 +22,17 @@ RUNNING_ANIMATIONS = """() => document.getAnimations().filter((one) => one.playS
 
 async def test_the_palette_leads_to_what_is_typed(console: Console, shown: dict[str, str]) -> None:
     page = await console.open("/executions")
-    await page.keyboard.press("Control+k")
-    await page.keyboard.type("greet")
     palette = page.get_by_role("dialog")
+    await page.keyboard.press("Control+k")
+    await expect(palette.get_by_role("combobox")).to_be_focused()
+    await page.keyboard.type("greet")
     await expect(palette.get_by_role("option", selected=True)).to_contain_text("greet")
     await page.keyboard.press("Enter")
     await expect(palette).to_have_count(0)
     await expect(page.locator("main h1")).to_contain_text("greet")
     # An execution is found by its id.
     await page.keyboard.press("Control+k")
+    await expect(palette.get_by_role("combobox")).to_be_focused()
     await page.keyboard.type(shown["failed"])
     await expect(palette.get_by_role("option", selected=True)).to_contain_text(shown["failed"][:8])
     await page.keyboard.press("Enter")
@@ -60,6 +62,28 @@ async def test_a_list_is_walked_and_opened_by_keys(console: Console, shown: dict
     await expect(page.locator("main h1")).to_contain_text("broken")
     await page.go_back()
     await expect(page.locator("main h1")).to_have_text("Executions")
+
+
+async def test_rows_are_chosen_by_keys_and_cancelled_together_though_others_come_meanwhile(
+    console: Console,
+) -> None:
+    label = {"together": "yes"}
+    older = [await start(console.api, "patient", {"seconds": 100}, labels=label) for _ in range(2)]
+    page = await console.open("/executions?label=together%3Ayes")
+    rows = page.get_by_role("row").filter(has_text="patient")
+    await expect(rows).to_have_count(2)
+    await page.keyboard.press("j")
+    newer = await start(console.api, "patient", {"seconds": 100}, labels=label)
+    await expect(rows).to_have_count(3)
+    await page.keyboard.press("x")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await page.get_by_role("button", name="Cancel…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel 2 executions").click()
+    await expect(rows.filter(has_text="cancelled")).to_have_count(2)
+    states = [(await console.api.get(f"/v1/executions/{id_}"))["state"] for id_ in (*older, newer)]
+    assert states == ["CANCELLED", "CANCELLED", "RUNNING"]
+    await console.api.call("POST", f"/v1/executions/{newer}/cancel")
 
 
 async def test_a_graph_is_walked_by_keys(console: Console, shown: dict[str, str]) -> None:

@@ -22,11 +22,13 @@ export function Page({ query }) {
   const key = viewText(query);
   const wanted = useMemo(() => callQuery(query, Date.now()), [key]);
   const { rows, problem, refused, more, reload, hasMore } = useList(wanted, key);
-  const [at, setAt] = useState(-1);
+  // By its id: a new execution at the top moves every row, and the keys must stay with the one that is marked.
+  const [current, setCurrent] = useState("");
   const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
   const narrow = useNarrow();
-  useEffect(() => (setAt(-1), setChosen(new Set())), [key]);
+  useEffect(() => (setCurrent(""), setChosen(new Set())), [key]);
   const list = rows ?? [];
+  const at = list.findIndex((one) => one.id === current);
   const picked = list.filter((row) => chosen.has(row.id));
   const toggle = (/** @type {string} */ id) =>
     setChosen((old) => {
@@ -34,7 +36,7 @@ export function Page({ query }) {
       if (!next.delete(id)) next.add(id);
       return next;
     });
-  const move = (/** @type {number} */ step) => setAt((now) => Math.max(0, Math.min(list.length - 1, now + step)));
+  const move = (/** @type {number} */ step) => setCurrent(list[Math.max(0, Math.min(list.length - 1, at + step))]?.id ?? "");
   const open = () => list[at] && navigate(to("executions", list[at].id));
   useKeys("Executions", {
     j: ["Next row", () => move(1)],

@@ -29,6 +29,12 @@ async def test_a_form_made_from_the_schema_starts_an_execution_that_fills_its_pa
     await expect(page.get_by_label("Seconds")).to_have_attribute("aria-invalid", "true")
     await page.get_by_label("Seconds").fill("2")
     await page.get_by_label("Labels").fill("team=finance")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy", exact=True).click()
+    await page.get_by_role("menuitem", name="As a command").click()
+    copied = str(await page.evaluate("navigator.clipboard.readText()"))
+    assert "weft start patient --version 1 --label team=finance --input-file -" in copied
+    assert '{"seconds":2}' in copied
     await page.get_by_role("button", name="Start version 1").click()
     await expect(page.locator(".execution-line strong")).to_contain_text("running")
     await expect(page.locator(".execution-line")).to_contain_text("team:finance")

@@ -9,7 +9,7 @@ import { navigate, to } from "../ui/router.js";
 import { isTerminal } from "../ui/states.js";
 import { formatCount } from "../ui/time.js";
 import { say, sayProblem } from "../ui/toast.js";
-import { asCommand, asCurl, asPython } from "./copy.js";
+import { FORMS } from "./copy.js";
 
 /** @typedef {import("../types").Execution} Execution */
 
@@ -54,9 +54,7 @@ export function Actions({ execution, state, node, nodes, changed }) {
     ${!ended && html`<button class="danger" disabled=${Boolean(busy)} onClick=${cancel}>Cancel…</button>`}
     ${ended && html`<button onClick=${fork}>Fork…</button>`}
     <${Menu} label="Copy" title="Copy what starts it again" items=${[
-      execution.workflow !== null && { name: "As curl", act: () => copyText(asCurl(execution), "curl copied") },
-      execution.workflow !== null && { name: "As a command", hint: "weft start", act: () => copyText(asCommand(execution), "Command copied") },
-      execution.workflow !== null && { name: "As Python", act: () => copyText(asPython(execution), "Python copied") },
+      ...(execution.workflow === null ? [] : FORMS.map(([name, form, said]) => ({ name, act: () => copyText(form(execution), said) }))),
       { name: "Id", act: () => copyText(id, "Id copied") },
       { name: "Link", act: () => copyText(location.href, "Link copied") },
     ]} />`;

@@ -35,6 +35,13 @@ function bodyOf({ version, input, labels, priority }) {
   };
 }
 
+/** The forms that a menu offers: what each is called, how it is written, and what is said when it is copied. */
+export const FORMS = /** @type {[string, (started: Started) => string, string][]} */ ([
+  ["As curl", asCurl, "curl copied"],
+  ["As a command", asCommand, "Command copied"],
+  ["As Python", asPython, "Python copied"],
+]);
+
 /** @param {Started} started @param {{root?: string, keys?: boolean}} [server] */
 export function asCurl(started, { root = ROOT, keys = sessionNow().keys } = {}) {
   const lines = [

@@ -71,13 +71,13 @@ export function Menu({ label, items, title, plain = false }) {
     };
   }, [open]);
   return html`<div class="menu" ref=${ref}>
-    <button class=${plain ? "plain" : ""} title=${title} aria-haspopup="menu" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}>
+    <button type="button" class=${plain ? "plain" : ""} title=${title} aria-haspopup="menu" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}>
       ${label} <${Icon} name="down" />
     </button>
     ${open &&
     html`<div class="menu-list" role="menu" aria-label=${title ?? label}>
       ${list.map(
-        (item) => item && html`<button
+        (item) => item && html`<button type="button"
           role="menuitem"
           class=${`plain menu-item${item.danger ? " danger" : ""}`}
           disabled=${item.disabled}
@@ -138,7 +138,7 @@ export function CopyButton({ text, label, what = "Copied" }) {
   const copy = () => copyText(typeof text === "string" ? text : text(), what);
   // "Trace id copied" is what "Copy trace id" says when it is done.
   const name = label ? null : `Copy ${what.toLowerCase().replace(/ ?copied$/, "")}`.trim();
-  return html`<button class=${label ? "" : "plain icon-button"} title=${name} aria-label=${name} onClick=${copy}>
+  return html`<button type="button" class=${label ? "" : "plain icon-button"} title=${name} aria-label=${name} onClick=${copy}>
     ${label ?? html`<${Icon} name="copy" />`}
   </button>`;
 }

@@ -1,7 +1,9 @@
 // The form that starts an execution: the input by the version's schema, labels and priority.
 
 import { startExecution } from "../api.js";
+import { FORMS } from "../execution/copy.js";
 import { Note, ProblemNote, asProblem } from "../ui/load.js";
+import { Menu, copyText } from "../ui/parts.js";
 import { html, useMemo, useRef, useState } from "../ui/preact.js";
 import { navigate, to } from "../ui/router.js";
 import { SchemaForm, filledWith, readForm } from "../ui/schema_form.js";
@@ -27,16 +29,26 @@ export function StartTab({ name, workflow }) {
     setFindings(found);
     setTimeout(() => /** @type {HTMLElement | null} */ (form.current?.querySelector('[aria-invalid="true"]'))?.focus());
   };
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setProblem(null);
+  /** Return what the form says; null: it shows what is wrong. */
+  const readAll = () => {
     const input = readForm(shape, filled);
     const read = readLabels(labels);
     const wrong = [...input.problems.map((one) => ({ ...one, pointer: `/input${one.pointer}` })), ...read.problems];
-    if (wrong.length) return show(wrong);
+    if (!wrong.length) return { input: input.value, version: workflow.version, labels: read.value, priority };
+    show(wrong);
+    return null;
+  };
+  const copy = (/** @type {typeof FORMS[0]} */ [, form, said]) => {
+    const body = readAll();
+    if (body) copyText(form({ workflow: name, ...body }), said);
+  };
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setProblem(null);
+    const body = readAll();
+    if (!body) return;
     setBusy(true);
     try {
-      const body = { input: input.value, version: workflow.version, labels: read.value, priority };
       const started = await startExecution(name, body);
       navigate(to("executions", started.id));
     } catch (error) {
@@ -69,7 +81,8 @@ export function StartTab({ name, workflow }) {
       <div class="start-end stack">
         ${findings.length > 0 && !problem && html`<${Note} kind="warning">${findings.length === 1 ? "One field needs another value." : `${findings.length} problems are shown at their fields.`}</${Note}>`}
         <${ProblemNote} problem=${problem} />
-        <div class="row"><button class="primary" type="submit" disabled=${busy}>${`Start version ${workflow.version}`}</button></div>
+        <div class="row"><button class="primary" type="submit" disabled=${busy}>${`Start version ${workflow.version}`}</button>
+          <${Menu} label="Copy" title="Copy what starts it" items=${FORMS.map((one) => ({ name: one[0], act: () => copy(one) }))} /></div>
       </div>
     </section>
   </form>`;

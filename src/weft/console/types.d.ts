@@ -6,7 +6,7 @@ export interface WeftError { code: string; message: string; retryable: boolean; 
 export interface Execution {
   id: string; workflow: string | null; version: number | null; digest: string; generation: number; state: string;
   live: boolean; error: WeftError | null; labels: Record<string, string>; priority: string; batch: string | null;
-  forked_from: string | null;
+  forked_from: string | null; trigger: string | null;
   trace_id: string | null; created_at: string; started_at: string | null; finished_at: string | null;
   counts: Record<string, number>; input?: Json; output?: Json; nodes?: Node[];
 }

@@ -146,7 +146,7 @@ function Head({ execution, state, status, counts, ended, expected, actions }) {
       <${Expected} expected=${expected} />
       <span class="muted">created <${Ago} at=${execution.created_at} /></span>
       ${execution.generation > 1 && html`<span class="muted" title="It was retried">generation ${execution.generation}</span>`}
-      ${execution.trigger && html`<span>trigger ${execution.trigger}</span>`}
+      ${execution.trigger && html`<span>trigger <bdi>${execution.trigger}</bdi></span>`}
       ${execution.forked_from && html`<a href=${href(to("executions", execution.forked_from))}>forked from ${shortId(execution.forked_from)}</a>`}
       ${execution.batch && html`<a href=${href(to("batches", execution.batch))}>batch ${shortId(execution.batch)}</a>`}
       ${execution.trace_id && html`<span class="row muted" title=${execution.trace_id}>trace <code>${execution.trace_id.slice(0, 8)}</code><${CopyButton} text=${execution.trace_id} what="Trace id copied" /></span>`}

@@ -49,7 +49,10 @@ def _outside(settings: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, **(settings or {})}
 
 
-def _do(arguments: Sequence[str], *, folder: Path, settings: Mapping[str, str] | None = None) -> str:
+def _do(
+    arguments: Sequence[str], *, folder: Path, settings: Mapping[str, str] | None = None, code: int = 0
+) -> str:
+    """Return what a command prints that ends with this code; of one that fails, what it says of that."""
     ended = subprocess.run(
         arguments,
         cwd=folder,
@@ -59,8 +62,8 @@ def _do(arguments: Sequence[str], *, folder: Path, settings: Mapping[str, str] |
         text=True,
         timeout=SECONDS_BEFORE_GIVING_UP,
     )
-    assert ended.returncode == 0, f"{arguments}: {ended.stdout}{ended.stderr}"
-    return ended.stdout
+    assert ended.returncode == code, f"{arguments}: {ended.stdout}{ended.stderr}"
+    return ended.stderr if code else ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +193,33 @@ async def test_it_serves_a_file_and_its_pages(installed: Installed, folder: Path
         await server.kill()
 
 
+async def test_a_bug_is_found_mended_and_run_again_with_what_is_installed(
+    installed: Installed, folder: Path
+) -> None:
+    flows = folder / "flows.py"
+    flows.write_text(FLOWS.replace("@flow.node", "@flow.node(max_retries=0)").replace('["name"]', '["nmae"]'))
+    said = _do([installed.weft, "run", "flows.py", "--input", "name=ada"], folder=folder, code=1)
+    assert 'return input["nmae"].upper()' in said
+    server = await Server.launch(
+        *("dev", "flows.py", "--port", "0"),
+        command=(installed.weft,),
+        settings={"PYTHONPATH": ""},
+        folder=folder,
+    )
+    try:
+        url = await server.ready()
+        execution_id = (await _call(installed, folder, url, "start", "shout", "--input", "name=ada")).strip()
+        said = await _call(installed, folder, url, "watch", execution_id, code=1)
+        assert 'return input["nmae"].upper()' in said
+        assert f"retry: weft retry {execution_id}" in said
+        flows.write_text(FLOWS)
+        await server.logged("code.replaced")
+        await _call(installed, folder, url, "retry", execution_id)
+        assert json.loads(await _call(installed, folder, url, "watch", execution_id)) == "ADA"
+    finally:
+        await server.kill()
+
+
 async def test_it_serves_on_redis_and_postgresql(
     installed: Installed, folder: Path, redis_url: str, postgres_url: str
 ) -> None:
@@ -221,7 +251,7 @@ async def _assert_console_is_kept(session: aiohttp.ClientSession, url: str) -> N
             )
 
 
-async def _call(installed: Installed, folder: Path, url: str, *arguments: str) -> str:
+async def _call(installed: Installed, folder: Path, url: str, *arguments: str, code: int = 0) -> str:
     """Run a command of a client, in a thread: the log of the server is read meanwhile."""
     command = [installed.weft, *arguments]
-    return await asyncio.to_thread(_do, command, folder=folder, settings={"WEFT_URL": url})
+    return await asyncio.to_thread(_do, command, folder=folder, settings={"WEFT_URL": url}, code=code)

@@ -132,8 +132,8 @@ def _problem_example(code: str) -> dict[str, Any]:
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         "problems": _PROBLEMS.get(code, []),
     }
-    if code == "not_allowed":
-        example["state"] = "COMPLETED"
+    if code in ("not_allowed", "mailbox_full"):
+        example["state"] = "COMPLETED" if code == "not_allowed" else "RUNNING"
     return example
 
 
@@ -144,6 +144,7 @@ _DETAILS = {
     "not_found": f"there is no execution {_ID}",
     "method_not_allowed": "this path takes GET, HEAD, OPTIONS",
     "not_allowed": f"execution {_ID} is COMPLETED and cannot be cancelled",
+    "mailbox_full": f"the mailbox of execution {_ID} is full: 1,000 signals that nobody waits for",
     "idempotency_conflict": "the idempotency key 'order-7' stands for another request",
     "too_large": "the body is longer than 33,554,432 bytes",
     "unsupported_media_type": "'text/plain' is not read here; accepted: application/json, application/yaml, "
@@ -882,6 +883,7 @@ class Event(BaseModel):
     finished_at: Time = _MAY_BE_MISSING
     due_at: Time = _MAY_BE_MISSING
     output_digest: str = _MAY_BE_MISSING
+    signal: str = _MAY_BE_MISSING
     actor: str = _MAY_BE_MISSING
     progress: Progress = _MAY_BE_MISSING
 

@@ -69,7 +69,18 @@ SLOWEST_SECONDS = 30.0
 PAGE_EVENTS = 200
 
 _TIMES = ("queued_at", "started_at", "finished_at", "due_at")
-_PLAIN = ("node", "attempt", "state", "reason", "cause", "error", "worker", "output_digest", "actor")
+_PLAIN = (
+    "node",
+    "attempt",
+    "state",
+    "reason",
+    "cause",
+    "error",
+    "worker",
+    "output_digest",
+    "signal",
+    "actor",
+)
 NUMBER = r"^[0-9]{1,18}$"
 _EXAMPLE = (
     'event: execution.created\ndata: {"seq": 1, "at": "2026-01-31T09:30:00.000000Z", '

@@ -192,6 +192,7 @@ class Event(Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     due_at: datetime | None = None
     output_digest: str | None = None
+    signal: str | None = None
     actor: str | None = None
     progress: Progress | None = None
 

@@ -276,11 +276,14 @@ async def test_scripts_that_are_forgotten_again_and_again_are_told_again(fleet: 
             await asyncio.sleep(0.001)
 
     forgetting = asyncio.create_task(forget())
-    executions = [await fleet.api.start(definition(fleet, MIXED)) for _ in range(3)]
-    await fleet.settle(*executions)
+    executions: list[str] = []
+    # A busy machine forgets its scripts less often during an execution: then it takes more executions.
+    while flushes <= 100:
+        started = [await fleet.api.start(definition(fleet, MIXED)) for _ in range(3)]
+        await fleet.settle(*started)
+        executions += started
     forgetting.cancel()
     await fleet.check(*executions, graph=MIXED)
-    assert flushes > 100
 
 
 # -- F20: everything twice -------------------------------------------------------------------------------

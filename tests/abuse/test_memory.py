@@ -93,3 +93,29 @@ async def test_a_value_that_many_nodes_are_given_is_no_danger_to_the_others(abus
             session.get("/readyz") as ready,
         ):
             assert ready.status == 200
+
+
+async def test_values_that_one_expression_reads_are_no_danger_to_the_others(abused: Abused) -> None:
+    """60 KB become 12 outputs of 920,000 strings: text within its limit, and 700 MB once it is decoded."""
+    large, readers = {"id": "large", "handler": "echo", "config": ["{{ input.x }}"] * 80}, range(12)
+    copies = [
+        {"id": f"n{index}", "handler": "echo", "dependencies": ["large"], "config": "{{ large }}"}
+        for index in readers
+    ]
+    last = {
+        "id": "last",
+        "handler": "echo",
+        "dependencies": [f"n{index}" for index in readers],
+        "condition": " and ".join(f"n{index}[0][0] == 'ab'" for index in readers),
+    }
+    definition = {"nodes": [large, *copies, last], "output": "done"}
+    body = json.dumps({"definition": definition, "input": {"x": ["ab"] * 11_500}}, separators=(",", ":"))
+
+    async def attack(attacker: Attacker) -> tuple[int, Any]:
+        return await attacker.call("POST", "/v1/executions?wait=50", body.encode())
+
+    async with abused() as target:
+        # 60 MB of outputs go to the disk, and the commits of all wait for the same disk.
+        status, shown = (await measure(target, attack, factor=10)).result
+    assert (status, shown["state"]) == (200, "FAILED")
+    assert "values together" in shown["error"]["message"]

@@ -10,8 +10,8 @@ from tests.core.outcomes import completed, failed, skipped_by_condition
 from weft.core.decide import Decision, DispatchNode, FailNode, FreeNode, ParkNode, SkipNode, decide
 from weft.core.event import Skip
 from weft.core.output import node_value
-from weft.core.payload import decode
-from weft.core.rows import ExecutionRow, NodeRow
+from weft.core.payload import MAX_VALUES, decode
+from weft.core.rows import READABLE, ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.plan import compile_plan
 from weft.testing.walk import node, workflow
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from weft.core.payload import Json
+    from weft.expressions.scope import NodeValue
 
 CACHE = {"ttl_seconds": 60}
 
@@ -263,3 +264,21 @@ def test_a_view_of_completed_parents_reads_their_outputs_byte_for_byte() -> None
     decision = decided(completed("a"), output("b", b"0.10"), config="{{ b.output }}")
     assert isinstance(decision, DispatchNode)
     assert decode(decision.config) == 0.1
+
+
+def test_a_node_that_would_read_too_many_values_fails_before_they_are_decoded() -> None:
+    names = [f"p{index}" for index in range(READABLE + 1)]
+    text = b"[%s0]" % (b"0," * (MAX_VALUES - 2))
+    rows = [output(name, text) for name in names]
+    sizes = [f"{{{{ {name} | length }}}}" for name in names]
+
+    def decode_nothing(row: NodeRow) -> NodeValue:
+        raise AssertionError(row.node_id)
+
+    document = workflow(*names, node("n", *names, config=sizes))
+    plan = compile_plan(document)
+    free = FreeNode(execution(), plan, plan.nodes["n"], tuple(rows), {row.node_id: row for row in rows})
+    decision = decide(free, decode=decode, value_of=decode_nothing, max_bytes=10 * MAX_VALUES)
+    assert isinstance(decision, FailNode)
+    assert decision.error["code"] == "template_error"
+    assert f"values together; the limit is {READABLE * MAX_VALUES:,}" in decision.error["message"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weft.core.output import execution_output
-from weft.core.payload import decode
+from weft.core.payload import MAX_VALUES, decode
 from weft.core.rows import READABLE, ExecutionRow, NodeRow
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.plan import compile_plan
@@ -72,6 +72,22 @@ def test_what_is_too_large_is_refused_before_any_of_it_is_loaded() -> None:
     reading = workflow(*names, output=[f"{{{{ {name}.output }}}}" for name in names])
     with pytest.raises(PayloadError, match=f"reads are 900 bytes together; the limit is {READABLE * LIMIT}"):
         _output(reading, rows, {})
+
+
+def test_many_small_values_are_refused_before_they_are_decoded() -> None:
+    """A value of two characters takes 60 bytes: text within its limit could fill the memory."""
+    names = [f"n{index}" for index in range(READABLE + 1)]
+    # In strings they are no values.
+    texts = {"values": b"[%s0]" % (b"0," * (MAX_VALUES - 2)), "prose": b'"%s"' % (b"0," * MAX_VALUES)}
+    reading = workflow(*names, output=[f"{{{{ {name}.output | length }}}}" for name in names])
+    large = 10 * MAX_VALUES
+    prose = {name: _row(name, texts["prose"]) for name in names}
+    assert decode(_output(reading, prose, {}, limit=large)) == [2 * MAX_VALUES] * len(names)
+    for in_blob in (False, True):
+        rows = {name: _row(name, texts["values"], in_blob=in_blob) for name in names}
+        blobs = dict.fromkeys(names, texts["values"])
+        with pytest.raises(PayloadError, match=f"values together; the limit is {READABLE * MAX_VALUES:,}"):
+            _output(reading, rows, blobs, limit=large)
 
 
 def test_one_output_node_gives_its_output_alone() -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from weft.core.decide import decide
+from weft.core.decide import FreeNode, decide
 from weft.core.event import NodeCached, NodeCompleted
 from weft.core.payload import encode
+from weft.core.rows import NodeRow
 from weft.core.state import NodeState
 from weft.core.task import Wake
 from weft.definition.plan import compile_plan
@@ -22,7 +23,7 @@ from weft.orchestrator.dispatch import dispatch
 from weft.orchestrator.submit import submit
 
 if TYPE_CHECKING:
-    from weft.core.decide import Decision, FreeNode
+    from weft.core.decide import Decision
     from weft.ports import Ports
 
 PLAN = compile_plan({"nodes": [{"id": "a", "handler": "echo", "cache": {"ttl_seconds": 60}}]})
@@ -115,6 +116,31 @@ async def test_a_node_that_reads_much_is_decided_beside_the_loop(
     (delivery,) = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
     assert delivery.task.config == str(size).encode()
     assert threads[-1] is not is_large
+
+
+async def test_a_node_that_reads_many_outputs_is_decided_beside_the_loop(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is too small to lie apart from its row."""
+    on_loop: list[bool] = []
+
+    def noting(node: FreeNode, **given: Any) -> Decision:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return decide(node, **given)
+
+    monkeypatch.setattr(dispatching, "decide", noting)
+    names = [f"n{number}" for number in range(6)]
+    nodes = [{"id": name, "handler": "echo"} for name in names]
+    reader = {"id": "all", "handler": "echo", "dependencies": names, "config": "{{ n0 ~ n5 }}"}
+    plan = compile_plan({"nodes": [*nodes, reader]})
+    (row,) = await submit([Submission(id="x", plan=plan, document=b"{}", input=b"{}")], ports)
+    seen = {
+        name: NodeRow(node_id=name, state=NodeState.COMPLETED, output=b'"%s"' % (b"x" * 200_000))
+        for name in names
+    }
+    free = FreeNode(row, plan, plan.nodes["all"], tuple(seen.values()), seen)
+    await dispatch([free], Context(ports, "first"))
+    assert on_loop == [True] * 6 + [False]
 
 
 async def test_a_long_evaluation_is_decided_beside_the_loop_and_then_others_have_a_turn(

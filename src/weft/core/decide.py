@@ -11,7 +11,7 @@ import msgspec
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
 from weft.core.readiness import READY, readiness
-from weft.core.rows import READABLE, ExecutionRow, NodeRow, Wait, refuse_reading
+from weft.core.rows import ExecutionRow, NodeRow, Wait, payload_in, refuse_reading
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.state import NodeState, Reason
 from weft.core.time import rfc3339
@@ -84,10 +84,16 @@ Decision: TypeAlias = DispatchNode | ParkNode | StartWait | SkipNode | FailNode
 # Payloads are decoded where they are needed and at most once: the caller knows what it has decoded.
 Decode = Callable[[bytes], Any]
 ValueOf = Callable[[NodeRow], NodeValue]
+# The text of the output of a completed node.
+PayloadOf = Callable[[NodeRow], bytes]
 
 
 class InputNotLoadedError(Exception):
     """An expression names the input of its execution, and the row came without it: load it, decide again."""
+
+
+def _own_payload(row: NodeRow) -> bytes:
+    return payload_in(row, {})
 
 
 def _not_loaded(payload: bytes) -> Any:
@@ -120,11 +126,15 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
         return self.node.id
 
     def scope(
-        self, decode: Decode, value_of: ValueOf, max_bytes: int, allowance: Allowance | None = None
+        self,
+        decode: Decode,
+        value_of: ValueOf,
+        max_bytes: int,
+        payload_of: PayloadOf,
+        allowance: Allowance | None = None,
     ) -> Scope:
         """Return what the expressions of the node see; raises PayloadError if that is too much at once."""
-        if len(self.seen) > READABLE:  # so few cannot be too large together
-            refuse_reading(self.seen.values(), max_bytes=max_bytes)
+        refuse_reading(self.seen.values(), max_bytes=max_bytes, payload_of=payload_of)
         nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
         payload = self.execution.input
         read = decode if payload else _not_loaded
@@ -158,6 +168,7 @@ def decide(
     decode: Decode,
     value_of: ValueOf,
     max_bytes: int,
+    payload_of: PayloadOf = _own_payload,
     settled: SettledNodes = no_nodes,
     allowance: Allowance | None = None,
 ) -> Decision:
@@ -182,7 +193,7 @@ def decide(
     condition = plan.conditions.get(node.id)
     if condition is not None:
         try:
-            scope = free.scope(decode, value_of, max_bytes, allowance)
+            scope = free.scope(decode, value_of, max_bytes, payload_of, allowance)
             wanted = condition.evaluate(scope)
         except (EvaluationError, PayloadError) as problem:
             return _fail(free, "condition_error", f"condition {condition.source!r}: {problem}", settled)
@@ -199,7 +210,7 @@ def decide(
             return _start_without_worker(free, node.config, static, key, settled)
         return DispatchNode(node.id, static, (), key)
     try:
-        scope = scope or free.scope(decode, value_of, max_bytes, allowance)
+        scope = scope or free.scope(decode, value_of, max_bytes, payload_of, allowance)
         filled = plan.templates[node.id].fill(scope, max_bytes=max_bytes)
         config = encode(filled.value, max_bytes=max_bytes)
     except (EvaluationError, PayloadError) as problem:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.decide import ExecutionValues
 from weft.core.payload import decode, encode
-from weft.core.rows import refuse_reading, shown_error, size_of
+from weft.core.rows import payload_in, refuse_reading, shown_error, size_of
 from weft.core.state import NodeState
 from weft.errors import PayloadError
 from weft.expressions.scope import NodeValue, Scope
@@ -45,8 +45,10 @@ def execution_output(
     """
     if plan.output is not None:
         rows = {name: row_of(name) for name in plan.output.nodes}
-        refuse_reading(rows.values(), max_bytes=max_bytes)
-        nodes = {name: node_value(row, load_blob) for name, row in rows.items()}
+        refuse_reading(rows.values(), max_bytes=max_bytes, payload_of=None)
+        loaded = {row.blob: load_blob(row.blob) for row in rows.values() if row.blob is not None}
+        refuse_reading(rows.values(), max_bytes=max_bytes, payload_of=lambda row: payload_in(row, loaded))
+        nodes = {name: node_value(row, loaded.__getitem__) for name, row in rows.items()}
         scope = Scope(
             execution.input,
             ExecutionValues(execution),

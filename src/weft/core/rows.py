@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.payload import MAX_VALUES, count_values
 from weft.core.state import SETTLED, TERMINAL, ExecutionState, NodeState
 from weft.definition.model import NotifyOn  # noqa: TC001 - msgspec reads the annotations
 from weft.definition.waits import WaitKind  # noqa: TC001 - the same
 from weft.errors import Failure, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Mapping
 
 # The outputs that one config, one condition or the output of an execution reads lie in memory together: at
 # most so many times the size of the largest payload.
@@ -327,8 +328,12 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def refuse_reading(rows: Iterable[NodeRow], *, max_bytes: int) -> None:
+def refuse_reading(
+    rows: Collection[NodeRow], *, max_bytes: int, payload_of: Callable[[NodeRow], bytes] | None
+) -> None:
     """Raise PayloadError where expressions would read more than they may of these outputs at once."""
+    if len(rows) <= READABLE:  # so few cannot be too large together
+        return
     size = sum([size_of(row) for row in rows])
     if size > READABLE * max_bytes:
         raise PayloadError(
@@ -336,6 +341,28 @@ def refuse_reading(rows: Iterable[NodeRow], *, max_bytes: int) -> None:
             f"the outputs that it reads are {size:,} bytes together; the limit is {READABLE * max_bytes:,}, "
             f"{READABLE} times WEFT_MAX_PAYLOAD_BYTES",
         )
+
+    # A value has two characters at least: nearly always there is nothing to count.
+    if payload_of is None or size <= 2 * READABLE * MAX_VALUES:
+        return
+    completed = [row for row in rows if row.state is NodeState.COMPLETED]
+    values = 0
+    # First quickly, and then without the commas in strings.
+    for most in (MAX_VALUES, 0):
+        values = sum([count_values(payload_of(row), most=most) for row in completed])
+        if values <= READABLE * MAX_VALUES:
+            return
+    raise PayloadError(
+        "too_large",
+        f"the outputs that it reads have {values:,} values together; the limit is {READABLE * MAX_VALUES:,}",
+    )
+
+
+def payload_in(row: NodeRow, blobs: Mapping[str, bytes]) -> bytes:
+    """Return the output of a completed node; ``blobs``: those that lie apart from their rows."""
+    payload = row.output if row.blob is None else blobs[row.blob]
+    assert payload is not None
+    return payload
 
 
 def size_of(row: NodeRow) -> int:

@@ -35,7 +35,7 @@ from weft.core.event import (
 )
 from weft.core.ledger.changes import Verdict
 from weft.core.payload import weight_of
-from weft.core.rows import READABLE, size_of
+from weft.core.rows import READABLE, payload_in, size_of
 from weft.core.snapshot import RowUpdate
 from weft.core.task import PRIORITIES, Task, Wake
 from weft.definition.model import FailurePolicy
@@ -182,6 +182,7 @@ async def _decide(
         decide,
         decode=payloads.decode,
         value_of=value_of,
+        payload_of=partial(payload_in, blobs=blobs),
         max_bytes=max_bytes,
         settled=context.cascades.known,
         allowance=payloads.allowance,
@@ -192,7 +193,8 @@ async def _decide(
         if row.started_at is not None:
             is_long = False
             try:
-                if (blobs or len(row.input) > _DECIDED_ON_LOOP_BYTES) and _reads_much(node):
+                is_likely = blobs or len(node.seen) > READABLE or len(row.input) > _DECIDED_ON_LOOP_BYTES
+                if is_likely and _reads_much(node):
                     decision, is_long = await _decide_in_thread(node, decide_node, context)
                 else:
                     decision = decide_node(node)
@@ -216,8 +218,8 @@ async def _decide(
 
 
 def _reads_much(node: FreeNode) -> bool:
-    """True if the input of a node's execution and the blobs it reads would hold up the loop."""
-    read = sum([size_of(row) for row in node.seen.values() if row.blob is not None])
+    """True if the input of a node's execution and the outputs it reads would hold up the loop."""
+    read = sum([size_of(row) for row in node.seen.values()])
     return len(node.execution.input) + read > _DECIDED_ON_LOOP_BYTES
 
 
@@ -511,6 +513,8 @@ def plain_task(
             return None
     parents = tuple([rows[other] for other in plan.graph.parents[name]])
     free = FreeNode(execution, plan, node, parents, seen)
+    if len(seen) > READABLE and _reads_much(free):
+        return None
     try:
         decision = decide(
             free,

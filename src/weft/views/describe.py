@@ -14,7 +14,17 @@ from weft.core.decide import ExecutionValues
 from weft.core.output import node_value
 from weft.core.payload import decode, encode
 from weft.core.readiness import READY, WAIT, Readiness, readiness
-from weft.core.rows import READABLE, DeadLetter, ExecutionRow, History, NodeRow, shown_error, size_of
+from weft.core.rows import (
+    READABLE,
+    DeadLetter,
+    ExecutionRow,
+    History,
+    NodeRow,
+    payload_in,
+    refuse_reading,
+    shown_error,
+    size_of,
+)
 from weft.core.state import NodeState
 from weft.errors import EvaluationError, NotFoundError, PayloadError, StoreError
 from weft.expressions.scope import Scope
@@ -506,6 +516,15 @@ class _ConfigReader:
             blobs = await ports.catalog.blobs([row.blob for row in named.values() if row.blob is not None])
 
         def fill() -> bytes | None:
+            read = list(named.values())
+            try:
+                refuse_reading(
+                    read,
+                    max_bytes=ports.bounds.max_payload_bytes,
+                    payload_of=lambda row: payload_in(row, blobs),
+                )
+            except PayloadError:
+                return None
             nodes = {name: node_value(row, blobs.__getitem__) for name, row in named.items()}
             facts = {**ExecutionValues(execution), "generation": generation}
             max_bytes = ports.bounds.max_payload_bytes

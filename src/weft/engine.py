@@ -169,6 +169,7 @@ class Engine:
             recovers=recovers,
             retention_seconds=settings.retention_seconds,
             trigger_grace_seconds=settings.trigger_grace_seconds,
+            event_retention_seconds=settings.event_retention_seconds,
         )
         self.ports.timers_changed = self.orchestrator.nudge
         self.ports.trigger_changed = self.orchestrator.trigger_changed

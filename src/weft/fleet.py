@@ -151,6 +151,7 @@ class Fleet:
             claim_seconds=settings.orchestrator_stale_claim_interval_seconds,
             retention_seconds=settings.retention_seconds,
             trigger_grace_seconds=settings.trigger_grace_seconds,
+            event_retention_seconds=settings.event_retention_seconds,
         )
         self.ports.timers_changed = orchestrator.nudge
         self.ports.trigger_changed = orchestrator.trigger_changed

@@ -45,6 +45,7 @@ SESSION_COOKIE = "weft_session"
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _open: set[Callable[..., Any]] = set()
 _takes_key: set[Callable[..., Any]] = set()
+_signed: set[Callable[..., Any]] = set()
 
 
 # Without keys only this machine is let in. Everybody on it is one caller.
@@ -75,6 +76,23 @@ def takes_a_key(endpoint: _Endpoint) -> _Endpoint:
     return open_to_all(endpoint)
 
 
+def is_signed_by(endpoint: _Endpoint) -> _Endpoint:
+    """Let a route be served without a key, because it checks a signature of the request itself."""
+    _signed.add(endpoint)
+    return open_to_all(endpoint)
+
+
+def checks_a_signature(route: BaseRoute) -> bool:
+    """True if a route checks the signature of a request, which stands for a key."""
+    return getattr(route, "endpoint", None) in _signed
+
+
+def signed_prefixes(routes: Sequence[BaseRoute]) -> tuple[str, ...]:
+    """Return how the paths of the routes begin that check a signature: a name follows."""
+    signed = [route for route in routes if isinstance(route, Route) and checks_a_signature(route)]
+    return tuple(route.path.partition("{")[0] for route in signed)
+
+
 def is_open(route: BaseRoute) -> bool:
     """True if a route is served without an API key."""
     return getattr(route, "endpoint", None) in _open
@@ -88,9 +106,13 @@ def reads_a_key(route: BaseRoute) -> bool:
 def paths_of_open_routes(routes: Sequence[BaseRoute]) -> frozenset[str]:
     """Return the paths of the open routes. None of them has a parameter, so each is one exact path.
 
-    A route that serves many files has them as its ``open_paths``.
+    A route that serves many files has them as its ``open_paths``; ``signed_prefixes`` has those with a name.
     """
-    opened = [route for route in routes if isinstance(route, Route) and is_open(route)]
+    opened = [
+        route
+        for route in routes
+        if isinstance(route, Route) and is_open(route) and not checks_a_signature(route)
+    ]
     return frozenset().union(*(getattr(route, "open_paths", (route.path,)) for route in opened))
 
 

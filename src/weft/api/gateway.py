@@ -16,6 +16,7 @@ from weft.api.auth import (
     ANYBODY,
     METHODS,
     address_group,
+    checks_a_signature,
     is_safe,
     log_refusal,
     open_route_of,
@@ -26,6 +27,7 @@ from weft.api.auth import (
     require_csrf,
     route_path,
     set_caller,
+    signed_prefixes,
     unauthenticated,
 )
 from weft.api.connection import connection_of
@@ -66,6 +68,8 @@ _CLOSE = (b"connection", b"close")
 _PIECE_BYTES = 256 * 1024
 # Probes of a load balancer and of a node's kubelet are far below it.
 OPEN_RATE = RateLimit(600, 60.0)
+# Events that are sent here count by a limit of their own.
+EVENTS_PATH = "/v1/events"
 
 
 class Gateway:
@@ -77,6 +81,7 @@ class Gateway:
         self._routes = routes
         # Most requests go elsewhere, and asking each route whether it matches costs tens of microseconds.
         self._open_paths = paths_of_open_routes(routes)
+        self._signed_prefixes = signed_prefixes(routes)
         self._keys = service.keys
         # While the fleet's own counts cannot be reached, each process counts for itself.
         self._own_limits = MemoryLimits({}, now=service.ports.clock.now)
@@ -151,7 +156,8 @@ class Gateway:
     async def _let_in(self, scope: Scope) -> tuple[ApiCaller, bool]:
         """Return the caller and whether the route is open to all, or raise if the caller is refused."""
         open_route = None
-        if scope["path"] in self._open_paths:
+        path: str = scope["path"]
+        if path in self._open_paths or path.startswith(self._signed_prefixes):
             open_route = open_route_of(self._routes, scope)
         caller, session = ANYBODY if not self._keys else None, None
         if self._keys:
@@ -161,9 +167,13 @@ class Gateway:
             )
             if session is not None:
                 caller = session.caller
-        else:
+        elif open_route is None or not checks_a_signature(open_route):
+            # A service outside knows this server by whatever name leads to it; a page has no signature.
             refuse_foreign_pages(scope)
         set_caller(scope, caller or ANYBODY, session)
+        if open_route is not None and checks_a_signature(open_route):
+            await self._limit_events(scope, f"hooks/{peer_of(scope)}")
+            return caller or ANYBODY, True
         if open_route is not None:
             await self._limit_open_rate(scope)
             if reads_a_key(open_route):
@@ -171,8 +181,12 @@ class Gateway:
             return caller or ANYBODY, True
         if caller is None:
             self._log_refusal(scope)
-        # Before a bad key is refused: whoever guesses keys calls too.
-        await self._limit_rate(scope, caller, by_session=session is not None)
+        if caller is not None and scope["method"] == "POST" and path == EVENTS_PATH:
+            who = peer_of(scope) if caller is ANYBODY else caller.actor
+            await self._limit_events(scope, f"events/{who}")
+        else:
+            # Before a bad key is refused: whoever guesses keys calls too.
+            await self._limit_rate(scope, caller, by_session=session is not None)
         if caller is None:
             raise unauthenticated()
         if session is not None and not is_safe(scope):
@@ -197,7 +211,16 @@ class Gateway:
         if by_session:
             # A person who looks at pages does not use up what programs with the same key may ask.
             who += "/session"
-        name, window = f"api/{who}", rate.per_seconds
+        await self._hit(f"api/{who}", rate)
+
+    async def _limit_events(self, scope: Scope, name: str) -> None:
+        """Bound the events and webhooks that a caller may send, apart from the limit of other calls."""
+        rate = self._service.settings.event_rate_limit
+        if rate is not None and peer_of(scope) is not None:
+            await self._hit(name, rate)
+
+    async def _hit(self, name: str, rate: RateLimit) -> None:
+        window = rate.per_seconds
         try:
             wait = await self._service.ports.limits.hit(name, limit=rate.requests, window_seconds=window)
         except StoreError:

@@ -48,6 +48,14 @@ async def purge(ports: Ports, *, retention_seconds: float) -> None:
         log.info("history.purged", extra={"executions": removed})
 
 
+async def purge_events(ports: Ports, *, retention_seconds: float) -> None:
+    """Remove every inbound event that has been kept for longer than the retention."""
+    received_before = ports.clock.now() - micros(retention_seconds)
+    removed = PURGED_AT_ONCE
+    while removed == PURGED_AT_ONCE:
+        removed = await ports.journal.purge_events(received_before=received_before, limit=PURGED_AT_ONCE)
+
+
 async def sweep_blobs(ports: Ports) -> None:
     """Remove what workers stored and no result came to name."""
     removed = await ports.journal.sweep_blobs(older_than=ports.clock.now() - micros(BLOB_AGE_SECONDS))

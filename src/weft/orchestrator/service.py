@@ -14,7 +14,7 @@ from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, t
 from weft.orchestrator.context import Context
 from weft.orchestrator.notifications.deliver import Notifier
 from weft.orchestrator.recover import observe_stop, recover
-from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, sweep_blobs
+from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, purge_events, sweep_blobs
 from weft.orchestrator.sweep import reclaim, sweep
 from weft.orchestrator.triggers.lanes import release_stalled
 from weft.orchestrator.triggers.schedule import Scheduler
@@ -52,6 +52,7 @@ class Orchestrator:
         claim_seconds: float | None = None,
         retention_seconds: float | None = None,
         trigger_grace_seconds: float = 60.0,
+        event_retention_seconds: float | None = None,
     ) -> None:
         """``recovers``: whether it takes up executions that others have left, or only what it is given.
 
@@ -59,6 +60,7 @@ class Orchestrator:
         when this one starts. ``claim_seconds``: how often messages are looked for that a peer took and did
         not finish; None: with every sweep. ``retention_seconds``: how long history is kept; None: for ever.
         ``trigger_grace_seconds``: a due time of a trigger that is late by no more than this always starts.
+        ``event_retention_seconds``: how long inbound events are kept; None: for ever.
         """
         self.ports = ports
         notifier = None if ports.send_notification is None else Notifier(ports, ports.send_notification)
@@ -67,6 +69,7 @@ class Orchestrator:
         self._grace_seconds = grace_seconds
         self._claim_seconds = claim_seconds or ports.sweep_seconds
         self._retention_seconds = retention_seconds
+        self._event_retention_seconds = event_retention_seconds
         self._scheduler = Scheduler(ports, grace_seconds=trigger_grace_seconds)
         self._nudged = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -113,6 +116,8 @@ class Orchestrator:
         loops += [self._sweeping(), self._reclaiming(), self._looking_back(), self._sweeping_blobs()]
         if self._retention_seconds is not None:
             loops.append(self._purging(self._retention_seconds))
+        if self._event_retention_seconds is not None:
+            loops.append(self._purging_events(self._event_retention_seconds))
         if self.context.notifier is not None:
             loops.append(self._notifying(self.context.notifier))
         if self._recovers:
@@ -213,6 +218,11 @@ class Orchestrator:
     async def _purging(self, retention_seconds: float) -> None:
         while True:
             await self._guarded(lambda: purge(self.ports, retention_seconds=retention_seconds))
+            await asyncio.sleep(look_seconds(retention_seconds))
+
+    async def _purging_events(self, retention_seconds: float) -> None:
+        while True:
+            await self._guarded(lambda: purge_events(self.ports, retention_seconds=retention_seconds))
             await asyncio.sleep(look_seconds(retention_seconds))
 
     async def _sweeping_blobs(self) -> None:

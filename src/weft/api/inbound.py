@@ -1,0 +1,180 @@
+"""Events and webhooks from outside: kept, and what they start is in the same commit."""
+
+from __future__ import annotations
+
+import base64
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from weft.api import schema, trigger_shapes
+from weft.api.admission import admitted
+from weft.api.answer import answer, cursor_of, page, read_cursor
+from weft.api.auth import caller_of, is_signed_by, unauthenticated
+from weft.api.body import Media, read_bytes, read_value
+from weft.api.problem import ProblemError, invalid_request
+from weft.api.service import service_of
+from weft.api.triggers import secret_of
+from weft.core.time import MICROSECONDS
+from weft.definition.document import read_json
+from weft.definition.model import NAME_PATTERN
+from weft.errors import DocumentError, NotFoundError
+from weft.journal.contract import DEFAULT_NAMESPACE
+from weft.orchestrator.triggers.events import fire_webhook, hear
+from weft.triggers.cloudevent import read_event
+from weft.triggers.signature import HIDDEN_HEADERS, is_signed
+from weft.views.triggers import effect_fields, event_fields
+
+if TYPE_CHECKING:
+    from weft.api.service import Service
+    from weft.journal.contract import FireAnswer
+    from weft.triggers.model import TriggerRow
+
+router = APIRouter(tags=["triggers"])
+
+_MEDIA = Media({"application/json": read_json, "application/cloudevents+json": read_json})
+# What comes from outside is kept, and shown in lists.
+_MAX_EVENT_BYTES = 1024 * 1024
+# Of those who change the same trigger at the same time, one is first; more often it is not tried.
+_TRIES = 20
+_AT_ONCE_BYTES = 64 * 1024
+
+
+class InboundQuery(schema.PageQuery):
+    type: str | None = None
+
+
+@router.post(
+    "/v1/events",
+    operation_id="postEvent",
+    status_code=202,
+    responses={
+        **schema.answers(202, trigger_shapes.EventEffect, "kept, with all that it did"),
+        **schema.answers(200, trigger_shapes.EventEffect, "it came before: what it did then"),
+        **schema.problems(400, 413, 415, 422),
+    },
+    openapi_extra=schema.takes(trigger_shapes.CloudEvent, only_json=True),
+)
+async def post_event(request: Request) -> Response:
+    """Take in an event in the JSON format of CloudEvents 1.0. Its `source` and `id` name it."""
+    service, caller = service_of(request), caller_of(request)
+    value = await read_value(request, media=_MEDIA, max_bytes=_MAX_EVENT_BYTES)
+    event = read_event(value, namespace=caller.namespace)
+    if isinstance(event, list):
+        raise invalid_request(event)
+    # Asked first: what came before is not to be decided again.
+    known = await service.ports.journal.stored_event(event.source, event.id, namespace=event.namespace)
+    if known is None:
+        done = await hear(event, service.ports, admit=partial(admitted, service, caller=caller.name))
+        known = done.known
+        if known is None:
+            return answer(_effect(done), status=202)
+    return answer(effect_fields(known))
+
+
+def _effect(done: FireAnswer) -> dict[str, Any]:
+    return {
+        "started": [one.execution.id for one in done.fired if one.execution is not None],
+        "answered": [],
+    }
+
+
+@router.get(
+    "/v1/events/inbound",
+    operation_id="listInboundEvents",
+    responses={**schema.answers(200, trigger_shapes.InboundEvents), **schema.problems(422)},
+)
+async def list_inbound(request: Request, query: Annotated[InboundQuery, Query()]) -> Response:
+    """List the events that came, newest first, each with what it did."""
+    cursor = read_cursor(query.cursor, int)
+    found = await service_of(request).ports.catalog.inbound_events(
+        namespace=caller_of(request).namespace,
+        event_type=query.type,
+        before=int(cursor[0]) if cursor else None,
+        limit=query.limit + 1,
+    )
+    items = found[: query.limit]
+    more = len(found) > query.limit
+    return page(
+        [event_fields(event) for event in items], next_cursor=cursor_of(items[-1].number) if more else None
+    )
+
+
+@router.post(
+    "/v1/hooks/{name}",
+    operation_id="callHook",
+    status_code=202,
+    responses={
+        **schema.answers(202, trigger_shapes.EventEffect, "what the call started is stored"),
+        **schema.problems(401, 404, 413),
+    },
+)
+@is_signed_by
+async def call_hook(name: str, request: Request) -> Response:
+    """Start the trigger of a webhook. The body may be anything; its signature stands for a key."""
+    service = service_of(request)
+    row = await _hook(service, name)
+    body = await read_bytes(request)
+    headers = {key.lower(): value for key, value in request.headers.items()}
+    seen: dict[str, Any] = {}
+    admit = partial(admitted, service, caller=f"hook/{name}")
+    for _ in range(_TRIES):
+        _require_signature(service, row, body, headers)
+        seen = seen or {
+            **await _content(service, body),
+            "headers": {key: value for key, value in headers.items() if key not in HIDDEN_HEADERS},
+            "query": _query(request),
+        }
+        done = await fire_webhook(row, seen, service.ports, admit=admit)
+        if done is not None:
+            return answer(_effect(done), status=202)
+        row = await _hook(service, name)
+    raise ProblemError(
+        503, "unavailable", f"trigger {name} is being changed by others", headers={"Retry-After": "1"}
+    )
+
+
+async def _hook(service: Service, name: str) -> TriggerRow:
+    row = None
+    if NAME_PATTERN.fullmatch(name):
+        row = await service.ports.catalog.trigger(name, namespace=DEFAULT_NAMESPACE)
+    if row is None or row.trigger.webhook is None or not row.trigger.enabled:
+        raise NotFoundError(f"there is no webhook {name[:200]!r}")
+    return row
+
+
+def _require_signature(service: Service, row: TriggerRow, body: bytes, headers: dict[str, str]) -> None:
+    """Raise unless the request proves that its sender knows the secret of the trigger."""
+    webhook = row.trigger.webhook
+    assert webhook is not None
+    secret = secret_of(webhook.secret)
+    now_seconds = service.ports.clock.now() // MICROSECONDS
+    if secret is None or not is_signed(webhook.scheme, secret, body, headers, now_seconds=now_seconds):
+        service.rate_limited_log.warning("hook.refused", trigger=row.name, scheme=str(webhook.scheme))
+        raise unauthenticated(f"the request is not signed as its scheme ({webhook.scheme}) asks for")
+
+
+async def _content(service: Service, body: bytes) -> dict[str, Any]:
+    """Return the body as templates see it: JSON, else text, else base64."""
+    settings = service.settings
+    read = partial(read_json, body, max_bytes=settings.max_body_bytes, max_depth=settings.max_depth)
+    try:
+        value = read() if len(body) <= _AT_ONCE_BYTES else await service.run_in_thread(read)
+    except DocumentError:
+        pass
+    else:
+        return {"body": value}
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(body).decode(), "body_encoding": "base64"}
+
+
+def _query(request: Request) -> dict[str, Any]:
+    """Return the query parameters: a string each, or a list of those that came more than once."""
+    query: dict[str, Any] = {}
+    for key in request.query_params:
+        values = request.query_params.getlist(key)
+        query[key] = values[0] if len(values) == 1 else values
+    return query

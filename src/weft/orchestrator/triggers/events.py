@@ -1,0 +1,57 @@
+"""Starts triggers at inbound events and webhooks: one commit for all that an event does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.errors import JournalError, TriggerChangedError
+from weft.orchestrator.triggers.fire import fire, make_firing
+from weft.triggers.filling import Occasion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from typing import Any, TypeAlias
+
+    from weft.journal.contract import FireAnswer, Firing
+    from weft.ports import Ports
+    from weft.triggers.cloudevent import InboundEvent
+    from weft.triggers.model import TriggerRow
+
+    # Lets so many nodes in, or raises.
+    Admit: TypeAlias = Callable[[int], AbstractAsyncContextManager[Any]]
+
+# A trigger that is changed again and again while an event comes is tried so often.
+_TRIES = 20
+
+
+async def hear(event: InboundEvent, ports: Ports, *, admit: Admit) -> FireAnswer:
+    """Start every trigger that an event fits, or find what the event did when it came before."""
+    for _ in range(_TRIES):
+        occasion = Occasion(due_at=ports.clock.now(), event=event.body)
+        rows = await ports.journal.event_triggers(event.type, namespace=event.namespace)
+        made = [await make_firing(row, occasion, ports) for row in rows]
+        firings = [firing for firing in made if firing is not None]
+        try:
+            async with admit(_nodes(firings)):
+                return await fire(firings, ports, event=event)
+        except TriggerChangedError:
+            continue
+    raise JournalError("the triggers of the event are changed again and again; nothing was written")
+
+
+async def fire_webhook(
+    row: TriggerRow, request: dict[str, Any], ports: Ports, *, admit: Admit
+) -> FireAnswer | None:
+    """Start the trigger of a webhook; None: it was changed meanwhile, and is to be read again."""
+    firing = await make_firing(row, Occasion(due_at=ports.clock.now(), request=request), ports)
+    assert firing is not None
+    try:
+        async with admit(_nodes([firing])):
+            return await fire([firing], ports)
+    except TriggerChangedError:
+        return None
+
+
+def _nodes(firings: Sequence[Firing]) -> int:
+    return sum(len(one.submission.plan.nodes) for one in firings if one.submission is not None)

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+import weft
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SAMPLE = Path(__file__).parent / "sample_project" / "shop.py"
+DESK = SAMPLE.with_name("desk.py")
 Lines: TypeAlias = set[int]
 # File names with lines, and all that the type checker said.
 Found: TypeAlias = tuple[set[tuple[str, int]], str]
@@ -86,8 +89,9 @@ def test_the_whole_sdk_has_no_type_errors_and_every_planted_mistake_is_found(tmp
     planted = tmp_path / "planted.py"
     planted.write_text(program)
     found: Lines = set()
-    for lines, text in (mypy([SAMPLE, planted], tmp_path), basedpyright([SAMPLE, planted], tmp_path)):
-        assert not [line for name, line in lines if name == SAMPLE.name], text
+    files = [SAMPLE, DESK, planted]
+    for lines, text in (mypy(files, tmp_path), basedpyright(files, tmp_path)):
+        assert not [line for name, line in lines if name != planted.name], text
         found |= {line for name, line in lines if name == planted.name}
     unfound = [
         name
@@ -95,6 +99,14 @@ def test_the_whole_sdk_has_no_type_errors_and_every_planted_mistake_is_found(tmp
         if not found.intersection(lines) and not _is_refused(MISTAKES[name])
     ]
     assert unfound == []
+
+
+def test_the_programs_use_every_public_name_and_every_call_of_the_client() -> None:
+    program = SAMPLE.read_text(encoding="utf-8") + DESK.read_text(encoding="utf-8")
+    calls = {f"client.{name}(" for name in dir(weft.Client) if not name.startswith("_")}
+    assert [call for call in sorted(calls) if call not in program] == []
+    names = {name for name in weft.__all__ if not name.startswith("_")}
+    assert names - set(re.findall(r"\w+", program)) == set()
 
 
 def test_the_program_runs() -> None:

@@ -80,21 +80,27 @@ class Progress:
         # A few of those that run now.
         self.running: Sequence[str] = ()
         self._settled: dict[str, NodeState] = {}
+        self._waiting: set[str] = set()
 
     def show_in_flight(self, running: Sequence[str], in_flight: int) -> None:
         unsettled = sum(self.counts[state] for state in _UNSETTLED)
         self.running = running[:_SHOWN_RUNNING]
         self.counts[NodeState.RUNNING] = len(running)
         self.counts[NodeState.QUEUED] = in_flight - len(running)
-        self.counts[NodeState.PENDING] = unsettled - in_flight
+        self.counts[NodeState.PENDING] = unsettled - in_flight - self.counts[NodeState.WAITING]
 
     def see(self, rows: Sequence[NodeRow]) -> None:
         for row in rows:
             if row.state is None:
                 self.retried += row.ended == row.attempt - 1 and row.ended > 0
+                if row.wait is not None and row.node_id not in self._waiting:
+                    self._waiting.add(row.node_id)
+                    self.counts[NodeState.PENDING] -= 1
+                    self.counts[NodeState.WAITING] += 1
             elif row.node_id not in self._settled:
                 self._settled[row.node_id] = row.state
-                self.counts[NodeState.PENDING] -= 1
+                before = NodeState.WAITING if row.node_id in self._waiting else NodeState.PENDING
+                self.counts[before] -= 1
                 self.counts[row.state] += 1
                 if row.state is NodeState.FAILED:
                     self.failures.append((row.node_id, str((row.error or {}).get("message", ""))))

@@ -141,6 +141,15 @@ def test_events_move_nodes_from_state_to_state() -> None:
     assert tracked.look(0).settled == []
 
 
+def test_a_node_that_waits_is_counted_until_it_settles_wherever_the_answer_began() -> None:
+    for tracked in (tracker(node("a"), node("b")), tracker(node("a", "WAITING", attempt=1), node("b"))):
+        tracked.take(event("node.waiting", "a", attempt=1))
+        assert (counts(tracked), tracked.is_waiting("a")) == ({"WAITING": 1, "PENDING": 1}, True)
+        assert tracked.look(0).running == []
+        tracked.take(event("node.completed", "a", attempt=1))
+        assert (counts(tracked), tracked.is_waiting("a")) == ({"COMPLETED": 1, "PENDING": 1}, False)
+
+
 def test_events_older_than_the_answer_change_nothing_and_are_told_all_the_same() -> None:
     tracked = tracker(node("a", "RUNNING", attempt=2), node("b", "COMPLETED"))
     for old in (

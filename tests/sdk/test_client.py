@@ -324,6 +324,48 @@ def test_a_watcher_sees_each_event_once_to_the_end(client: Client, server: Backg
     assert list(client.watch(execution.id, after=5)) == []
 
 
+def test_what_waits_is_listed_and_answered(client: Client) -> None:
+    flow = weft.Workflow(f"w-{fresh()}")
+    flow.wait("approval", prompt="Apply {{ 1 + 2 }}?", schema={"enum": ["yes", None]}, expires_seconds=3600)
+    flow.wait("paid", signal="payment", dependencies=["approval"])
+    client.deploy(flow)
+    started = client.start(flow.name)
+    next(event for event in client.watch(started.id) if event.type == "node.waiting")
+    (wait,) = client.waits(workflow=flow.name, execution=started.id, signal="approval")
+    assert (wait.node, wait.prompt, wait.schema) == ("approval", "Apply 3?", {"enum": ["yes", None]})
+    assert wait.expires_at is not None
+    assert wait.expires_at - wait.since == timedelta(hours=1)
+    assert client.signal(started.id, "payment", {"amount": 7}).answered is None
+    with pytest.raises(ApiError) as refused:
+        client.answer(started.id, "approval", "no")
+    assert [problem.pointer for problem in refused.value.problems] == ["/value"]
+    key = fresh()
+    for _ in range(2):
+        answered = client.answer(started.id, "approval", None, key=key)
+        assert (answered.state, answered.output["value"]) == (weft.NodeState.COMPLETED, None)
+    with pytest.raises(ApiError, match="does not wait for an answer"):
+        client.answer(started.id, "approval", "yes")
+    ended = client.wait(started.id, timeout_seconds=PATIENCE_SECONDS)
+    assert ended.node("paid").output["value"] == {"amount": 7}
+    signals = [(one.node, one.signal) for one in client.events(started.id) if one.type == "signal.received"]
+    assert signals == [(None, "payment"), ("approval", "approval")]
+    assert list(client.waits(execution=started.id)) == []
+
+
+async def test_the_async_client_answers_too(server: BackgroundServer) -> None:
+    definition = {"nodes": [{"id": "a", "handler": "wait"}, {"id": "b", "handler": "wait"}]}
+    async with AsyncClient(server.url) as client:
+        started = await client.start_definition(definition)
+        waits: list[Any] = []
+        while len(waits) < 2:
+            waits = [wait async for wait in client.waits(execution=started.id)]
+        assert {wait.node for wait in waits} == {"a", "b"}
+        assert (await client.signal(started.id, "a", 1)).answered == "a"
+        assert (await client.answer(started.id, "b", 2)).output["value"] == 2
+        ended = await client.wait(started.id, timeout_seconds=PATIENCE_SECONDS)
+        assert [node.output["value"] for node in ended.nodes] == [1, 2]
+
+
 # --- Idempotency and retries
 
 

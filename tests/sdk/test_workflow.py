@@ -390,3 +390,57 @@ def test_a_function_reads_the_secrets_that_its_node_was_granted(monkeypatch: pyt
     failed = result.nodes["denied"].error
     assert failed is not None
     assert (failed["code"], failed["retryable"]) == ("bad_config", False)
+
+
+class TestWait:
+    def test_a_wait_is_a_node_and_its_fields_are_those_of_its_config(self) -> None:
+        flow = Workflow("release")
+        plan = flow.node(id="plan", handler="echo", config=3)
+        flow.wait("cool_down", seconds=180, dependencies=[plan])
+        approval = flow.wait(
+            "approval",
+            prompt="Apply {{ plan }} changes?",
+            schema={"enum": ["approve", "reject"]},
+            expires_seconds=7200,
+            default=None,
+            depends_on=["cool_down"],
+            condition="plan > 0",
+            trigger_rule="all_success",
+        )
+        flow.wait("go")
+        flow.node(id="apply", handler="echo", dependencies=[approval])
+        assert declared(flow, "cool_down") == {
+            "id": "cool_down",
+            "handler": "wait",
+            "config": {"seconds": 180},
+            "dependencies": ["plan"],
+        }
+        assert declared(flow, "approval") == {
+            "id": "approval",
+            "handler": "wait",
+            "config": {
+                "prompt": "Apply {{ plan }} changes?",
+                "schema": {"enum": ["approve", "reject"]},
+                "expires_seconds": 7200,
+                "default": None,
+            },
+            "depends_on": ["cool_down"],
+            "condition": "plan > 0",
+            "trigger_rule": "all_success",
+        }
+        assert declared(flow, "go") == {"id": "go", "handler": "wait", "config": {}}
+        assert declared(flow, "apply")["dependencies"] == ["approval"]
+
+    def test_a_function_receives_what_was_answered(self) -> None:
+        flow = Workflow("release")
+        flow.wait("pause", seconds=0)
+
+        @flow.node
+        def after(pause: dict[str, Any]) -> list[str]:
+            return sorted(pause)
+
+        assert run(flow).output == {"after": ["at", "by", "expired", "value"]}
+
+    def test_a_field_that_no_wait_has_is_refused(self) -> None:
+        with pytest.raises(TypeError, match="timeout_seconds"):
+            Workflow("flow").wait("a", timeout_seconds=5)  # type: ignore[call-arg]

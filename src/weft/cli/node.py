@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def describe_node(node: Mapping[str, Any]) -> str:
-    """Return one node as text for people."""
+def describe_node(node: Mapping[str, Any], prompt: str | None = None) -> str:
+    """Return one node as text for people; ``prompt``: what it asks while it waits for an answer."""
     text = facts(
         {
             "node": node["id"],
@@ -25,6 +25,7 @@ def describe_node(node: Mapping[str, Any]) -> str:
             "finished": moment(node["finished_at"]),
             "took": took(node),
             "due": moment(node["due_at"]),
+            "prompt": prompt,
             "worker": node["worker"],
             "progress": progress_text(node["progress"]) if node.get("progress") else None,
             "from the cache": "yes" if node["cached"] else None,

@@ -12,12 +12,17 @@ from weft.core.time import rfc3339
 from weft.definition.model import DEFAULT_MAX_RETRIES
 from weft.drawing.escaping import escaped
 from weft.sdk.progress import NodeLine, seconds_text
+from weft.sdk.waiting import begun_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from weft.core.ledger.changes import RecordedEvent
+    from weft.sdk.waiting import NodeWait
     from weft.worker.logs import ShownLine
+
+# Of so many waits a notice is printed; a graph may have thousands.
+MAX_WAITS = 20
 
 
 @dataclass(slots=True)
@@ -27,7 +32,10 @@ class NodeNotices:
     # Of each node: how often it may be started in a generation.
     attempts: Mapping[str, int]
     waits: bool = True
+    # Says how the wait of a node is answered; an empty text says nothing.
+    how_to_answer: Callable[[str, str], str] = lambda execution_id, node_id: ""
     _lines: list[NodeLine] = field(default_factory=list)
+    _waits_shown: int = 0
     _retries: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def take(self) -> list[NodeLine]:
@@ -61,6 +69,8 @@ class NodeNotices:
     def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Take what the embedded engine has recorded."""
         for recorded_event in recorded_events:
+            for node_wait in begun_waits(recorded_event):
+                self.waiting(node_wait)
             for event in recorded_event.events:
                 if event.type == "node.retrying" and event.due_at is not None:
                     self.retrying(
@@ -72,6 +82,16 @@ class NodeNotices:
                             "due_at": rfc3339(event.due_at),
                         }
                     )
+
+    def waiting(self, wait: NodeWait) -> None:
+        """Take a node that waits; of many, the first ones."""
+        if self._waits_shown == MAX_WAITS:
+            return
+        self._waits_shown += 1
+        texts = [f"WAITING {wait.text}"]
+        if wait.is_for_answer and (how := self.how_to_answer(wait.execution_id, wait.node_id)):
+            texts.append(f"  {how}")
+        self._add(wait.node_id, texts)
 
     def retrying(self, event: Mapping[str, Any]) -> None:
         """Take a ``node.retrying`` event as the API tells it."""

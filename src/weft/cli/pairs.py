@@ -36,7 +36,6 @@ def read_input(
     pairs: Sequence[str], file: str | None, bounds: Bounds, *, stdin_taken: bool = False
 ) -> dict[str, Any]:
     """Return the execution's input: the file's object, with each key=value laid over the object."""
-    from weft.definition.document import read_json
     from weft.sdk.loading import STDIN, read_value
 
     value: dict[str, Any] = {}
@@ -49,11 +48,18 @@ def read_input(
         value.update(given)
     for pair in pairs:
         key, text = _split(pair, "--input")
-        try:
-            value[key] = read_json(text.encode(), max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
-        except DocumentError:
-            value[key] = text
+        value[key] = value_of(text, bounds)
     return value
+
+
+def value_of(text: str, bounds: Bounds) -> Any:
+    """Return what an argument means: the JSON that it is, or else the text itself."""
+    from weft.definition.document import read_json
+
+    try:
+        return read_json(text.encode(), max_bytes=bounds.max_body_bytes, max_depth=bounds.max_depth)
+    except DocumentError:
+        return text
 
 
 def read_labels(pairs: Sequence[str]) -> dict[str, str]:

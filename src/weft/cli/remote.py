@@ -161,7 +161,9 @@ def show(
             if as_json:
                 print_json(detail)
             else:
-                print_text(describe_node(detail))
+                waits = detail["state"] == NodeState.WAITING
+                prompts = await open_prompts(found, server) if waits else {}
+                print_text(describe_node(detail, prompts.get(node)))
             return 0
         if as_json:
             print_json(await server.ask(calls.execution(found)))
@@ -171,7 +173,8 @@ def show(
 
         shown = await for_report(found, server)
         expected = await expected_end(found, server) if shown["finished_at"] is None else None
-        print_text(_described(shown, expected))
+        prompts = await open_prompts(found, server) if shown["counts"].get(NodeState.WAITING) else {}
+        print_text(_described(shown, expected, prompts))
         return 0
 
     return on_server(work)
@@ -353,6 +356,12 @@ async def ask_node(execution: str, node: str, call: ApiCall[Any], server: Remote
         raise await nodes_missing(execution, [node], error, server) from error
 
 
+async def open_prompts(execution: str, server: RemoteServer) -> dict[str, str | None]:
+    """Return what each node asks that waits for an answer, by its id; None: it has no prompt."""
+    call = calls.waits(execution=execution)
+    return {item["node"]: item["prompt"] async for item in server.items(call, limit=MAX_SHOWN_NODES)}
+
+
 def _explained(node: str, explanation: Mapping[str, Any]) -> str:
     text = f"{node} is {explanation['state']}\n"
     for reason in explanation["reasons"]:
@@ -414,7 +423,9 @@ def _workflow(execution: Mapping[str, Any]) -> str:
     return f"{execution['workflow']} v{execution['version']}"
 
 
-def _described(execution: Mapping[str, Any], expected: dict[str, Any] | None) -> str:
+def _described(
+    execution: Mapping[str, Any], expected: dict[str, Any] | None, prompts: Mapping[str, str | None]
+) -> str:
     from weft.cli.expected import expected_text
 
     counts = [f"{count:,} {state.lower()}" for state, count in execution["counts"].items() if count]
@@ -442,13 +453,30 @@ def _described(execution: Mapping[str, Any], expected: dict[str, Any] | None) ->
     text += payload("input", execution["input"]) + payload("output", execution["output"])
     nodes = execution["nodes"]
     rows = [
-        [node["id"], node["state"], node["attempt"], took(node), why(node) or _progress(node)]
+        [node["id"], node["state"], node["attempt"], took(node), _remark(node, prompts)]
         for node in _first(nodes)
     ]
     text += "\n" + table(["NODE", "STATE", "ATTEMPT", "TOOK", "WHY"], rows)
     text += _tracebacks(nodes)
     _say_left_out(len(nodes), f"weft show {execution['id']} --json")
     return text
+
+
+def _remark(node: Mapping[str, Any], prompts: Mapping[str, str | None]) -> str:
+    return why(node) or _progress(node) or _waiting(node, prompts)
+
+
+def _waiting(node: Mapping[str, Any], prompts: Mapping[str, str | None]) -> str:
+    """Return since and until when a node waits, and what it asks; empty if it does not wait."""
+    if node["state"] != NodeState.WAITING:
+        return ""
+    text = "waits for an answer" if node["id"] in prompts else "waits"
+    if node["started_at"]:
+        text += f", {age(node['started_at'])} so far"
+    if node["due_at"]:
+        text += f", until {moment(node['due_at'])}"
+    prompt = prompts.get(node["id"])
+    return f"{text}: {prompt}" if prompt else text
 
 
 def _progress(node: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ from weft.sdk import calls
 from weft.sdk.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress, progress_text
 from weft.sdk.report import report
 from weft.sdk.stream import follow, follow_logs
+from weft.sdk.waiting import NodeWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,6 +83,7 @@ async def stay(
     execution = await server.ask(calls.execution(execution_id, nodes="brief"))
     tracker.begin(execution)
     tracker.notices.attempts = {} if quiet else await _attempts(execution, server)
+    tracker.notices.how_to_answer = _how_to_answer
     progress = open_progress(tracker.total, stream=sys.stderr, quiet=quiet, environ=os.environ)
     heard = _listen(execution_id, server, tracker, hear or _hear_nothing, quiet=quiet)
     listening = asyncio.ensure_future(heard)
@@ -103,6 +105,10 @@ async def stay(
         if progress is not None:
             progress.close()
     return await for_report(execution_id, server)
+
+
+def _how_to_answer(execution_id: str, node_id: str) -> str:
+    return f"weft answer {execution_id} {node_id} VALUE"
 
 
 class _Outlook:
@@ -141,6 +147,19 @@ async def _listen(
                 await _learn_attempts(data, server, tracker.notices)
             if tracker.take(data):
                 tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
+            elif data["type"] == "node.waiting" and tracker.is_waiting(data["node"]) and not quiet:
+                tracker.notices.waiting(await _node_wait(data, server))
+
+
+async def _node_wait(event: Mapping[str, Any], server: RemoteServer) -> NodeWait:
+    """Return what a node waits for; the event does not say what it asks."""
+    execution_id, node_id = event["execution"], event["node"]
+    prompt, is_for_answer = None, False
+    call = calls.waits(execution=execution_id)
+    async for item in server.items(call, limit=MAX_ASKED):
+        if item["node"] == node_id:
+            prompt, is_for_answer = item["prompt"], True
+    return NodeWait(execution_id, node_id, prompt, event.get("due_at"), is_for_answer)
 
 
 async def _attempts(execution: Mapping[str, Any], server: RemoteServer) -> dict[str, int]:
@@ -225,6 +244,7 @@ def _hear_nothing(event: ServerSentEvent) -> None:
 _STATES = {
     "node.queued": NodeState.QUEUED,
     "node.started": NodeState.RUNNING,
+    "node.waiting": NodeState.WAITING,
     "node.retrying": NodeState.QUEUED,
     "node.lost": NodeState.QUEUED,
     "node.completed": NodeState.COMPLETED,
@@ -236,11 +256,12 @@ _STATES = {
 _RANKS = {
     "node.queued": 1,
     "node.started": 2,
+    "node.waiting": 2,
     "node.retrying": 3,
     "node.lost": 3,
 }
 _SETTLED_RANK = 4
-_SEEN_RANKS = {NodeState.PENDING: 0, NodeState.QUEUED: 1, NodeState.RUNNING: 2}
+_SEEN_RANKS = {NodeState.PENDING: 0, NodeState.QUEUED: 1, NodeState.RUNNING: 2, NodeState.WAITING: 2}
 
 
 @dataclass(slots=True)
@@ -307,6 +328,9 @@ class Tracker:
             self._places[node_id] = place
             self._move(node_id, state)
         return False
+
+    def is_waiting(self, node_id: str) -> bool:
+        return self._states.get(node_id) is NodeState.WAITING
 
     def look(self, elapsed_seconds: float, left_seconds: float | None = None) -> ProgressSnapshot:
         """Return a snapshot of the execution, with the nodes that have settled since the last snapshot."""

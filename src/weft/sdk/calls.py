@@ -413,6 +413,47 @@ def retry_plan(execution_id: str, *, nodes: Sequence[str] | None = None) -> ApiC
     )
 
 
+# --- Waits.
+
+
+def waits(
+    *, workflow: str | None = None, execution: str | None = None, signal: str | None = None
+) -> ApiCall[shapes.Page[shapes.Wait]]:
+    """List the nodes that wait for an answer, those that have waited longest first."""
+    return ApiCall(
+        method="GET",
+        path="/v1/waits",
+        shape=shapes.Page[shapes.Wait],
+        query=_query(workflow=workflow, execution=execution, signal=signal, limit=PAGE_SIZE),
+    )
+
+
+def answer(
+    execution_id: str, node_id: str, value: Json, *, key: str | None = None
+) -> ApiCall[shapes.NodeDetail]:
+    """Answer a node that waits, and return the node: the first answer counts, any other raises ApiError."""
+    return ApiCall(
+        method="POST",
+        path=_path("executions", execution_id, "nodes", node_id, "answer"),
+        shape=shapes.NodeDetail,
+        body=_value_body(value),
+        key=new_key() if key is None else key,
+    )
+
+
+def signal(
+    execution_id: str, name: str, value: Json = None, *, key: str | None = None
+) -> ApiCall[shapes.SignalAnswer]:
+    """Send a signal: it answers the node that has waited for it longest, or is kept for one that will."""
+    return ApiCall(
+        method="POST",
+        path=_path("executions", execution_id, "signals", name),
+        shape=shapes.SignalAnswer,
+        body=_value_body(value),
+        key=new_key() if key is None else key,
+    )
+
+
 # --- Batches.
 
 
@@ -640,6 +681,11 @@ def _body(fields: Mapping[str, Json]) -> bytes:
     field, *rest = fault.path or ("",)
     kind = DefinitionError if field in ("", "definition") else InputError
     raise kind([Problem(pointer(rest), fault.message)])
+
+
+def _value_body(value: Json) -> bytes:
+    """Write the body of an answer, whose value may be null."""
+    return b'{"value":null}' if value is None else _body({"value": value})
 
 
 def _plain(fields: Mapping[str, Json]) -> dict[str, Json]:

@@ -138,6 +138,10 @@ class AsyncClient:
     retry_plan = _sends(calls.retry_plan)
     fork = _sends(calls.fork)
 
+    waits = _lists(calls.waits)
+    answer = _sends(calls.answer)
+    signal = _sends(calls.signal)
+
     start_batch = _sends(calls.start_batch)
     batches = _lists(calls.batches)
     batch = _sends(calls.batch)
@@ -307,6 +311,10 @@ class Client:
     retry = _blocks(AsyncClient.retry)
     retry_plan = _blocks(AsyncClient.retry_plan)
     fork = _blocks(AsyncClient.fork)
+
+    waits = _iterates(AsyncClient.waits)
+    answer = _blocks(AsyncClient.answer)
+    signal = _blocks(AsyncClient.signal)
 
     start_batch = _blocks(AsyncClient.start_batch)
     batches = _iterates(AsyncClient.batches)

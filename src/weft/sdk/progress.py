@@ -246,7 +246,7 @@ def _count_words(snapshot: ProgressSnapshot) -> list[str]:
     """Return the node counts that differ from a smooth run, and last the number of running nodes."""
     counts = {state.value.lower(): count for state, count in snapshot.counts.items()}
     counts["retried"] = snapshot.retried
-    shown = ("failed", "skipped", "cancelled", "retried", "queued", "running")
+    shown = ("failed", "skipped", "cancelled", "retried", "queued", "waiting", "running")
     return [f"{counts[word]:,} {word}" for word in shown if counts.get(word)]
 
 

@@ -197,6 +197,25 @@ class Event(Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
 
 
+class Wait(Struct, frozen=True, kw_only=True):
+    """A node that waits for an answer; ``schema`` is the JSON Schema that the answer must fit."""
+
+    execution: str
+    workflow: str | None
+    node: str
+    signal: str
+    prompt: str | None = None
+    schema: Any = None
+    since: datetime
+    expires_at: datetime | None = None
+
+
+class SignalAnswer(Struct, frozen=True, kw_only=True):
+    """The node that a signal answered; None: the execution keeps the signal for a node that will wait."""
+
+    answered: str | None = None
+
+
 class LoggedLine(Struct, frozen=True, kw_only=True):
     """A line that a node printed, or logged: then it has a level and the name of a logger."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, o
 
 from weft.core.payload import MAX_DOCUMENT_VALUES, Json, decode, encode, find_fault, pointer
 from weft.definition.bounds import DEFAULT_BOUNDS
-from weft.definition.model import ID_PATTERN, NAME_FORM, NAME_PATTERN
+from weft.definition.model import ID_PATTERN, NAME_FORM, NAME_PATTERN, WAIT
 from weft.definition.suggestion import Suggester
 from weft.errors import DefinitionError, PayloadError, Problem
 from weft.sdk import signature
@@ -41,6 +41,9 @@ class NodeReference:
 
     id: str
 
+
+# The fields of a wait node that are not of its config.
+_AROUND_WAIT = frozenset({"dependencies", "depends_on", "condition", "trigger_rule"})
 
 Dependency: TypeAlias = str | NodeReference | Callable[..., Any]
 
@@ -84,6 +87,22 @@ class HandlerNodeOptions(NodeOptions, total=False):
     """The fields of a node whose handler is named."""
 
     config: Json
+
+
+class WaitOptions(TypedDict, total=False):
+    """The fields of a wait node, and of its config. Those that are given as text may be templates."""
+
+    dependencies: Sequence[Dependency]
+    depends_on: Sequence[Dependency]
+    condition: str
+    trigger_rule: TriggerRule
+    seconds: float | str
+    until: str
+    signal: str
+    prompt: str
+    schema: Mapping[str, Any] | bool
+    expires_seconds: float | str
+    default: Json
 
 
 class NotifyTarget(_NotifyOptions):
@@ -175,6 +194,25 @@ class Workflow(Declaration):
             return function
 
         return declare if function is None else declare(function)
+
+    @public
+    def wait(
+        self,
+        id: str,  # noqa: A002 - the word of the interface
+        /,
+        **options: Unpack[WaitOptions],
+    ) -> NodeReference:
+        """Add a node that waits: ``seconds``, ``until`` a time, or for an answer or a ``signal``.
+
+        Its output is ``{"value", "by", "at", "expired"}``. The value of a wait for an answer fits ``schema``;
+        after ``expires_seconds`` it is ``default``, or without one the node fails.
+        """
+        _refuse_unknown("wait()", options, WaitOptions)
+        fields = self._fields_of(
+            {name: value for name, value in options.items() if name in _AROUND_WAIT}, f"node {id!r}"
+        )
+        config = {name: value for name, value in options.items() if name not in _AROUND_WAIT}
+        return self._add({"id": id, "handler": WAIT, "config": config, **fields}, f"node {id!r}")
 
     @public
     def definition(self) -> dict[str, Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.api.console import shortened
+from weft.cli.main import COMMANDS
 
 UNIT = Path(__file__).parent / "unit"
 CONSOLE = Path(__file__).parents[2] / "src/weft/console"
@@ -75,3 +77,12 @@ def test_nothing_in_the_console_needs_what_its_content_security_policy_refuses()
         text = path.read_text()
         for refused in ("innerHTML", "dangerouslySetInnerHTML", "eval(", "new Function", "://cdn", 'style="'):
             assert refused not in text.replace('style="…"', ""), f"{path.name}: {refused}"
+
+
+def test_every_command_that_the_console_names_exists() -> None:
+    """A visitor copies them into a shell; also those that lead to the documentation."""
+    files = [file for file in CONSOLE.rglob("*.js") if "vendor" not in file.relative_to(CONSOLE).parts]
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    named = set(re.findall(r"(?:<code>|`|^|\\n)weft ([a-z]+)", source, re.MULTILINE))
+    assert {"deploy", "docs", "start"} <= named
+    assert named <= {command.name.split()[0] for command in COMMANDS}

@@ -54,5 +54,6 @@ export function FirstSteps() {
     <div class="command-box"><pre class="command" tabindex="0" role="group" aria-label="The first commands">${commands}</pre><${CopyButton} text=${commands} label="Copy" what="Commands copied" /></div>
     <p class="row wrap">or <button class="primary" disabled=${busy} onClick=${run}>Run this example now</button>
       <span class="muted">and watch it in its graph.</span></p>
+    <p>The tutorial: <code>weft docs tutorial</code>. All guides: <code>weft docs</code>.</p>
   </section>`;
 }

@@ -25,7 +25,7 @@ export function Page({ query }) {
   const lacks = problem?.isMissing;
   return html`<div class="page">
     <${PageHeader} title="About" about=${data && html`<span>${`weft ${data.version}`}</span>`} />
-    ${lacks && html`<${Note}>This server does not tell its settings. <code>weft config show</code> prints them in a shell.</${Note}>`}
+    ${lacks && html`<${Note}>This server does not tell its settings. <code>weft doctor</code> checks them in a shell.</${Note}>`}
     ${problem && !lacks && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
     ${!data && !problem && html`<${Loading} />`}
     <div class="cards">
@@ -63,6 +63,7 @@ function Links({ links }) {
     <ul class="stack">${links.filter((link) => isOwn(link.url)).map(
       (link) => html`<li class="row wrap"><a href=${addressOf(link.url)}>${link.title}</a> <code class="muted">${link.url}</code></li>`,
     )}</ul>
+    <p>The guides: <code>weft docs</code> prints their list in a shell, and <code>weft docs tutorial</code> a page.</p>
   </section>`;
 }
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.core.workflows import workflows
 
-from weft.core.event import CancelRequested, DeadlinePassed, NodeCached, Running
+from weft.core.event import CancelRequested, DeadlinePassed, NodeCached, Running, SignalReceived
 from weft.core.rows import History
 from weft.core.state import ExecutionState, NodeState
 from weft.testing.walk import WORKER, Walk, node, workflow
@@ -592,3 +592,57 @@ async def test_whatever_the_ledger_lets_happen_passes(document: Any, data: st.Da
                 await walk.advance(await walk.failed(node_id, retryable=what == "retry", **at))
         found = (await told(walk)).check()
         assert found == [], [*map(str, found)]
+
+
+async def a_wait() -> Told:
+    """An execution that waited for an answer, which completed with it."""
+    walk = Walk(workflow("a", node("b", "a", handler="wait", config={}), "c", node("d", "b", "c")))
+    await walk.begin()
+    await step(walk, "a")
+    await walk.advance(signal())
+    await step(walk, "c", "d")
+    return await told(walk)
+
+
+def signal() -> SignalReceived:
+    return SignalReceived(
+        execution_id="x1", generation=0, name="b", output=b"{}", output_bytes=2, fits=("b",)
+    )
+
+
+async def test_what_waited_and_was_answered_is_as_it_must_be() -> None:
+    life = await a_wait()
+    assert {"node.waiting", "signal.received"} <= {event.type for event in life.history}
+    assert life.check() == []
+
+
+@pytest.mark.parametrize(
+    ("forge", "invariant", "message"),
+    [
+        (lambda life: life.drop("node.waiting", "b"), "I12", "its wait ended, and had not begun"),
+        (lambda life: life.double("node.waiting", "b"), "I5", "it began to wait twice in a generation"),
+        (lambda life: life.forge("node.waiting", "b", attempt=2), "I5", "attempt 2 waits"),
+        (lambda life: life.forge("node.waiting", "b", node="c"), "I15", "its definition does not say so"),
+        (
+            lambda life: life.move("node.waiting", "b", behind=("execution.started", None)),
+            "I2",
+            "it ran, and",
+        ),
+        (
+            lambda life: life.forge("signal.received", "b", node="c"),
+            "I12",
+            "it was answered, and did not wait",
+        ),
+        (
+            lambda life: life.forge("signal.received", "b", generation=2),
+            "I6",
+            "signal.received of generation 2",
+        ),
+    ],
+)
+async def test_a_wait_that_cannot_be_is_seen(
+    forge: Callable[[Told], None], invariant: str, message: str
+) -> None:
+    life = await a_wait()
+    forge(life)
+    assert any(one.invariant == invariant and message in one.message for one in life.check())

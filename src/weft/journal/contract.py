@@ -191,6 +191,14 @@ class DueWait(AttemptRef, frozen=True, gc=False):
     digest: str
 
 
+class EndedWait(msgspec.Struct, frozen=True, gc=False):
+    """A wait that was answered, or whose time has come."""
+
+    execution_id: str
+    generation: int
+    node_id: str
+
+
 class DueWaits(msgspec.Struct, frozen=True):
     """The waits that are due, the earliest first, and how long the next one is off (None: there is none)."""
 
@@ -347,14 +355,14 @@ class Journal(RowReader, TriggerEngine, Protocol):
         One stays listed until its end is recorded, as an event (``WaitDue``).
         """
 
-    async def untold_answers(self, *, older_than_seconds: float, limit: int) -> Sequence[tuple[str, str]]:
-        """Return executions with nodes whose waits were answered so long ago, and the store was not told.
+    async def untold_waits(self, *, older_than_seconds: float, limit: int) -> Sequence[EndedWait]:
+        """Return waits that ended so long ago, by an answer or by their time, and the store was not told.
 
-        Whoever records an answer tells the store, and then calls ``forget_answers``.
+        Whoever records such an end tells the store, and then calls ``forget_waits``.
         """
 
-    async def forget_answers(self, execution_id: str, node_ids: Sequence[str]) -> None:
-        """Note that the store knows of the answers to waits of an execution."""
+    async def forget_waits(self, ended: Sequence[EndedWait]) -> None:
+        """Note that the store knows of the ends of waits; one of another generation stays."""
 
     async def append_logs(
         self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()

@@ -33,6 +33,7 @@ from weft.journal.contract import (
     Claim,
     DueWait,
     DueWaits,
+    EndedWait,
     JournalSchema,
     JournalStats,
     LogChunk,
@@ -391,18 +392,21 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         later = next((at for at, *_ in timed if at > now), None)
         return DueWaits(due[:limit], None if later is None else (later - now) / MICROSECONDS)
 
-    async def untold_answers(self, *, older_than_seconds: float, limit: int) -> Sequence[tuple[str, str]]:
+    async def untold_waits(self, *, older_than_seconds: float, limit: int) -> Sequence[EndedWait]:
         before = self._now() - micros(older_than_seconds)
         settled = sorted(
-            (wait.settled_at, *key) for key, wait in self._waits.items() if wait.settled_at is not None
+            (wait.settled_at, id_, wait.row.generation, node_id)
+            for (id_, node_id), wait in self._waits.items()
+            if wait.settled_at is not None and wait.settled_at <= before
         )
-        return [(id_, node_id) for at, id_, node_id in settled if at <= before][:limit]
+        return [EndedWait(id_, generation, node_id) for _, id_, generation, node_id in settled[:limit]]
 
-    async def forget_answers(self, execution_id: str, node_ids: Sequence[str]) -> None:
-        for node_id in node_ids:
-            wait = self._waits.get((execution_id, node_id))
-            if wait is not None and wait.settled_at is not None:
-                del self._waits[execution_id, node_id]
+    async def forget_waits(self, ended: Sequence[EndedWait]) -> None:
+        for one in ended:
+            key = (one.execution_id, one.node_id)
+            wait = self._waits.get(key)
+            if wait is not None and wait.settled_at is not None and wait.row.generation == one.generation:
+                del self._waits[key]
 
     async def open_waits(
         self,

@@ -31,6 +31,7 @@ from weft.journal.contract import (
     CatalogChange,
     Claim,
     DueWaits,
+    EndedWait,
     ExecutionQuery,
     JournalSchema,
     JournalStats,
@@ -361,12 +362,13 @@ class SqlJournal:
     async def due_waits(self, *, limit: int) -> DueWaits:
         return await self._query(waits.due, await self._clock(), limit, nothing=DueWaits([], None))
 
-    async def untold_answers(self, *, older_than_seconds: float, limit: int) -> Sequence[tuple[str, str]]:
+    async def untold_waits(self, *, older_than_seconds: float, limit: int) -> Sequence[EndedWait]:
         settled_before = await self._clock() - micros(older_than_seconds)
         return await self._query(waits.untold, settled_before, limit, nothing=[])
 
-    async def forget_answers(self, execution_id: str, node_ids: Sequence[str]) -> None:
-        await self._execute(waits.forget, execution_id, list(node_ids))
+    async def forget_waits(self, ended: Sequence[EndedWait]) -> None:
+        if ended:
+            await self._transact(waits.forget, ended)
 
     async def open_waits(
         self,

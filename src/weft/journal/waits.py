@@ -1,8 +1,9 @@
 """The waits and mailboxes of both databases: their columns, and the queries that find them.
 
 A row of ``waits`` is an index entry of a node that waits: by its due time, its signal or its event. The
-node's own row is the truth, and one commit writes both. The index row of a wait that was answered stays, with
-``settled_at``, until the store was told: the sweep tells it of the answers that a crash has left there.
+node's own row is the truth, and one commit writes both. The index row of a wait that was answered, or whose
+time has come, stays with ``settled_at`` until the store was told: the sweep tells it of the ends that a crash
+has left there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from weft.core.payload import canonical, decode
 from weft.core.rows import Parked, Signal
 from weft.definition.waits import WaitKind
-from weft.journal.contract import DueWait, DueWaits, OpenWait
+from weft.journal.contract import DueWait, DueWaits, EndedWait, OpenWait
 from weft.journal.rows import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -144,23 +145,29 @@ def due(now: int, limit: int) -> Query[DueWaits]:
     )
 
 
-def untold(settled_before: int, limit: int) -> Query[list[tuple[str, str]]]:
-    """Read the answered waits that the store was not told of: their executions and nodes, oldest first."""
+def untold(settled_before: int, limit: int) -> Query[list[EndedWait]]:
+    """Read the waits whose ends the store was not told of, oldest first."""
     found = yield (
-        "SELECT executions.id, node_id FROM waits JOIN executions ON number = waits.execution"
+        "SELECT executions.id, waits.generation, node_id"
+        " FROM waits JOIN executions ON number = waits.execution"
         " WHERE settled_at <= ? ORDER BY settled_at LIMIT ?",
         (settled_before, limit),
     )
-    return [(id_, node_id) for id_, node_id in found]
+    return [EndedWait(*values) for values in found]
 
 
-def forget(execution_id: str, node_ids: list[str]) -> Query[None]:
-    """Drop answered waits of an execution: the store knows that they have ended."""
-    yield (
-        "DELETE FROM waits WHERE execution = (SELECT number FROM executions WHERE id = ?)"
-        " AND node_id IN ? AND settled_at IS NOT NULL",
-        (execution_id, node_ids),
+def forget(ended: Sequence[EndedWait]) -> Query[None]:
+    """Drop waits that have ended: the store knows. One of another generation stays."""
+    keys = {(one.execution_id, one.generation, one.node_id) for one in ended}
+    found = yield (
+        "SELECT waits.rowid, executions.id, waits.generation, node_id"
+        " FROM waits JOIN executions ON number = waits.execution"
+        " WHERE executions.id IN ? AND settled_at IS NOT NULL",
+        (sorted({id_ for id_, _, _ in keys}),),
     )
+    gone = [rowid for rowid, *key in found if tuple(key) in keys]
+    if gone:
+        yield "DELETE FROM waits WHERE rowid IN ? AND settled_at IS NOT NULL", (gone,)
 
 
 def signals(execution_id: str, name: str) -> Query[list[Signal]]:

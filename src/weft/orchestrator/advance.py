@@ -9,7 +9,7 @@ record                    children not freed               redelivery: known, ap
 apply                     nodes free, not queued           redelivery returns all free nodes; the sweep
 issue (once, cache)       a node free and marked issued    the same: issued again under the same epoch
 parking (sleep, wait)     a node free, started on record   the same: known, and parked with its time
-answer to a wait          the wait over, the store untold  the sweep finds the answer and tells the store
+the end of a wait         the wait over, the store untold  the sweep finds the end and tells the store
 queue                     nothing                          (moving and sending are one step)
 queue, split from send    a node queued without a task     the sweep sends it again, same attempt
 ========================  ===============================  ==========================================

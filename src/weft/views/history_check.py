@@ -12,9 +12,9 @@ I3    at most one result of a node was accepted in a generation
 I5    attempts are numbered 1, 2, 3 …, none ended twice, none was left out; at_most_once ran once
 I6    nothing changed a settled node or a terminal execution within a generation
 I7    the stored output is the one that was accepted
-I9    nothing counted after the execution was cancelled
+I9    nothing counted after the execution was cancelled, and no wait began while it was paused
 I11   the stored counts are those of the nodes, and add up
-I12   no result of the current attempt was discarded
+I12   no result of the current attempt was discarded; what was answered was waiting
 I14   no attempt beyond the retries that the definition allows
 I15   no failure without a cause: an attempt that failed for good, a loss, an expression
 I16   a skipped node did not run in that generation, and its cause is what broke its rule
@@ -275,7 +275,29 @@ class _Replay:
 
     # -- events of nodes ---------------------------------------------------------------------------
 
+    def _waiting(self, event: History, node_id: str, node: ReplayedNode) -> None:
+        if node_id not in self._plan.waits:
+            self._say("I15", "it waits, and its definition does not say so", node_id)
+        if self._state is ExecutionState.PAUSED:
+            self._say("I9", "it began to wait while the execution was paused", node_id)
+        if node.waits_in == event.generation:
+            self._say("I5", "it began to wait twice in a generation", node_id)
+        if not max(node.attempt, node.ended + 1) <= (event.attempt or 0) <= node.at_most:
+            self._say("I5", f"attempt {event.attempt} waits, and {node.attempt} was to be the next", node_id)
+        self._require_ready(node_id)
+        node.wait(event)
+
+    def _signalled(self, event: History) -> None:
+        """Take a signal that came in or was dropped: it answers at most a node that waits."""
+        if self._state in TERMINAL or event.generation != self._generation:
+            self._say("I6", f"{event.type} of generation {event.generation} came while {self._state}")
+        node = None if event.node is None else self._nodes.get(event.node)
+        if node is not None and (node.state is not None or node.waits_in != event.generation):
+            self._say("I12", "it was answered, and did not wait", event.node)
+
     def _completed(self, event: History, node_id: str, node: ReplayedNode) -> None:
+        if event.attempt and node_id in self._plan.waits and node.waits_in != event.generation:
+            self._say("I12", "its wait ended, and had not begun", node_id)
         if node.accepted == event.generation:
             self._say("I3", f"two results were accepted in generation {event.generation}", node_id)
         node.accepted = event.generation
@@ -628,8 +650,11 @@ _EXECUTION: Mapping[str, Callable[[_Replay, History], None]] = {
     "execution.cancelled": _Replay._ended,
     "notification.delivered": _Replay._notified,
     "notification.failed": _Replay._notified,
+    "signal.received": _Replay._signalled,
+    "signal.discarded": _Replay._signalled,
 }
 _NODE: Mapping[str, Callable[[_Replay, History, str, ReplayedNode], None]] = {
+    "node.waiting": _Replay._waiting,
     "node.completed": _Replay._completed,
     "node.retrying": _Replay._retrying,
     "node.lost": _Replay._lost,

@@ -142,6 +142,7 @@ class ReplayedNode:
         "reason",
         "started_at",
         "state",
+        "waits_in",
         "worker",
     )
 
@@ -153,9 +154,11 @@ class ReplayedNode:
         self.at_most = 1
         self.ended = 0
         self.failures = 0
-        # The generations in which a result was accepted, and in which it was started last.
+        # The generations in which a result was accepted, in which it was started last, and in which it began
+        # to wait.
         self.accepted = 0
         self.ran_in = 0
+        self.waits_in = 0
         # The event by which its last attempt was lost.
         self.lost_at = 0
         self.due_at: int | None = None
@@ -184,6 +187,12 @@ class ReplayedNode:
         self.is_touched = True
         self.error = event.error or self.error
         self.worker = event.worker
+
+    def wait(self, event: History) -> None:
+        """Take the begin of a wait, which is the start of its attempt."""
+        self.attempt = self.at_most = event.attempt or 0
+        self.waits_in = event.generation
+        self.is_touched = True
 
     def settle(self, event: History, state: NodeState) -> None:
         self.state = state

@@ -198,7 +198,6 @@ class Changes:
 
     __slots__ = (
         "_load_digest",
-        "answered",
         "cache",
         "events",
         "executions",
@@ -210,6 +209,7 @@ class Changes:
         "overwritten",
         "signals_kept",
         "signals_taken",
+        "untold",
         "waits_ended",
         "waits_started",
     )
@@ -229,11 +229,11 @@ class Changes:
         # Notifications of earlier commits that were delivered, or are not sent any more.
         self.notification_ends: list[NotificationEnded] = []
         # By execution and node: waits that began, and those that ended. Of the latter, whether whoever
-        # answered still has to tell the store: no attempt brings it there.
+        # ended it still has to tell the store: nothing that is in the store leads to it.
         self.waits_started: dict[tuple[str, str], NodeRow] = {}
         self.waits_ended: dict[tuple[str, str], bool] = {}
-        # Nodes whose waits end by an answer of this batch.
-        self.answered: set[tuple[str, str]] = set()
+        # Nodes whose waits end in this batch by an answer or by their time.
+        self.untold: set[tuple[str, str]] = set()
         # Signals that nobody waits for yet; and those of earlier commits that were read, by their numbers.
         self.signals_kept: list[Signal] = []
         self.signals_taken: list[tuple[str, int]] = []
@@ -262,7 +262,7 @@ class Changes:
         key = (execution.id, row.node_id)
         if old.wait is not None and row.wait is None:
             execution.waiting -= 1
-            self.waits_ended[key] = key in self.answered
+            self.waits_ended[key] = key in self.untold
         elif old.wait is None and row.wait is not None:
             execution.waiting += 1
             self.waits_started[key] = row

@@ -118,6 +118,7 @@ def wait_due(
     assert parked is not None
     assert parked.due_at is not None
     assert wait is not None
+    changes.untold.add((change.row.id, row.node_id))
     is_timer = wait.kind is WaitKind.TIMER
     if is_timer or parked.output is not None:
         value = _NULL if parked.output is None else parked.output
@@ -196,7 +197,7 @@ def _end(
 ) -> NodeRow:
     """End a wait by an answer from outside, and have whoever brought it tell the store."""
     changes.note(change.row, "signal.received", node=row.node_id, signal=signal, actor=event.actor)
-    changes.answered.add((change.row.id, row.node_id))
+    changes.untold.add((change.row.id, row.node_id))
     return _answered(changes, change, row, event)
 
 

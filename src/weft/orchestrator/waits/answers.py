@@ -26,6 +26,7 @@ from weft.errors import (
     RequestError,
     StoreError,
 )
+from weft.journal.contract import EndedWait
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 from weft.validator.check import problems_of
@@ -161,22 +162,24 @@ async def tell(recorded_events: Sequence[RecordedEvent], ports: Ports) -> None:
     for recorded_event in recorded_events:
         assert recorded_event.execution is not None
         assert recorded_event.plan is not None
-        await _apply(recorded_event.execution, recorded_event.plan, recorded_event.rows, ports)
+        execution, rows = recorded_event.execution, recorded_event.rows
+        await _apply(execution, recorded_event.plan, rows, ports)
+        await ports.journal.forget_waits(
+            [EndedWait(execution.id, execution.generation, row.node_id) for row in rows]
+        )
 
 
 async def tell_untold(ports: Ports) -> None:
-    """Tell the store of answers that whoever brought them has recorded, and then died or found no store."""
-    untold = await ports.journal.untold_answers(
-        older_than_seconds=2 * ports.sweep_seconds, limit=_TOLD_AT_ONCE
-    )
-    by_execution: dict[str, list[str]] = {}
-    for execution_id, node_id in untold:
-        by_execution.setdefault(execution_id, []).append(node_id)
-    for execution_id, node_ids in by_execution.items():
+    """Tell the store of waits whose ends somebody has recorded, and then died or found no store."""
+    untold = await ports.journal.untold_waits(older_than_seconds=2 * ports.sweep_seconds, limit=_TOLD_AT_ONCE)
+    by_execution: dict[str, list[EndedWait]] = {}
+    for one in untold:
+        by_execution.setdefault(one.execution_id, []).append(one)
+    for execution_id, ended in by_execution.items():
         execution, plan = await _find(execution_id, ports)
-        rows = await ports.journal.nodes(execution_id, names=node_ids)
+        rows = await ports.journal.nodes(execution_id, names=[one.node_id for one in ended])
         await _apply(execution, plan, [row for row in rows.values() if row.is_settled], ports)
-        await ports.journal.forget_answers(execution_id, node_ids)
+        await ports.journal.forget_waits(ended)
 
 
 async def _apply(execution: ExecutionRow, plan: Plan, rows: Sequence[NodeRow], ports: Ports) -> None:
@@ -185,7 +188,6 @@ async def _apply(execution: ExecutionRow, plan: Plan, rows: Sequence[NodeRow], p
         await rebuild(execution.id, ports)
     if not execution.is_terminal:
         await ports.transport.publish([Wake(execution.id, execution.generation, execution.digest)])
-    await ports.journal.forget_answers(execution.id, [row.node_id for row in rows])
 
 
 async def _find(execution_id: str, ports: Ports) -> tuple[ExecutionRow, Plan]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from weft.core.event import WaitDue
 from weft.core.skip_propagation import skips_behind_failure
 from weft.definition.waits import WaitKind
+from weft.journal.contract import EndedWait
 from weft.orchestrator.advance import advance
 from weft.orchestrator.dispatch import with_running
 
@@ -33,6 +34,10 @@ async def end_due_waits(context: Context) -> int | None:
     found = await ports.journal.due_waits(limit=AT_ONCE)
     if found.due:
         await advance([await _ended(one, context) for one in found.due], context)
+        # The store was told. Where a process dies before this, the sweep tells the store.
+        await ports.journal.forget_waits(
+            [EndedWait(one.execution_id, one.generation, one.node_id) for one in found.due]
+        )
     # Where that were not all, the next look is at once.
     next_in_seconds = 0.0 if len(found.due) == AT_ONCE else found.next_in_seconds
     timer.asked(now, next_in_seconds)

@@ -14,7 +14,7 @@ from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros, rfc3339
 from weft.definition.waits import WaitKind
 from weft.errors import ClaimedError
-from weft.journal.contract import Claim, OpenWait, WaitQuery
+from weft.journal.contract import Claim, EndedWait, OpenWait, WaitQuery
 from weft.testing.recording import Recording, assert_consistent, node
 
 if TYPE_CHECKING:
@@ -158,20 +158,44 @@ class WaitRowsContract:
         assert (await answer(run, "b")).verdict is Verdict.REFUSED
         await assert_consistent(journal, run.id)
 
-    async def test_an_answer_is_listed_until_the_store_was_told(
+    async def test_the_end_of_a_wait_is_listed_until_the_store_was_told(
         self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
         run = await Recording.start(journal, waiter("a"), waiter("b", seconds=SECONDS), node("c", "a"))
         await begin(run, "a", seconds=SECONDS)
         await begin(run, "b", TIMER, seconds=SECONDS)
         await answer(run, "a")
-        assert list(await journal.untold_answers(older_than_seconds=5, limit=10)) == []
+        assert list(await journal.untold_waits(older_than_seconds=5, limit=10)) == []
         clock.advance(SECONDS)
-        # What the time ended is told by whoever looked at the time.
         await due(run, "b")
-        assert list(await journal.untold_answers(older_than_seconds=5, limit=10)) == [(run.id, "a")]
-        await journal.forget_answers(run.id, ["a", "b"])
-        assert list(await journal.untold_answers(older_than_seconds=0, limit=10)) == []
+        assert list(await journal.untold_waits(older_than_seconds=5, limit=10)) == [EndedWait(run.id, 1, "a")]
+        ended = [EndedWait(run.id, 1, name) for name in "ab"]
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == ended
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=1)) == ended[:1]
+        await journal.forget_waits([EndedWait(run.id, 1, "b"), EndedWait("another", 1, "a")])
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == ended[:1]
+        await journal.forget_waits(ended)
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == []
+
+    async def test_who_told_of_an_end_forgets_none_of_a_later_generation(
+        self, journal: JournalAdapter
+    ) -> None:
+        run = await Recording.start(journal, waiter("a"), waiter("b"))
+        await begin(run, "a")
+        await answer(run, "a")
+        first = EndedWait(run.id, 1, "a")
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == [first]
+        await run.cancel()
+        await run.retry("a")
+        await begin(run, "a", attempt=2, epoch=2)
+        # It waits again: nothing is left of its first end.
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == []
+        await journal.forget_waits([first])
+        assert [one.node_id for one in await journal.open_waits()] == ["a"]
+        await answer(run, "a")
+        await journal.forget_waits([first])
+        second = EndedWait(run.id, 2, "a")
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == [second]
 
     async def test_an_answer_also_counts_while_the_execution_is_paused(
         self, journal: JournalAdapter, clock: VirtualClock
@@ -216,7 +240,7 @@ class WaitRowsContract:
         execution = await run.row()
         assert (execution.mailbox, execution.waiting) == (1, 0)
         # Whoever begins a wait tells the store.
-        assert list(await journal.untold_answers(older_than_seconds=0, limit=10)) == []
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == []
         await assert_consistent(journal, run.id)
 
     async def test_an_early_signal_of_the_same_batch_is_read_too(self, journal: JournalAdapter) -> None:
@@ -230,7 +254,7 @@ class WaitRowsContract:
         run = await Recording.start(journal, waiter("a"), node("b", "a"))
         await journal.record([start_event(run, "a"), signal_event(run)])
         assert (await run.node("a")).state is NodeState.COMPLETED
-        assert list(await journal.untold_answers(older_than_seconds=0, limit=10)) == [(run.id, "a")]
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == [EndedWait(run.id, 1, "a")]
         assert list(await journal.open_waits()) == []
 
     async def test_a_kept_signal_that_does_not_fit_is_dropped(self, journal: JournalAdapter) -> None:
@@ -367,7 +391,7 @@ class WaitRowsContract:
         await answer(run, "a")
         clock.advance(1)
         assert await journal.purge(finished_before=clock.now(), limit=10) == 1
-        assert list(await journal.untold_answers(older_than_seconds=0, limit=10)) == []
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == []
         assert list(await journal.open_waits()) == []
 
 

@@ -54,6 +54,15 @@ def follow(client: Client) -> str:
     return client.cancel(fork.id).state
 
 
+def answer(client: Client) -> str | None:
+    for waiting in client.waits(workflow="order", signal="approval"):
+        expires = "never" if waiting.expires_at is None else waiting.expires_at.isoformat()
+        print(waiting.prompt, waiting.schema, waiting.since.date(), expires)
+        answered = client.answer(waiting.execution, waiting.node, {"approved": True}, key=waiting.node)
+        return client.signal(waiting.execution, "approval", {"by": answered.id}).answered
+    return None
+
+
 def look_after(client: Client) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
     ids = [each.id for each in client.executions(workflow="order", state="FAILED", created_after=yesterday)]

@@ -24,6 +24,7 @@ from weft.clock import VirtualClock
 from weft.core.ledger.changes import Verdict
 from weft.core.state import ExecutionState
 from weft.errors import DataFolderError, JournalError
+from weft.journal.sqlite import schema
 from weft.journal.sqlite.journal import SqliteJournal
 from weft.journal.sqlite.schema import migrations
 from weft.testing.recording import Recording, assert_consistent, node, submission
@@ -199,6 +200,25 @@ async def test_files_that_others_could_read_are_private_after_a_start(folder: Pa
     assert modes.pop(foreign.name) == 0o666
     assert set(modes.values()) == {0o600}
     assert "weft.db.backup" in modes
+
+
+async def test_a_log_that_has_its_size_from_the_start_holds_what_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "_GROWN_LOG_BYTES", 2**20)
+    for number in range(3):
+        journal = make(folder)
+        await journal.open()
+        (log,) = folder.glob("*-wal")
+        assert log.stat().st_size == 2**20
+        run = await Recording.start(journal, node("a"), execution_id=f"x{number}")
+        await run.completed("a")
+        assert log.stat().st_size == 2**20
+        for before in range(number + 1):
+            row = await journal.execution(f"x{before}")
+            assert row is not None
+            assert row.state is ExecutionState.COMPLETED
+        await journal.close()
 
 
 async def test_a_folder_that_may_not_be_written_is_refused(folder: Path) -> None:

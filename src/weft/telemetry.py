@@ -406,6 +406,8 @@ class Metrics(Collector):
                 counts = self._counts_of_event(event, recorded_event)
                 self._ended(counts, "failed", event)
                 self.count(RETRIES, counts.handler)
+            case "node.polled":
+                self._ended(self._counts_of_event(event, recorded_event), "polled", event)
             case "node.lost":
                 self.count(ATTEMPTS, self._counts_of_event(event, recorded_event).handler, "lost")
             case "node.skipped":

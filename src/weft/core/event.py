@@ -83,6 +83,12 @@ class AttemptFailed(_AttemptEvent, frozen=True, kw_only=True, gc=False):
     delay_seconds: float
 
 
+class AttemptPolled(_AttemptEvent, frozen=True, kw_only=True, gc=False):
+    """A look of a poll ended, and another follows after so many seconds, by the journal's own clock."""
+
+    delay_seconds: float
+
+
 class AttemptLost(_AttemptEvent, frozen=True, kw_only=True, gc=False):
     """An attempt ended without a result, and another follows. ``counted``: as a delivery lost."""
 
@@ -231,6 +237,7 @@ Event: TypeAlias = (
     | NodeCompleted
     | NodeCached
     | AttemptFailed
+    | AttemptPolled
     | AttemptLost
     | NodeFailed
     | NodeSkipped

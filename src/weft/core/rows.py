@@ -124,6 +124,13 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wait: Wait | None = None
 
 
+class Polled(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The looks of a polling node that have ended in this generation, and when the node became ready."""
+
+    since: int
+    looks: int
+
+
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node. No row yet reads as ``NodeRow(node_id=…)``: attempt 1 issued, not settled."""
 
@@ -161,10 +168,17 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     recorded_at: int | None = None
     # The current attempt is parked since ``started_at``.
     parked: Parked | None = None
+    # Of a node that polls, once a look has ended without the end of the poll.
+    polled: Polled | None = None
 
     @property
     def is_settled(self) -> bool:
         return self.state in SETTLED
+
+    @property
+    def is_between_looks(self) -> bool:
+        """True if the current attempt is the next look of a poll, and not a repeated one."""
+        return self.state is None and self.polled is not None and self.failures == 0 and self.losses == 0
 
     @property
     def wait(self) -> Wait | None:

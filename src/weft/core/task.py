@@ -54,10 +54,13 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     # For the attempt's span alone: given where whoever made the task exports spans.
     workflow: str | None = None
     version: int | None = None
+    # Of a node that polls: what tells this look from the others, and not its attempts; 0: it does not poll.
+    look: int = 0
 
     @property
     def idempotency_key(self) -> str:
-        return f"{self.execution_id}/{self.node_id}/{self.generation}"
+        key = f"{self.execution_id}/{self.node_id}/{self.generation}"
+        return f"{key}/{self.look}" if self.look else key
 
 
 class Result(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):

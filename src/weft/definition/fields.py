@@ -219,6 +219,9 @@ _SHARED_FIELDS: dict[str, Rule] = {
     "delivery": one_of(Delivery),
 }
 
+# Ten years, as for a wait.
+_POLL_SECONDS = number(0, 315_360_000, above_low=True)
+
 NODE_FIELDS: dict[str, Rule] = {
     "id": spelled(ID_PATTERN, "1 to 128 letters, digits, '_', '-', starting with a letter or '_'"),
     "handler": text,
@@ -229,6 +232,10 @@ NODE_FIELDS: dict[str, Rule] = {
     "trigger_rule": one_of(TriggerRule),
     "cache": record({"ttl_seconds": _TTL}, required=("ttl_seconds",)),
     "secrets": _secret_names,
+    "poll": record(
+        {"until": text, "every_seconds": _POLL_SECONDS, "timeout_seconds": _POLL_SECONDS},
+        required=("until", "every_seconds"),
+    ),
     **_SHARED_FIELDS,
 }
 

@@ -90,6 +90,16 @@ class RetryPolicy:
     jitter: float = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """A node that is run again and again until its output is what was waited for: each run is a look."""
+
+    until: str
+    every_seconds: float
+    # None: for ever.
+    timeout_seconds: float | None = None
+
+
 class Node(msgspec.Struct, frozen=True, gc=False):
     """One step of a workflow. ``config`` still holds its templates."""
 
@@ -112,6 +122,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     secrets: tuple[str, ...] = ()
     # Whether the orchestrator holds its attempts until they are due, and no worker sees them.
     is_parked: bool = False
+    poll: Poll | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +215,16 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
         is_issued=at_most_once or cache is not None or is_sleep,
         secrets=tuple(node.get("secrets", ())),
         is_parked=is_sleep or node["handler"] == WAIT,
+        poll=_read_poll(node["poll"]) if "poll" in node else None,
+    )
+
+
+def _read_poll(poll: Mapping[str, Any]) -> Poll:
+    timeout_seconds = poll.get("timeout_seconds")
+    return Poll(
+        until=poll["until"],
+        every_seconds=float(poll["every_seconds"]),
+        timeout_seconds=None if timeout_seconds is None else float(timeout_seconds),
     )
 
 

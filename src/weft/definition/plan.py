@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from weft.core.payload import Json
 
+# The name by which the end of a poll refers to the output of the look that it is asked of.
+POLL_OUTPUT = "output"
 # The rules under which a node may run while some of its parents have not settled.
 
 
@@ -36,6 +38,8 @@ class Plan:
     # The config of every node, and the conditions of those that have one.
     templates: Mapping[str, Template]
     conditions: Mapping[str, Expression]
+    # Of nodes that poll: the expression that is true of the last look.
+    untils: Mapping[str, Expression]
     output: Template | None
     input_schema: Schema | None
     # The configs without a template, as the payloads they will always be.
@@ -74,6 +78,7 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
     problems: list[Problem] = []
     templates: dict[str, Template] = {}
     conditions: dict[str, Expression] = {}
+    untils: dict[str, Expression] = {}
     for index, node in enumerate(definition.nodes):
         config = without_literals(node.config) if node.handler == WAIT else node.config
         template = compile_template(
@@ -83,11 +88,15 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
             templates[node.id] = template
         else:
             problems += _moved(template, f"/nodes/{index}/config")
-        if node.condition is not None:
-            try:
-                conditions[node.id] = compile_expression(node.condition)
-            except ExpressionError as error:
-                problems.append(Problem(f"/nodes/{index}/condition", str(error)))
+        for field, source, compiled in (
+            ("condition", node.condition, conditions),
+            ("poll/until", None if node.poll is None else node.poll.until, untils),
+        ):
+            if source is not None:
+                try:
+                    compiled[node.id] = compile_expression(source)
+                except ExpressionError as error:
+                    problems.append(Problem(f"/nodes/{index}/{field}", str(error)))
     output = None
     if definition.has_output:
         output = compile_template(definition.output, max_template_bytes=bounds.max_template_bytes)
@@ -100,6 +109,7 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
         definition,
         templates=templates,
         conditions=conditions,
+        untils=untils,
         output=output,
         # Asked at a submit alone: an orchestrator that takes the plan up does not pay for it.
         input_schema=None if definition.input_schema is None else Schema(definition.input_schema),
@@ -113,6 +123,7 @@ def assemble(
     *,
     templates: Mapping[str, Template],
     conditions: Mapping[str, Expression],
+    untils: Mapping[str, Expression],
     output: Template | None,
     input_schema: Schema | None,
     bounds: Bounds,
@@ -131,11 +142,8 @@ def assemble(
     references = {node_id: template.nodes for node_id, template in templates.items()}
     for node_id, condition in conditions.items():
         references[node_id] |= condition.nodes
-    handlers: dict[str, list[str]] = {}
-    for node in definition.nodes:
-        if node.trigger_rule is TriggerRule.ONE_FAILED:
-            for parent in node.dependencies:
-                handlers.setdefault(parent, []).append(node.id)
+    for node_id, until in untils.items():
+        references[node_id] |= until.nodes - {POLL_OUTPUT}
     has_early_rules = any(node.trigger_rule in EARLY_RULES for node in definition.nodes)
     visible_nodes = _visible_nodes(graph, references)
     output_nodes = tuple([node.id for node in definition.nodes if node.handler == "output"])
@@ -147,6 +155,7 @@ def assemble(
         nodes=nodes,
         templates=templates,
         conditions=conditions,
+        untils=untils,
         output=output,
         input_schema=input_schema,
         static_configs={
@@ -159,12 +168,22 @@ def assemble(
         issues_attempts=any(node.is_issued for node in definition.nodes),
         visible_nodes=visible_nodes,
         has_joins=any(len(seen) > 1 for seen in visible_nodes.values()),
-        failure_handlers={node_id: tuple(handling) for node_id, handling in handlers.items()},
+        failure_handlers=_failure_handlers(definition),
         output_ids=output_nodes or graph.leaves,
         has_one_output_node=len(output_nodes) == 1,
         waits=waits,
         waits_by_signal=_by_signal(waits),
     )
+
+
+def _failure_handlers(definition: Definition) -> dict[str, tuple[str, ...]]:
+    """Return by node the direct dependents that handle its failure."""
+    found: dict[str, list[str]] = {}
+    for node in definition.nodes:
+        if node.trigger_rule is TriggerRule.ONE_FAILED:
+            for parent in node.dependencies:
+                found.setdefault(parent, []).append(node.id)
+    return {node_id: tuple(handling) for node_id, handling in found.items()}
 
 
 def _visible_nodes(graph: Graph, references: Mapping[str, frozenset[str]]) -> dict[str, Collection[str]]:

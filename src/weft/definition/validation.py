@@ -28,7 +28,7 @@ from weft.definition.model import (
     read_definition,
     sleep_seconds,
 )
-from weft.definition.plan import Plan, assemble
+from weft.definition.plan import POLL_OUTPUT, Plan, assemble
 from weft.definition.schema import Schema, compile_schema, quick_problems
 from weft.definition.suggestion import Suggester
 from weft.definition.waits import wait_problems, without_literals
@@ -160,6 +160,7 @@ class _Draft:
     parents: list[int] = field(default_factory=list)
     config: Template | None = None
     condition: Expression | None = None
+    until: Expression | None = None
     # The nodes that its expressions name, as far as they compile.
     names: frozenset[str] = frozenset()
 
@@ -217,6 +218,7 @@ class _Check:
             conditions={
                 d.id: d.condition for d in self.drafts if d.id is not None and d.condition is not None
             },
+            untils={d.id: d.until for d in self.drafts if d.id is not None and d.until is not None},
             output=self.output,
             input_schema=self.input_schema,
             bounds=self.bounds,
@@ -315,6 +317,8 @@ class _Check:
         if "condition" in right:
             draft.condition = self._condition(node["condition"], f"{at}/condition")
             draft.names |= draft.condition.nodes if draft.condition is not None else frozenset()
+        if "poll" in right:
+            self._read_poll(node, draft, at)
         self._read_dependencies(node, draft, at)
         rule = node["trigger_rule"] if "trigger_rule" in right else None
         if rule in EARLY_RULES and draft.dependencies_at is not None and not draft.dependencies:
@@ -334,6 +338,16 @@ class _Check:
                 sleep_seconds(seconds, timeout_seconds)
             except ValueError as fault:
                 self._report(f"{at}/config/seconds", str(fault))
+
+    def _read_poll(self, node: Mapping[str, Json], draft: _Draft, at: str) -> None:
+        """Compile the end of a poll, and report nodes that cannot be run again and again."""
+        draft.until = self._condition(node["poll"]["until"], f"{at}/poll/until")
+        if draft.until is not None:
+            draft.names |= draft.until.nodes - {POLL_OUTPUT}
+        if node.get("handler") == SLEEP:
+            self._report(f"{at}/poll", "a sleep has nothing to look at")
+        if node.get("delivery", self._default("delivery")) == Delivery.AT_MOST_ONCE:
+            self._report(f"{at}/poll", "at_most_once allows one start, and a poll may need many")
 
     def _check_wait(self, node: Mapping[str, Json], at: str) -> None:
         """Report what a wait node may not have, and what is wrong with its config."""
@@ -490,6 +504,9 @@ class _Check:
             if draft.condition is not None:
                 for name in sorted(draft.condition.nodes & of_node.keys()):
                     self._report(f"/nodes/{index}/condition", of_node[name])
+            if draft.until is not None:
+                for name in sorted((draft.until.nodes - {POLL_OUTPUT}) & of_node.keys()):
+                    self._report(f"/nodes/{index}/poll/until", of_node[name])
             self._report_names(node.get("config", {}), of_node, f"/nodes/{index}/config")
         unknown = {n: self._no_such_node(n) for n in sorted(self.names_in_output) if n not in self.positions}
         if unknown:

@@ -133,6 +133,8 @@ class HandlerContext:
     # The W3C header by which what the function calls joins the trace of its attempt: send it along. Where the
     # server exports no spans it is what the execution's caller sent; None: there is no trace.
     traceparent: str | None = None
+    # Of a node that polls: the number of the look, which its attempts share; 0: the node does not poll.
+    look: int = 0
 
     @property
     def input(self) -> Json:
@@ -171,8 +173,9 @@ class HandlerContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of a node in one generation: what makes a call safe to repeat."""
-        return f"{self.execution_id}/{self.node_id}/{self.generation}"
+        """The same for every attempt of a node in one generation, or of one look of a node that polls."""
+        key = f"{self.execution_id}/{self.node_id}/{self.generation}"
+        return f"{key}/{self.look}" if self.look else key
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

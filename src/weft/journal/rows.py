@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.ledger.changes import is_first_completion
-from weft.core.rows import LARGE_INPUT_BYTES, DeadLetter, ExecutionRow, Halt, NodeRow, Parked
+from weft.core.rows import LARGE_INPUT_BYTES, DeadLetter, ExecutionRow, Halt, NodeRow, Parked, Polled
 from weft.core.state import ExecutionState, NodeState
 from weft.errors import UnstorableError
 from weft.journal.search import failure_terms
@@ -30,6 +30,7 @@ encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 _decode_halt = msgspec.json.Decoder(Halt).decode
 _decode_parked = msgspec.json.Decoder(Parked).decode
+_decode_polled = msgspec.json.Decoder(Polled).decode
 
 _STATES = {str(state): state for state in ExecutionState}
 _NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
@@ -117,6 +118,7 @@ FURTHER_NODE = {
     "cached": "boolean",
     "reused": "boolean",
     "parked": "bytea",
+    "polled": "bytea",
 }
 LETTER = {
     "id": "text",
@@ -173,6 +175,7 @@ _facts_of = attrgetter(*list(EXECUTION)[:-2])
 _progress_of = attrgetter(*PROGRESS)
 _node_of = attrgetter(*PLAIN_NODE, *FURTHER_NODE)
 _letter_of = attrgetter(*_LETTER)
+_TEXTS = frozenset({"state", "reason"})
 _PLACE = {name: place for place, name in enumerate((*PLAIN_NODE, *FURTHER_NODE), 1)}
 
 
@@ -223,7 +226,13 @@ def completed_node_values(number: int, row: NodeRow) -> Values:
 def node_values(number: int, row: NodeRow, encode: Callable[[Any], bytes | str]) -> Values:
     """Return the values of PLAIN_NODE and FURTHER_NODE, behind the execution's number."""
     values = [number, *_node_of(row)]
-    for name, write in (("state", str), ("reason", str), ("error", encode), ("parked", encode)):
+    for name, write in (
+        ("state", str),
+        ("reason", str),
+        ("error", encode),
+        ("parked", encode),
+        ("polled", encode),
+    ):
         place = _PLACE[name]
         if values[place] is not None:
             values[place] = write(values[place])
@@ -354,7 +363,7 @@ def read_execution(values: Any) -> ExecutionRow:
 
 def read_node(values: Any) -> NodeRow:
     """Read NODE_COLUMNS back."""
-    error, parked = values[17], values[24]
+    error, parked, polled = values[17], values[24], values[25]
     return NodeRow(
         node_id=values[0],
         attempt=values[1],
@@ -381,6 +390,7 @@ def read_node(values: Any) -> NodeRow:
         cached=bool(values[22]),
         reused=bool(values[23]),
         parked=None if parked is None else _decode_parked(parked),
+        polled=None if polled is None else _decode_polled(polled),
     )
 
 

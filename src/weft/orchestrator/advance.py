@@ -24,6 +24,7 @@ from weft.core.event import (
     AttemptFailed,
     AttemptLost,
     AttemptParked,
+    AttemptPolled,
     Event,
     ExecutionStarted,
     NodeCompleted,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from weft.ports import Ports
 
 # How an attempt may end, as a worker or a sweep tells it.
-_ENDS = (NodeCompleted, AttemptFailed, NodeFailed, AttemptLost)
+_ENDS = (NodeCompleted, AttemptFailed, AttemptPolled, NodeFailed, AttemptLost)
 _ACCEPTED = Verdict.ACCEPTED
 # The incarnation of the database that the current step of an orchestrator began on; None: outside of a step.
 # Where the database loses commits, the hot state is dropped and rebuilt (``weft.incarnation``), and what was
@@ -151,7 +152,7 @@ async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[RecordedEve
 def _set_a_timer(recorded_event: RecordedEvent) -> bool:
     """True if an event made a timer: for another attempt, for a parked one, or for a deadline."""
     event, execution = recorded_event.event, recorded_event.execution
-    return isinstance(event, AttemptFailed | AttemptParked) or (
+    return isinstance(event, AttemptFailed | AttemptPolled | AttemptParked) or (
         isinstance(event, ExecutionStarted) and execution is not None and execution.deadline_at is not None
     )
 

@@ -13,6 +13,7 @@ from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
 from weft.orchestrator.dispatch import with_running
 from weft.orchestrator.recover import rebuild
+from weft.orchestrator.waits.polls import judge_look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -237,6 +238,9 @@ async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
             max_retry_after_seconds=ports.max_retry_after_seconds,
             settled=cascades.known,
         )
+        poll = plan.nodes[result.node_id].poll
+        if poll is not None and isinstance(event, NodeCompleted):
+            event = await judge_look(event, poll, plan, context)
         if not isinstance(event, NodeCompleted):
             event = await with_running(event, plan, ports)
         events.append(event)

@@ -562,6 +562,9 @@ def make_task(free: FreeNode, decision: DispatchNode, ports: Ports, now: int) ->
             if sign is None
             else sign(execution.id, execution.generation, node.id, free.attempt),
         )
+    if node.poll is not None:
+        # The attempts of one look have one number: a failure or a loss raises both sides.
+        task = replace(task, look=free.attempt - free.failures - free.losses)
     if ports.tracing is not None:
         traceparent = ports.tracing.of_execution(execution)
         return replace(task, traceparent=traceparent, workflow=execution.workflow, version=execution.version)

@@ -116,6 +116,7 @@ class MockingRunner(Runner):
                 node_id=task.node_id,
                 generation=task.generation,
                 attempt=task.attempt,
+                look=task.look,
                 timeout_seconds=task.timeout_seconds,
                 facts=self.facts(task),
             )

@@ -92,6 +92,7 @@ _ENDS = {
     "node.completed": "completed",
     "node.failed": "failed",
     "node.retrying": "failed",
+    "node.polled": "polled",
     "node.lost": "lost",
     "node.cancelled": "cancelled",
 }
@@ -577,6 +578,8 @@ def _state(row: NodeRow | None, seen: NodeStatus | None) -> NodeState:
         return row.state
     if row is not None and row.parked is not None:
         return NodeState.RUNNING if row.wait is None else NodeState.WAITING
+    if row is not None and row.is_between_looks and (seen is None or seen.phase == "timer"):
+        return NodeState.WAITING
     return NodeState.PENDING if seen is None else PHASE_STATES.get(seen.phase, NodeState.PENDING)
 
 

@@ -96,8 +96,7 @@ def explain(
             text = f"waits for the rate limit of {node.resource_tag!r}"
             reasons.append(Why("rate_limited", text, until=position.due_at))
         case "timer":
-            text = f"attempt {row.attempt} follows after a failure{_delay_source(retrying, node.retry)}"
-            reasons.append(Why("retry_scheduled", text, until=position.due_at))
+            reasons.append(_delayed(row, position.due_at, retrying, node.retry))
         case "queued" if not served:
             text = f"no living worker serves the queue {node.queue!r} with handler {node.handler!r}"
             reasons.append(Why("no_worker", text))
@@ -122,6 +121,14 @@ def _awaited(row: NodeRow, wait: Wait) -> Why:
         return Why("waiting_for_signal", text, until=due_at)
     pairs = "" if wait.match in (None, b"{}") else f" with {(wait.match or b'').decode()}"
     return Why("waiting_for_event", f"waits for an event {wait.name!r}{pairs}", until=due_at)
+
+
+def _delayed(row: NodeRow, due_at: int | None, retrying: RetryDelay | None, policy: RetryPolicy) -> Why:
+    """Return why a node waits for its next attempt: another look of its poll, or a retry."""
+    if row.is_between_looks and row.polled is not None:
+        return Why("waiting_for_look", f"look {row.polled.looks + 1} of its poll follows", until=due_at)
+    text = f"attempt {row.attempt} follows after a failure{_delay_source(retrying, policy)}"
+    return Why("retry_scheduled", text, until=due_at)
 
 
 def _without_slot(position: Position, max_concurrency_binds: bool) -> Why:

@@ -143,7 +143,7 @@ class LiveStates:
             self._moments[index] = 4 * (event.attempt or 0) + _IS_RUNNING
             self.has_phases = True
             self._set(index, LETTERS[NodeState.WAITING])
-        elif event.type in ("node.retrying", "node.lost"):
+        elif event.type in ("node.retrying", "node.lost", "node.polled"):
             self._seqs[index] = event.seq
             self._frontier.add(index)
             moment = 4 * (event.attempt or 0) + _HAS_ENDED

@@ -42,6 +42,8 @@ class HandlerCall:
     namespace: str = DEFAULT_NAMESPACE
     # Of its attempt's span; without tracing, what the execution's caller sent.
     traceparent: str | None = None
+    # Of a node that polls: the number of its look.
+    look: int = 0
 
 
 class AttemptLostError(WeftError):

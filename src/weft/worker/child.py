@@ -280,6 +280,7 @@ class Child:
             secrets=GrantedSecrets(run.secrets),
             show_progress=None if output is None else output.report,
             traceparent=run.traceparent,
+            look=run.look,
         )
         try:
             return self._registry.bind(run.handler, decode(run.config), context)

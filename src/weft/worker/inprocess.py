@@ -143,6 +143,7 @@ class InProcess:
             secrets=GrantedSecrets(call.secrets),
             show_progress=None if output is None else output.report,
             traceparent=call.traceparent,
+            look=call.look,
         )
 
     async def _run(self, invocation: Invocation, facts: LoopFacts, threads: list[int]) -> Outcome:

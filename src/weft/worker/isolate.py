@@ -363,6 +363,7 @@ class _Child:
                 timeout_seconds=call.timeout_seconds,
                 secrets=dict(call.secrets),
                 traceparent=call.traceparent,
+                look=call.look,
             )
         )
         self._compare_code(running)

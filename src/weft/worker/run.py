@@ -220,29 +220,32 @@ class Runner:
         read = partial(_when_reachable, partial(read_facts, task, journal))
         return FactsReader(task, self._ports.rows_at_hand, read)
 
+    async def _call_of(self, task: Task) -> HandlerCall:
+        """Return the call of a user's function for a task, with its secrets filled in."""
+        return HandlerCall(
+            handler=task.handler,
+            config=await self._config_with_secrets(task) if task.secrets else task.config,
+            execution_id=task.execution_id,
+            node_id=task.node_id,
+            generation=task.generation,
+            attempt=task.attempt,
+            timeout_seconds=task.timeout_seconds,
+            # After a loss it runs alone, so that the guilty one is charged and no neighbour.
+            alone=task.losses > 0 or (task.attempt > 1 + task.failures and not task.look),
+            facts=self.facts(task),
+            secrets=_secrets(task),
+            namespace=task.namespace,
+            last_code=partial(last_code, task, self._ports.journal) if task.attempt > 1 else None,
+            traceparent=self._traceparent(task),
+            look=task.look,
+        )
+
     async def outcome(self, task: Task) -> Outcome:
         """Call the task's handler. Raises AttemptLostError where nobody can know how it ended."""
         max_bytes = self._ports.bounds.max_payload_bytes
         is_large = len(task.config) > BOUND_AT_ONCE_BYTES
         if self._registry.get(task.handler).kind is HandlerKind.USER:
-            return await self._caller.call(
-                HandlerCall(
-                    handler=task.handler,
-                    config=await self._config_with_secrets(task) if task.secrets else task.config,
-                    execution_id=task.execution_id,
-                    node_id=task.node_id,
-                    generation=task.generation,
-                    attempt=task.attempt,
-                    timeout_seconds=task.timeout_seconds,
-                    # After a loss it runs alone, so that the guilty one is charged and no neighbour.
-                    alone=task.losses > 0 or task.attempt > 1 + task.failures,
-                    facts=self.facts(task),
-                    secrets=_secrets(task),
-                    namespace=task.namespace,
-                    last_code=partial(last_code, task, self._ports.journal) if task.attempt > 1 else None,
-                    traceparent=self._traceparent(task),
-                )
-            )
+            return await self._caller.call(await self._call_of(task))
         context = NativeContext(
             execution_id=task.execution_id,
             node_id=task.node_id,
@@ -252,6 +255,7 @@ class Runner:
             way_out=self._ports.outbound,
             traceparent=self._traceparent(task),
             tracing=self._ports.tracing,
+            look=task.look,
         )
         current_asker.set(task.execution_id)
         if not is_large:

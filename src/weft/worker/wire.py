@@ -56,6 +56,7 @@ class Run(msgspec.Struct, frozen=True, tag=True):
     # Of its node alone: a child runs the calls of many.
     secrets: dict[str, str] = {}
     traceparent: str | None = None
+    look: int = 0
 
 
 class StopCall(msgspec.Struct, frozen=True, tag=True):

@@ -126,6 +126,7 @@ def plan_of(document: dict[str, Any]) -> Plan:
             )
             for node in definition.nodes
         },
+        untils={},
         conditions={
             node.id: _condition(node.condition) for node in definition.nodes if node.condition is not None
         },

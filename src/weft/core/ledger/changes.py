@@ -37,7 +37,14 @@ from weft.lru import Lru
 
 if TYPE_CHECKING:
     from weft.core.attempt import EndedAttempt
-    from weft.core.event import AttemptFailed, AttemptLost, Event, NodeFailed, NotificationEnded
+    from weft.core.event import (
+        AttemptFailed,
+        AttemptLost,
+        AttemptPolled,
+        Event,
+        NodeFailed,
+        NotificationEnded,
+    )
     from weft.core.rows import Signal
     from weft.definition.plan import Plan
 
@@ -289,7 +296,7 @@ class Changes:
         return self.note(execution, "node.lost", node=event.node_id, attempt=event.attempt, **times)
 
     def attempt_times(
-        self, event: NodeCompleted | AttemptFailed | AttemptLost | NodeFailed
+        self, event: NodeCompleted | AttemptFailed | AttemptPolled | AttemptLost | NodeFailed
     ) -> dict[str, Any]:
         """Return the fields that the history and the node's row have of an attempt that ended."""
         queued_at, started_at, finished_at = self.times(event)

@@ -25,6 +25,7 @@ from weft.core.event import (
     AttemptIssued,
     AttemptLost,
     AttemptParked,
+    AttemptPolled,
     CancelRequested,
     DeadlinePassed,
     Event,
@@ -68,6 +69,7 @@ NodeEvent: TypeAlias = (
     NodeCompleted
     | NodeCached
     | AttemptFailed
+    | AttemptPolled
     | AttemptLost
     | NodeFailed
     | NodeSkipped
@@ -78,6 +80,8 @@ NodeEvent: TypeAlias = (
     | WaitDue
 )
 
+# Events that a worker's result becomes.
+_RESULTS = (NodeCompleted, AttemptFailed, AttemptPolled, NodeFailed)
 _NO_ROWS: Mapping[str, NodeRow] = {}
 
 
@@ -171,6 +175,7 @@ class Ledger:
                 NodeCompleted()
                 | NodeCached()
                 | AttemptFailed()
+                | AttemptPolled()
                 | AttemptLost()
                 | NodeFailed()
                 | NodeSkipped()
@@ -217,7 +222,9 @@ class Ledger:
         row = change.row_of(event.node_id)
         verdict = fence(event, execution, row, changes.now)
         if verdict is not _ACCEPTED:
-            if verdict is _STALE and isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
+            if verdict is _STALE and isinstance(
+                event, NodeCompleted | AttemptFailed | AttemptPolled | NodeFailed
+            ):
                 node_events.discard_result(changes, event, execution)
             return RecordedEvent(event, verdict, execution, plan, (row,), self._noted(start))
         if execution.state is _PENDING:
@@ -232,6 +239,8 @@ class Ledger:
                 rows = (node_events.node_cached(changes, event, change, row),)
             case AttemptFailed():
                 rows = (node_events.attempt_failed(changes, event, change, row),)
+            case AttemptPolled():
+                rows = (node_events.attempt_polled(changes, event, change, row),)
             case AttemptLost():
                 rows = (node_events.attempt_lost(changes, event, change, row),)
             case NodeFailed():
@@ -293,7 +302,7 @@ def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow, now: int) -> 
         return _KNOWN if _is_recorded(event, row) else _STALE
     if row.state is not None:
         # Settled by this very attempt, or without one (skipped, cancelled) while it was under way.
-        if isinstance(event, NodeCompleted | AttemptFailed | NodeFailed):
+        if isinstance(event, _RESULTS):
             return _KNOWN if _is_recorded(event, row) else _STALE
         return _KNOWN
     if execution.state in TERMINAL:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from weft.core.event import NodeFailed, NodeSkipped, Skip
 from weft.core.ledger.settle import has_handler_in, skip_nodes, stop_if_fatal
 from weft.core.readiness import has_failed
-from weft.core.rows import DeadLetter, NodeRow, Parked, completion_event, digest_of
+from weft.core.rows import DeadLetter, NodeRow, Parked, Polled, completion_event, digest_of
 from weft.core.skip_propagation import skips_behind_failure
 from weft.core.state import NodeState, Reason
 from weft.core.time import micros
@@ -21,7 +21,14 @@ from weft.definition.model import TriggerRule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.core.event import AttemptFailed, AttemptLost, AttemptParked, NodeCached, NodeCompleted
+    from weft.core.event import (
+        AttemptFailed,
+        AttemptLost,
+        AttemptParked,
+        AttemptPolled,
+        NodeCached,
+        NodeCompleted,
+    )
     from weft.core.ledger.changes import Change, Changes
     from weft.core.rows import ExecutionRow
 
@@ -35,7 +42,7 @@ def node_completed(changes: Changes, event: NodeCompleted, change: Change, row: 
     execution.seq = seq = execution.seq + 1
     execution.updated_at = now
     if row.error is not None or row.retry_at is not None or row.parked is not None:
-        row = replace(row, error=None, retry_at=None, parked=None)
+        row = replace(row, error=None, retry_at=None, parked=None, polled=None)
     # Most events are completions. Not NodeRow(…), and no more keywords: Python packs more than 14 beside an
     # argument into a dict, which takes longer than the rest.
     done = replace(
@@ -162,6 +169,29 @@ def attempt_failed(changes: Changes, event: AttemptFailed, change: Change, row: 
         losses=0,
         retry_at=due_at,
         seq=seq,
+        polled=row.polled,
+        **times,
+    )
+    changes.put(change, row, again)
+    return again
+
+
+def attempt_polled(changes: Changes, event: AttemptPolled, change: Change, row: NodeRow) -> NodeRow:
+    execution, times = change.row, changes.attempt_times(event)
+    due_at = changes.now + micros(event.delay_seconds)
+    seq = changes.note(
+        execution, "node.polled", node=event.node_id, attempt=event.attempt, due_at=due_at, **times
+    )
+    before = row.polled or Polled(event.queued_at or changes.now, 0)
+    again = NodeRow(
+        node_id=event.node_id,
+        attempt=event.attempt + 1,
+        ended=event.attempt,
+        answered=event.attempt,
+        generation=execution.generation,
+        retry_at=due_at,
+        seq=seq,
+        polled=Polled(before.since, before.looks + 1),
         **times,
     )
     changes.put(change, row, again)
@@ -182,6 +212,7 @@ def attempt_lost(changes: Changes, event: AttemptLost, change: Change, row: Node
         losses=row.losses + 1 if event.counted else row.losses,
         worker=event.worker,
         seq=seq,
+        polled=row.polled,
     )
     changes.put(change, row, again)
     return again
@@ -312,7 +343,9 @@ def complete_parked(
 
 
 def discard_result(
-    changes: Changes, event: NodeCompleted | AttemptFailed | NodeFailed, execution: ExecutionRow
+    changes: Changes,
+    event: NodeCompleted | AttemptFailed | AttemptPolled | NodeFailed,
+    execution: ExecutionRow,
 ) -> None:
     if isinstance(event, NodeFailed) and (event.lost or event.started_at is None):
         return  # there was no result: it was lost, or the failure was decided here

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from weft.core.rows import DeadLetter, NodeRow
 
-# A row has at most 26 values, and SQLite takes 32,766 in one statement.
+# A row has at most 27 values, and SQLite takes 32,766 in one statement.
 _MAX_ROWS = 256
 
 _decode_events = msgspec.json.Decoder(list[History]).decode

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import SignalReceived, WaitAnswered, WaitDue, WaitStarted
+from weft.core.event import AttemptPolled, SignalReceived, WaitAnswered, WaitDue, WaitStarted
 from weft.core.ledger.changes import Verdict
 from weft.core.ledger.waits import MAILBOX_SIGNALS, wait_output
 from weft.core.payload import decode
-from weft.core.rows import Parked, Wait
+from weft.core.rows import Parked, Polled, Wait
 from weft.core.skip_propagation import skips_behind_failure
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros, rfc3339
@@ -368,6 +368,35 @@ class WaitRowsContract:
         again = await run.node("a")
         assert again.parked is not None
         assert (again.attempt, again.parked.due_at) == (2, clock.now() + micros(SECONDS))
+        await assert_consistent(journal, run.id)
+
+    async def test_a_look_makes_way_for_the_next(self, journal: JournalAdapter, clock: VirtualClock) -> None:
+        poll = {"until": "output.ok", "every_seconds": SECONDS}
+        run = await Recording.start(journal, node("a", poll=poll))
+        began = clock.now()
+        clock.advance(1)
+        for look in (1, 2):
+            event = AttemptPolled(
+                run.id,
+                1,
+                "a",
+                look,
+                worker="w",
+                queued_at=began,
+                started_at=began,
+                finished_at=clock.now(),
+                delay_seconds=SECONDS,
+            )
+            assert (await run.record(event)).verdict is Verdict.ACCEPTED
+            assert (await run.record(event)).verdict is Verdict.KNOWN
+            row = await run.node("a")
+            assert (row.attempt, row.ended, row.answered, row.failures) == (look + 1, look, look, 0)
+            assert row.retry_at == clock.now() + micros(SECONDS)
+            assert row.polled == Polled(began, look)
+            assert row.is_between_looks
+            last = (await run.events())[-1]
+            assert (last.type, last.attempt, last.due_at) == ("node.polled", look, row.retry_at)
+        assert await run.letters() == {}
         await assert_consistent(journal, run.id)
 
     async def test_a_signal_with_a_key_counts_once(self, journal: JournalAdapter) -> None:

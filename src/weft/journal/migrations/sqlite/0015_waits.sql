@@ -2,6 +2,8 @@
 -- their due time, their signal or their event. settled_at: somebody answered, and the hot state is still to be told.
 ALTER TABLE progress ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE progress ADD COLUMN mailbox INTEGER NOT NULL DEFAULT 0;
+-- Of a node that polls: when it became ready, and how many looks have ended.
+ALTER TABLE nodes ADD COLUMN polled TEXT;
 CREATE TABLE waits (
     execution INTEGER NOT NULL,
     node_id TEXT NOT NULL,

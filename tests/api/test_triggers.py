@@ -281,3 +281,78 @@ async def test_a_start_takes_the_place_of_the_one_that_runs(play: Play) -> None:
     events = (await play.get(f"/v1/executions/{first}/events")).json["items"]
     assert (events[-1]["type"], events[-1]["actor"]) == ("execution.cancelled", "trigger/nightly")
     assert (await play.show(second.json["id"]))["state"] == "RUNNING"
+
+
+# --- Backfill.
+
+SPAN = {"from": "2026-03-28T00:00:00Z", "to": "2026-03-31T00:00:00Z"}
+
+
+async def test_a_backfill_is_a_batch_over_the_due_times_of_a_span(play: Play) -> None:
+    await play.store(echo("a", config="{{ input.day }}"), output="{{ a.output }}")
+    await put(play, {**NIGHTLY, "input": {"day": "{{ trigger.due_at }}"}, "enabled": False})
+    # Clocks go forward on the second day.
+    days = ["2026-03-28T02:00:00.000000Z", "2026-03-29T01:00:00.000000Z", "2026-03-30T01:00:00.000000Z"]
+    plan = await play.post("/v1/triggers/nightly/backfill", json={**SPAN, "dry_run": True})
+    assert (plan.status, plan.json) == (200, {"total": 3, "due": days})
+    assert (await play.get("/v1/executions")).json["items"] == []
+    batch = await play.post("/v1/triggers/nightly/backfill", json=SPAN)
+    assert (batch.status, batch.json["total"], batch.json["workflow"]) == (202, 3, "flow")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await play.get(f"/v1/batches/{batch.json['id']}")).json["state"] != "COMPLETED":
+            pass
+    results = (await play.get(f"/v1/batches/{batch.json['id']}/results")).json["items"]
+    assert [one["output"] for one in results] == days
+    listed = (await play.get("/v1/executions?trigger=nightly")).json["items"]
+    assert {one["batch"] for one in listed} == {batch.json["id"]}
+
+
+async def test_no_more_than_max_running_run_at_once(play: Play) -> None:
+    await play.store(node("a", handler="held"))
+    await put(play, NIGHTLY)
+    batch = (await play.post("/v1/triggers/nightly/backfill", json={**SPAN, "max_running": 2})).json
+    assert (batch["counts"]["RUNNING"], batch["counts"]["PENDING"]) == (2, 1)
+    results = (await play.get(f"/v1/batches/{batch['id']}/results")).json["items"]
+    assert [one["state"] for one in results] == ["RUNNING", "RUNNING", "PENDING"]
+    await play.control(results[0]["execution"], "cancel")
+    await play.until(results[2]["execution"], "RUNNING")
+
+
+async def test_a_batch_may_say_how_many_run_at_once(play: Play) -> None:
+    await play.store(node("a", handler="held"))
+    body = {"workflow": "flow", "inputs": [{}] * 5, "max_running": 1}
+    batch = (await play.post("/v1/batches", json=body)).json
+    assert (batch["counts"]["RUNNING"], batch["counts"]["PENDING"]) == (1, 4)
+    cancelled = await play.post(f"/v1/batches/{batch['id']}/cancel")
+    assert cancelled.json["counts"]["CANCELLED"] == 5
+    check_problem(
+        await play.post("/v1/batches", json={**body, "max_running": 0}),
+        422,
+        "invalid_request",
+        "/max_running",
+    )
+
+
+@pytest.mark.parametrize(
+    ("span", "pointers"),
+    [
+        ({}, ["", ""]),
+        ({**SPAN, "from": "yesterday"}, ["/from"]),
+        ({**SPAN, "to": SPAN["from"]}, ["/to"]),
+        ({**SPAN, "from": "1990-01-01T00:00:00Z", "to": "2200-01-01T00:00:00Z"}, ["/to"]),
+        ({"from": "2026-03-28T05:00:00Z", "to": "2026-03-28T06:00:00Z"}, ["/to"]),
+        ({**SPAN, "max_running": 0}, ["/max_running"]),
+    ],
+)
+async def test_a_bad_span_is_refused(play: Play, span: Any, pointers: list[str]) -> None:
+    await play.store(echo("a"))
+    await put(play, NIGHTLY)
+    answer = await play.post("/v1/triggers/nightly/backfill", json=span)
+    check_problem(answer, 422, "invalid_request", *pointers)
+    assert (await play.get("/v1/batches")).json["items"] == []
+
+
+async def test_only_a_schedule_has_due_times(play: Play) -> None:
+    await play.store(echo("a"))
+    await put(play, {"workflow": "flow", "event": {"type": "t"}})
+    check_problem(await play.post("/v1/triggers/nightly/backfill", json=SPAN), 422, "invalid_request")

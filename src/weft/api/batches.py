@@ -19,7 +19,7 @@ from weft.api.service import service_of
 from weft.errors import InputError, NotFoundError, Problem, StoreError
 from weft.journal.contract import NewBatch
 from weft.orchestrator.control import cancel_batch
-from weft.orchestrator.submit import SubmitOptions, find_source, make_batch, submit
+from weft.orchestrator.submit import SubmitOptions, find_source, limited, make_batch, submit
 from weft.views.summary import batch_fields, result_fields
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def start_batch(request: Request) -> Response:
         batch = NewBatch(id=batch_id, workflow=body.workflow, version=source.version, namespace=namespace)
         nodes = len(submissions) * len(source.plan.nodes)
         async with admitted(service, nodes, caller=caller_of(request).name):
-            await submit(submissions, ports, claim=claim, batch=batch)
+            await submit(limited(submissions, batch_id, body.max_running), ports, claim=claim, batch=batch)
 
     key = await service.run_in_thread(read_key, request, body)
     known = await once(key, f"batch/{batch_id}", ports, start)

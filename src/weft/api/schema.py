@@ -964,6 +964,9 @@ class SubmitBatch(Body):
     inputs: list[Any] = Field(min_length=1)
     labels: Labels = {}
     priority: PriorityName = "normal"
+    max_running: int | None = Field(
+        None, ge=1, le=100_000, description="so many run at once; the others wait, `PENDING`, in their order"
+    )
 
 
 class Batch(BaseModel):

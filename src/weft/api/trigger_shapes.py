@@ -164,6 +164,30 @@ class FireTrigger(Body):
     request: dict[str, Any] | None = None
 
 
+class BackfillTrigger(Body):
+    """A span of due times."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_example(
+            {"from": "2026-01-01T00:00:00Z", "to": "2026-02-01T00:00:00Z", "max_running": 2}
+        )
+    )
+
+    from_: str = Field(alias="from", description="due times at or after this (RFC 3339)")
+    to: str = Field(description="and before this")
+    max_running: int | None = Field(None, ge=1, le=100_000, description="so many run at once")
+    dry_run: bool = False
+
+
+class BackfillPlan(BaseModel):
+    """Due times that a backfill would start."""
+
+    model_config = ConfigDict(json_schema_extra=_example({"total": 1, "due": [_AT]}))
+
+    total: int
+    due: list[Time]
+
+
 class CloudEvent(Body):
     """An event in the JSON format of CloudEvents 1.0; more attributes may follow."""
 

@@ -16,18 +16,20 @@ from weft.api.executions import SHOW, moved
 from weft.api.idempotency import KEY_PARAMETER, once, read_key
 from weft.api.problem import ProblemError, invalid_request
 from weft.api.service import service_of
+from weft.core.time import parse_rfc3339, rfc3339
 from weft.definition.model import NAME_PATTERN
 from weft.errors import InputError, NotFoundError, Problem, TriggerChangedError
 from weft.handlers.contract import BadConfig
 from weft.handlers.secrets import PREFIX, lookup
-from weft.journal.contract import LATEST, ExecutionQuery
-from weft.orchestrator.submit import find_source, read_input
+from weft.journal.contract import LATEST, ExecutionQuery, NewBatch
+from weft.orchestrator.submit import find_source, limited, read_input, submit
+from weft.orchestrator.triggers.backfill import due_in_span, make_backfill
 from weft.orchestrator.triggers.fire import fire, make_firing
 from weft.triggers.definition import compile_input, read_trigger
 from weft.triggers.due import changed_row
 from weft.triggers.filling import Occasion
 from weft.triggers.overlap import Step
-from weft.views.summary import NOTHING_IN_FLIGHT, in_flight_of, summarise_all, summary
+from weft.views.summary import NOTHING_IN_FLIGHT, batch_fields, in_flight_of, summarise_all, summary
 from weft.views.triggers import trigger_fields
 
 if TYPE_CHECKING:
@@ -287,6 +289,51 @@ async def _answer_known(request: Request, execution_id: str) -> Response:
     (in_flight,) = await in_flight_of([row.id], ports)
     shown = summary(row, in_flight, trace_id=ports.trace_id(row), show=SHOW)
     return answer(shown, headers={"Location": f"/v1/executions/{execution_id}"})
+
+
+@router.post(
+    "/v1/triggers/{name}/backfill",
+    operation_id="backfillTrigger",
+    status_code=202,
+    responses={
+        **schema.answers(202, schema.Batch, "accepted and stored"),
+        **schema.answers(200, trigger_shapes.BackfillPlan, "what it would start (`dry_run`)"),
+        **schema.problems(400, 404, 413, 415, 422),
+    },
+    openapi_extra=schema.takes(trigger_shapes.BackfillTrigger),
+)
+async def backfill_trigger(name: str, request: Request) -> Response:
+    """Start a batch over the due times of a span, enabled or not; the trigger stays where it is."""
+    body = await read_model(request, trigger_shapes.BackfillTrigger)
+    service, caller = service_of(request), caller_of(request)
+    ports = service.ports
+    row = await require_trigger(request, name)
+    start, end = _time("/from", body.from_), _time("/to", body.to)
+    due = await service.run_in_thread(due_in_span, row, start=start, end=end, most=ports.bounds.max_batch)
+    if body.dry_run:
+        return answer({"total": len(due), "due": [rfc3339(at) for at in due]})
+    if not due:
+        raise invalid_request([Problem("/to", "the span has no due times")])
+    source = await find_source(row.trigger.workflow, row.trigger.version, ports, namespace=row.namespace)
+    batch_id = ports.new_id()
+    new = await make_backfill(row, due, source, ports, batch_id=batch_id, actor=caller.actor)
+    assert source.version is not None
+    batch = NewBatch(
+        id=batch_id, workflow=row.trigger.workflow, version=source.version, namespace=row.namespace
+    )
+    async with admitted(service, len(new) * len(source.plan.nodes), caller=caller.name):
+        await submit(limited(new, batch_id, body.max_running), ports, batch=batch)
+    stored = await ports.catalog.batch(batch_id, namespace=row.namespace)
+    if stored is None:
+        raise NotFoundError(f"there is no batch {batch_id}")
+    return answer(batch_fields(stored), status=202, headers={"Location": f"/v1/batches/{batch_id}"})
+
+
+def _time(place: str, text: str) -> int:
+    try:
+        return parse_rfc3339(text)
+    except ValueError as error:
+        raise invalid_request([Problem(place, str(error))]) from None
 
 
 async def require_trigger(request: Request, name: str) -> TriggerRow:

@@ -27,11 +27,15 @@ _SELECT = f"SELECT {_COLUMNS} FROM triggers WHERE"  # noqa: S608
 _EVENT = "SELECT number, namespace, id, source, type, received_at, body, started FROM inbound_events WHERE"
 _decode_trigger = msgspec.json.Decoder(Trigger).decode
 _decode_error = msgspec.json.Decoder(TriggerError).decode
-# Executions of a lane that are not terminal, and those of them that wait for their turn.
-_IN_LANE = (
+# Executions of a lane that run: those that wait for their turn get the name of their lane when it has come,
+# so that counting what runs costs the same however many wait.
+_RUNNING = (
     "FROM progress INDEXED BY progress_lane"
-    " LEFT JOIN queued_executions AS queued ON queued.execution = progress.execution"
     f" WHERE progress.namespace = ? AND progress.lane_name = ? AND progress.{IS_ACTIVE}"
+)
+_WAITING = (
+    "FROM queued_executions AS queued JOIN progress ON progress.execution = queued.execution"
+    f" WHERE queued.namespace = ? AND queued.lane = ? AND progress.{IS_ACTIVE}"
 )
 # So many of a lane are looked at for one release.
 _RELEASED_AT_ONCE = 100
@@ -163,10 +167,12 @@ def _step(firing: Firing) -> Query[Step]:
     if firing.overlap is Overlap.ALLOW:
         return Step.START
     lane = (firing.namespace, firing.submission.lane)
-    ((active, queued),) = yield f"SELECT count(*), count(queued.execution) {_IN_LANE}", lane
-    step = decide(firing.overlap, running=active - queued, queued=queued)
+    ((running,),) = yield f"SELECT count(*) {_RUNNING}", lane
+    ((queued,),) = yield f"SELECT count(*) {_WAITING}", lane
+    step = decide(firing.overlap, running=running, queued=queued)
     if step is Step.CANCEL:
-        found = yield f"SELECT progress.id {_IN_LANE}", lane
+        found = [*(yield f"SELECT progress.id {_RUNNING}", lane)]
+        found += yield f"SELECT progress.id {_WAITING}", lane
         raise StillRunningError([id_ for (id_,) in found])
     return step
 
@@ -261,6 +267,9 @@ def put_queued(queued: Sequence[tuple[int, str, str, int]]) -> Query[None]:
     """Let executions wait in their lanes: (number, namespace, lane, slots) of each."""
     for values in queued:
         yield "INSERT INTO queued_executions (execution, namespace, lane, slots) VALUES (?, ?, ?, ?)", values
+    if queued:
+        numbers = [number for number, *_ in queued]
+        yield "UPDATE progress SET lane_name = NULL WHERE execution IN ?", (numbers,)
 
 
 def is_queued(execution_id: str) -> Query[bool]:
@@ -292,33 +301,35 @@ def release_queued(namespace: str, lane: str) -> Query[list[str]]:
     )
     if not waiting:
         return []
-    ((active, queued),) = yield f"SELECT count(*), count(queued.execution) {_IN_LANE}", (namespace, lane)
+    ((running,),) = yield f"SELECT count(*) {_RUNNING}", (namespace, lane)
     numbers = [number for number, _ in waiting]
     found = yield (
-        f"SELECT execution, id FROM progress WHERE execution IN ? AND {IS_ACTIVE}",  # noqa: S608
+        f"SELECT execution, id, started_at FROM progress WHERE execution IN ? AND {IS_ACTIVE}",  # noqa: S608
         (numbers,),
     )
-    ids = dict(found)
-    free = waiting[0][1] - (active - queued)
+    active = {number: (id_, started_at) for number, id_, started_at in found}
     released: list[str] = []
     gone = []
-    for number in numbers:
-        if number not in ids:
-            # Cancelled while it waited.
-            gone.append(number)
-        elif len(released) < free:
-            released.append(ids[number])
-            gone.append(number)
+    for number, slots in waiting:
+        id_, started_at = active.get(number, (None, None))
+        if id_ is not None and started_at is None:
+            if running >= slots:
+                continue
+            released.append(id_)
+        # Or it was cancelled while it waited, and perhaps retried: then it has started.
+        running += id_ is not None
+        gone.append(number)
     if gone:
         yield "DELETE FROM queued_executions WHERE execution IN ?", (gone,)
+        yield "UPDATE progress SET lane_name = ? WHERE execution IN ?", (lane, gone)
     return released
 
 
 def stalled_lanes(limit: int) -> Query[list[tuple[str, str]]]:
+    running = _RUNNING.replace("?", "outer_lane.namespace", 1).replace("?", "outer_lane.lane", 1)
     found = yield (
         "SELECT namespace, lane FROM queued_executions AS outer_lane GROUP BY namespace, lane"  # noqa: S608
-        " HAVING max(slots) > (SELECT count(*) - count(queued.execution)"
-        f" {_IN_LANE.replace('?', 'outer_lane.namespace', 1).replace('?', 'outer_lane.lane', 1)}) LIMIT ?",
+        f" HAVING max(slots) > (SELECT count(*) {running}) LIMIT ?",
         (limit,),
     )
     return [(namespace, lane) for namespace, lane in found]

@@ -226,6 +226,17 @@ async def make_batch(
     return [make_submission(ports.new_id(), source, payload, options, batch=batch_id) for payload in payloads]
 
 
+def limited(submissions: Sequence[Submission], batch_id: str, max_running: int | None) -> list[Submission]:
+    """Return the submissions of a batch of which no more than ``max_running`` are to run at once."""
+    if max_running is None:
+        return list(submissions)
+    lane = f"batch/{batch_id}"
+    return [
+        replace(one, lane=lane, queue_slots=0 if place < max_running else max_running)
+        for place, one in enumerate(submissions)
+    ]
+
+
 async def make_fork(
     execution_id: str, forked: ExecutionRow, request: ForkRequest, ports: Ports
 ) -> Submission:

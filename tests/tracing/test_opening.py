@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from weft import run
 from weft.tracing.opening import is_wanted, open_tracing
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
@@ -29,6 +30,12 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 )
 def test_spans_are_exported_where_an_endpoint_is_named(environment: dict[str, str], wanted: bool) -> None:
     assert is_wanted(environment) is wanted
+
+
+def test_a_program_ends_though_its_collector_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    result = run({"nodes": [{"id": "a", "handler": "echo", "config": 1}]})
+    assert result.output == {"a": 1}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,9 @@ class OtlpTracing:
 
         def shut_down() -> None:
             self._processor.shutdown()  # type: ignore[no-untyped-call,unused-ignore]
-            loop.call_soon_threadsafe(closed.cancel)
+            # The loop may be closed: nobody has waited so long.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(closed.cancel)
 
         # A daemon: the interpreter does not wait for it.
         threading.Thread(target=shut_down, name="weft-tracing-close", daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import aiohttp
 import pytest
 from playwright.async_api import expect
 from tests.console.conftest import start
@@ -76,6 +77,23 @@ async def test_the_sheet_of_a_node_shows_why_it_failed_and_what_it_printed(
     await expect(page.get_by_role("row").filter(has_text="behind")).to_be_visible()
     await page.go_back()
     await expect(sheet).to_have_count(0)
+
+
+async def test_an_execution_in_a_trace_shows_its_id_to_copy(console: Console, shown: dict[str, str]) -> None:
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    async with aiohttp.ClientSession(console.api.url, headers=headers) as session:
+        body = {"input": {"name": "ada"}}
+        async with session.post("/v1/workflows/greet/executions", json=body) as answer:
+            execution = (await answer.json())["id"]
+    page = await console.open(f"/executions/{execution}")
+    await expect(page.locator(".execution-line")).to_contain_text(f"trace {trace_id[:8]}")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy trace id").click()
+    assert await page.evaluate("navigator.clipboard.readText()") == trace_id
+    # One without a trace says nothing of it.
+    await console.open(f"/executions/{shown['completed']}")
+    await expect(page.locator(".execution-line")).not_to_contain_text("trace")
 
 
 async def test_the_sheet_of_a_node_counts_down_to_its_next_attempt(

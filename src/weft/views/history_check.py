@@ -678,7 +678,6 @@ _NODE: Mapping[str, Callable[[_Replay, History, str, ReplayedNode], None]] = {
     "node.completed": _Replay._completed,
     "node.retrying": _Replay._retrying,
     "node.polled": _Replay._polled,
-    "node.waiting": _Replay._waiting,
     "node.lost": _Replay._lost,
     "node.failed": _Replay._failed,
     "node.skipped": _Replay._skipped,

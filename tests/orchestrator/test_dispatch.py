@@ -23,6 +23,8 @@ from weft.orchestrator.dispatch import dispatch
 from weft.orchestrator.submit import submit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from weft.core.decide import Decision
     from weft.ports import Ports
 
@@ -80,6 +82,51 @@ async def test_the_cache_does_not_answer_for_an_attempt_that_a_peer_has_sent(por
     await advance([replace(done, execution_id="y", output=b'"of y"')], first)
     row = (await ports.journal.nodes("y"))["a"]
     assert (row.state, row.output, row.cached) == (NodeState.COMPLETED, b'"of y"', False)
+
+
+async def test_a_batch_takes_no_more_outputs_from_the_cache_than_it_may_hold(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching, "_MOST_CACHED_BYTES", 20)
+    nodes = [
+        {"id": name, "handler": "echo", "config": name, "cache": {"ttl_seconds": 60}} for name in "abcde"
+    ]
+    plan = compile_plan({"nodes": nodes})
+    await submit([Submission(id=name, plan=plan, document=b"{}", input=b"{}") for name in "xy"], ports)
+    context = Context(ports, "first")
+    (listed,) = await ports.store.free(["x"])
+    assert await dispatch(listed.free, context) == []
+    for delivery in await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0):
+        task = delivery.task
+        # One of them is larger than all that a batch may hold.
+        output = b'"%s"' % (b"x" * (40 if task.node_id == "c" else 6))
+        done = NodeCompleted(
+            execution_id="x",
+            generation=1,
+            node_id=task.node_id,
+            attempt=1,
+            output=output,
+            output_bytes=len(output),
+            cache_key=task.cache_key,
+        )
+        await advance([done], context)
+    taken: list[int] = []
+    cached = ports.journal.cached
+
+    async def noting(keys: Sequence[str]) -> Mapping[str, bytes]:
+        taken.append(len(keys))
+        return await cached(keys)
+
+    monkeypatch.setattr(ports.journal, "cached", noting)
+    (others,) = await ports.store.free(["y"])
+    events = await dispatch(others.free, context)
+    assert [event.node_id for event in events if isinstance(event, NodeCached)] == ["a", "b"]
+    await advance(events, context)
+    # The large one alone, and then the others.
+    assert taken == [2, 1, 2]
+    rows = await ports.journal.nodes("y")
+    assert all(row.cached for row in rows.values())
+    assert len(rows) == 5
 
 
 async def test_what_the_journal_knows_better_is_told_to_the_store(ports: Ports) -> None:

@@ -331,6 +331,9 @@ class Journal(RowReader, TriggerEngine, Protocol):
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         """Return the outputs that the result cache has for these keys, without those that are too old."""
 
+    async def cached_sizes(self, keys: Sequence[str]) -> Mapping[str, int]:
+        """Return the lengths of the outputs that ``cached`` would return: they may not fit into memory."""
+
     async def put_blob(self, payload: bytes) -> str:
         """Store a large payload and return its name."""
 

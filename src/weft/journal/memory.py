@@ -732,6 +732,12 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         return len(swept)
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
+        return self._hits(keys)
+
+    async def cached_sizes(self, keys: Sequence[str]) -> Mapping[str, int]:
+        return {key: len(output) for key, output in self._hits(keys).items()}
+
+    def _hits(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         now = self._now()
         hits = ((key, self._cache.get(key)) for key in keys)
         return {key: hit[0] for key, hit in hits if hit is not None and hit[1] > now}

@@ -280,6 +280,15 @@ def cached(keys: list[str], now: int) -> Query[dict[str, bytes]]:
     return {key: output for key, output in found if output is not None}
 
 
+def cached_sizes(keys: list[str], now: int) -> Query[dict[str, int]]:
+    found = yield (
+        "SELECT key, coalesce(length(output), length(payload)) FROM cache LEFT JOIN blobs ON name = blob"
+        " WHERE key IN ? AND good_until > ?",
+        (keys, now),
+    )
+    return {key: size for key, size in found if size is not None}
+
+
 def put_blob(name: str, payload: bytes, now: int) -> Query[None]:
     yield "INSERT INTO blobs VALUES (?, ?, ?)", (name, payload, now)
 

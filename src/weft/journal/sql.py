@@ -336,6 +336,9 @@ class SqlJournal:
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._query(queries.cached, list(keys), await self._clock(), nothing={})
 
+    async def cached_sizes(self, keys: Sequence[str]) -> Mapping[str, int]:
+        return await self._query(queries.cached_sizes, list(keys), await self._clock(), nothing={})
+
     async def put_blob(self, payload: bytes) -> str:
         name = self._new_id()
         await self._execute(queries.put_blob, name, payload, await self._clock())

@@ -65,6 +65,8 @@ _WITHOUT_ROOM = (Answer.NO_SLOT, Answer.NO_MEMORY)
 # Of one execution, so many nodes are decided in vain for want of memory. Each is filled in to learn how large
 # it is; the store lists it again when there is room, and the others with it.
 _MOST_REFUSED = 2
+# Outputs that a batch takes from the cache; one that is larger is taken alone.
+_MOST_CACHED_BYTES = 16 * 1024 * 1024
 # A node that reads more is decided in a thread: a million small values take a second of a busy machine.
 _DECIDED_ON_LOOP_BYTES = 512 * 1024
 # So many large configs of one execution are made in one go: messages of others are served in between.
@@ -150,7 +152,7 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
 
 
 async def _put_off(nodes: Sequence[FreeNode], ports: Ports) -> None:
-    """Leave free nodes for a later batch: each with a large config takes long, and others wait behind it."""
+    """Leave free nodes for a later batch: one with a large config takes long, and outputs take memory."""
     rows = {node.execution.id: node.execution for node in nodes}
     if rows:
         await ports.transport.publish([Wake(row.id, row.generation, row.digest) for row in rows.values()])
@@ -338,20 +340,36 @@ def _is_plain(node: Node, ports: Ports) -> bool:
 async def _answer_from_cache(
     wanted: list[tuple[FreeNode, Start]], events: list[Event], context: Context
 ) -> list[tuple[FreeNode, Start]]:
-    """Complete the nodes whose outputs are in the cache."""
+    """Complete the nodes whose outputs are in the cache; return those that it has nothing for.
+
+    Nodes whose outputs are larger together than a batch may hold are left for a later one.
+    """
+    journal = context.ports.journal
     keys = [decision.cache_key for _, decision in wanted if decision.cache_key is not None]
-    if not keys:
+    sizes = await journal.cached_sizes(keys) if keys else {}
+    if not sizes:
         return wanted
-    hits = await context.ports.journal.cached(keys)
-    left = []
+    left: list[tuple[FreeNode, Start]] = []
+    hits: list[tuple[FreeNode, str]] = []
+    later: list[FreeNode] = []
+    held = sum([len(event.output) for event in events if isinstance(event, NodeCached)])
     for node, decision in wanted:
         key = decision.cache_key
-        output = hits.get(key) if key is not None else None
         # An attempt that was issued may be running.
-        if output is None or node.issued == node.attempt:
+        if key is None or key not in sizes or node.issued == node.attempt:
             left.append((node, decision))
-            continue
-        events.append(NodeCached(*_attempt_of(node), output=output))
+        elif held and held + sizes[key] > _MOST_CACHED_BYTES:
+            later.append(node)
+        else:
+            held += sizes[key]
+            hits.append((node, key))
+    outputs = await journal.cached([key for _, key in hits]) if hits else {}
+    for node, key in hits:
+        if key in outputs:
+            events.append(NodeCached(*_attempt_of(node), output=outputs[key]))
+        else:
+            later.append(node)  # too old since a moment
+    await _put_off(later, context.ports)
     return left
 
 

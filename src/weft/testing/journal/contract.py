@@ -980,10 +980,12 @@ class JournalContract(
         assert await journal.cached(["key"]) == {}
         await run.completed("a", output=b'{"n":  1}', cache_key="key")
         assert await journal.cached(["other", "key"]) == {"key": b'{"n":  1}'}
+        assert await journal.cached_sizes(["other", "key"]) == {"key": 9}
         clock.advance(59)
         assert await journal.cached(["key"]) == {"key": b'{"n":  1}'}
         clock.advance(1)
         assert await journal.cached(["key"]) == {}
+        assert await journal.cached_sizes(["key"]) == {}
 
     async def test_the_cache_gives_what_came_last(self, journal: JournalAdapter, clock: VirtualClock) -> None:
         cache = {"ttl_seconds": 60}
@@ -999,6 +1001,7 @@ class JournalContract(
         name = await journal.put_blob(b'"large"')
         await run.completed("a", output=None, blob=name, output_bytes=7, cache_key="key")
         assert await journal.cached(["key"]) == {"key": b'"large"'}
+        assert await journal.cached_sizes(["key"]) == {"key": 7}
 
     async def test_a_result_that_does_not_count_is_not_cached(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, node("a", cache={"ttl_seconds": 60}))

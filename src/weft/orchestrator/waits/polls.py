@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weft.core.decide import ExecutionValues
 from weft.core.event import AttemptPolled, Event, NodeFailed
 from weft.core.payload import decode
-from weft.core.rows import NodeRow, refuse_reading
+from weft.core.rows import NodeRow, payload_in, refuse_reading
 from weft.core.skip_propagation import skips_behind_failure
 from weft.core.time import micros
 from weft.definition.plan import POLL_OUTPUT
@@ -51,9 +51,11 @@ async def _is_done(event: NodeCompleted, plan: Plan, rows: Mapping[str, NodeRow]
     if execution is None:
         raise JournalError(f"execution {event.execution_id} is gone since its node has looked")
     seen = {name: rows[name] for name in plan.references[event.node_id] if name in rows}
-    refuse_reading(seen.values(), max_bytes=context.ports.bounds.max_payload_bytes)
+    max_bytes = context.ports.bounds.max_payload_bytes
+    refuse_reading(seen.values(), max_bytes=max_bytes, payload_of=None)
     names = [row.blob for row in seen.values() if row.blob is not None]
     blobs = await payloads.fetch([*names, event.blob] if event.blob is not None else names, journal)
+    refuse_reading(seen.values(), max_bytes=max_bytes, payload_of=lambda row: payload_in(row, blobs))
     output = event.output if event.blob is None else blobs[event.blob]
     assert output is not None
     nodes = {name: payloads.value_of(row, blobs) for name, row in seen.items() if row.is_settled}

@@ -150,6 +150,17 @@ def test_a_node_that_waits_is_counted_until_it_settles_wherever_the_answer_began
         assert (counts(tracked), tracked.is_waiting("a")) == ({"COMPLETED": 1, "PENDING": 1}, False)
 
 
+def test_a_node_that_polls_waits_between_its_looks() -> None:
+    tracked = tracker(node("a"))
+    for attempt in (1, 2):
+        tracked.take(event("node.started", "a", attempt=attempt))
+        assert counts(tracked) == {"RUNNING": 1}
+        tracked.take(event("node.polled", "a", attempt=attempt))
+        assert counts(tracked) == {"WAITING": 1}
+    tracked.take(event("node.completed", "a", attempt=3))
+    assert counts(tracked) == {"COMPLETED": 1}
+
+
 def test_events_older_than_the_answer_change_nothing_and_are_told_all_the_same() -> None:
     tracked = tracker(node("a", "RUNNING", attempt=2), node("b", "COMPLETED"))
     for old in (

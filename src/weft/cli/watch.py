@@ -245,6 +245,7 @@ _STATES = {
     "node.queued": NodeState.QUEUED,
     "node.started": NodeState.RUNNING,
     "node.waiting": NodeState.WAITING,
+    "node.polled": NodeState.WAITING,
     "node.retrying": NodeState.QUEUED,
     "node.lost": NodeState.QUEUED,
     "node.completed": NodeState.COMPLETED,
@@ -258,6 +259,7 @@ _RANKS = {
     "node.started": 2,
     "node.waiting": 2,
     "node.retrying": 3,
+    "node.polled": 3,
     "node.lost": 3,
 }
 _SETTLED_RANK = 4

@@ -1,4 +1,4 @@
-"""What an execution of the embedded engine waits for, in words."""
+"""Reads from the events of the embedded engine what its nodes wait for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodeWait:
 
     @property
     def text(self) -> str:
-        """Say what the node waits for: ``approval for an answer until 2026-01-31T09:30:00Z: Apply it?``."""
+        """Return what the node waits for: ``approval for an answer: Apply it?``."""
         text = f"{self.node_id} for an answer" if self.is_for_answer else self.node_id
         if self.due_at is not None:
             text += f" until {self.due_at}"

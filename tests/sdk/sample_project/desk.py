@@ -77,6 +77,10 @@ def look_after(client: Client) -> None:
         client.drop_dead_letter(letter.id)
     client.retry_dead_letters(workflow="order", node="pack")
     client.drop_dead_letters(ids=ids)
+    for wait in client.waits(workflow="order", signal="approval"):
+        print(wait.node, wait.prompt, wait.since, wait.expires_at)
+        print(client.answer(wait.execution, wait.node, "approve").output)
+        print(client.signal(wait.execution, "paid", {"amount": 7}).answered)
     batch = client.start_batch("order", [{"number": 1}, {"number": 2}], labels={"kind": "nightly"})
     print(client.batch(batch.id).counts, [each.id for each in client.batches()])
     for result in client.batch_results(batch.id):
@@ -110,6 +114,13 @@ async def in_steps(dag: WorkflowDAG, executor: weft.WorkflowExecutor) -> list[St
     result: WorkflowResult = await executor.execute(dag, context={"day": "monday"})
     print(result.status, result.duration, result.completed, result.failed, result.skipped)
     return list(result.steps.values())
+
+
+def release() -> weft.Workflow:
+    flow = weft.Workflow("release")
+    cool_down = flow.wait("cool_down", seconds=180)
+    flow.wait("approval", prompt="Apply it?", expires_seconds=60, default=None, dependencies=[cool_down])
+    return flow
 
 
 def results(flow: weft.Workflow) -> dict[str, weft.NodeResult]:

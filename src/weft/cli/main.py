@@ -69,6 +69,14 @@ GROUPS = {
         Command("start", "weft.cli.remote:start", "Start an execution of a stored workflow."),
         Command("batch", "weft.cli.batch:batch", "Start an execution for each line of a file."),
         Command("batches", "weft.cli.batch:batches", "List batches, newest first."),
+        Command("triggers apply", "weft.cli.triggers:apply", "Store the triggers of files."),
+        Command("triggers list", "weft.cli.triggers:list_", "List triggers by name."),
+        Command("triggers show", "weft.cli.triggers:show", "Show a trigger and its last executions."),
+        Command("triggers enable", "weft.cli.triggers:enable", "Let a trigger start executions."),
+        Command("triggers disable", "weft.cli.triggers:disable", "Let a trigger start nothing."),
+        Command("triggers fire", "weft.cli.triggers:fire", "Let a trigger start an execution now."),
+        Command("triggers backfill", "weft.cli.triggers:backfill", "Start the due times of a span."),
+        Command("triggers delete", "weft.cli.triggers:delete", "Delete a trigger."),
         Command("list", "weft.cli.remote:list_", "List executions, newest first."),
         Command("show", "weft.cli.remote:show", "Show one execution, or one node of it."),
         Command("watch", "weft.cli.watch:watch", "Follow an execution to its end."),
@@ -94,7 +102,11 @@ GROUPS = {
     ),
 }
 # What the commands of two words have in common.
-SUBJECTS = {"dlq": "Nodes that failed for good, their dead letters.", "keys": "The keys of the API."}
+SUBJECTS = {
+    "dlq": "Nodes that failed for good, their dead letters.",
+    "keys": "The keys of the API.",
+    "triggers": "What starts executions by itself: schedules, events, webhooks.",
+}
 # The arguments in the example that the help of each command shows.
 EXAMPLES = {
     "run": "order.yaml --input number=7",
@@ -112,6 +124,13 @@ EXAMPLES = {
     "alias": "order prod 3",
     "start": "order --input number=7 --wait",
     "batch": "order inputs.jsonl",
+    "triggers apply": "nightly.yaml",
+    "triggers show": "nightly",
+    "triggers enable": "nightly",
+    "triggers disable": "nightly",
+    "triggers fire": "nightly",
+    "triggers backfill": "nightly --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --dry-run",
+    "triggers delete": "nightly",
     "list": "--state FAILED",
     "show": "0198c5a2 fetch",
     "watch": "0198c5a2",

@@ -464,15 +464,20 @@ def start_batch(
     version: int | str | None = None,
     labels: Mapping[str, str] | None = None,
     priority: Priority | None = None,
+    max_running: int | None = None,
     key: str | None = None,
 ) -> ApiCall[shapes.Batch]:
-    """Start one execution per input, all or none: one bad input, and there is no batch."""
+    """Start one execution per input, all or none: one bad input, and there is no batch.
+
+    ``max_running``: so many run at once, and the others wait in the order of their inputs.
+    """
     body = {
         "workflow": workflow,
         "version": version,
         "inputs": [dict(one) if isinstance(one, Mapping) else one for one in inputs],
         "labels": labels,
         "priority": priority,
+        "max_running": max_running,
     }
     return ApiCall(
         method="POST",
@@ -480,6 +485,90 @@ def start_batch(
         shape=shapes.Batch,
         body=_body(body),
         key=new_key() if key is None else key,
+    )
+
+
+def triggers(*, workflow: str | None = None) -> ApiCall[shapes.Page[shapes.Trigger]]:
+    """List triggers by name, all or those of a workflow."""
+    return ApiCall(
+        method="GET",
+        path="/v1/triggers",
+        shape=shapes.Page[shapes.Trigger],
+        query=_query(workflow=workflow, limit=PAGE_SIZE),
+    )
+
+
+def trigger(name: str) -> ApiCall[shapes.Trigger]:
+    """Fetch a trigger with its next due time, its last error and its last executions."""
+    return ApiCall(method="GET", path=_path("triggers", name), shape=shapes.Trigger)
+
+
+def put_trigger(name: str, trigger: Mapping[str, Any]) -> ApiCall[shapes.Trigger]:
+    """Store a trigger, or change it; what is stored already stays as it is."""
+    path = _path("triggers", name)
+    return ApiCall(method="PUT", path=path, shape=shapes.Trigger, body=_body(trigger))
+
+
+def delete_trigger(name: str) -> ApiCall[None]:
+    """Delete a trigger; its executions stay."""
+    return ApiCall(method="DELETE", path=_path("triggers", name), shape=type(None))
+
+
+def enable_trigger(name: str) -> ApiCall[shapes.Trigger]:
+    """Let a trigger start executions from now on."""
+    return ApiCall(method="POST", path=_path("triggers", name, "enable"), shape=shapes.Trigger)
+
+
+def disable_trigger(name: str) -> ApiCall[shapes.Trigger]:
+    """Let a trigger start nothing until it is enabled."""
+    return ApiCall(method="POST", path=_path("triggers", name, "disable"), shape=shapes.Trigger)
+
+
+def fire_trigger(
+    name: str,
+    *,
+    event: Mapping[str, Any] | None = None,
+    request: Mapping[str, Any] | None = None,
+    key: str | None = None,
+) -> ApiCall[shapes.Execution]:
+    """Let a trigger start an execution now; its templates see ``event`` or ``request``."""
+    return ApiCall(
+        method="POST",
+        path=_path("triggers", name, "fire"),
+        shape=shapes.Execution,
+        body=_body({"event": event, "request": request}),
+        key=new_key() if key is None else key,
+    )
+
+
+def backfill_trigger(
+    name: str, start: datetime | str, end: datetime | str, *, max_running: int | None = None
+) -> ApiCall[shapes.Batch]:
+    """Start a batch over the due times from ``start`` on and before ``end``."""
+    span = {"from": _query_text(start), "to": _query_text(end), "max_running": max_running}
+    path = _path("triggers", name, "backfill")
+    return ApiCall(method="POST", path=path, shape=shapes.Batch, body=_body(span))
+
+
+def backfill_plan(name: str, start: datetime | str, end: datetime | str) -> ApiCall[shapes.BackfillPlan]:
+    """List the due times that ``backfill_trigger`` would start, and change nothing."""
+    span = {"from": _query_text(start), "to": _query_text(end), "dry_run": True}
+    path = _path("triggers", name, "backfill")
+    return ApiCall(method="POST", path=path, shape=shapes.BackfillPlan, body=_body(span))
+
+
+def send_event(event: Mapping[str, Any]) -> ApiCall[shapes.EventEffect]:
+    """Send an event, a CloudEvent: the same ``source`` and ``id`` again does nothing again."""
+    return ApiCall(method="POST", path="/v1/events", shape=shapes.EventEffect, body=_body(event))
+
+
+def inbound_events(*, event_type: str | None = None) -> ApiCall[shapes.Page[shapes.InboundEvent]]:
+    """List the events that came, newest first, each with what it did."""
+    return ApiCall(
+        method="GET",
+        path="/v1/events/inbound",
+        shape=shapes.Page[shapes.InboundEvent],
+        query=_query(type=event_type, limit=PAGE_SIZE),
     )
 
 

@@ -312,6 +312,64 @@ class BatchResult(Struct, frozen=True, kw_only=True):
     error: Failure | None = None
 
 
+class TriggerFailure(Struct, frozen=True, kw_only=True):
+    """Why a trigger last started nothing."""
+
+    at: datetime
+    code: str
+    message: str
+
+
+class Trigger(Struct, frozen=True, kw_only=True):
+    """A trigger. It has one of ``schedule``, ``event`` and ``webhook``."""
+
+    name: str
+    workflow: str
+    version: int | str
+    enabled: bool
+    input: Any
+    labels: dict[str, str]
+    priority: str
+    overlap: str
+    schedule: dict[str, Any] | None = None
+    event: dict[str, Any] | None = None
+    webhook: dict[str, Any] | None = None
+    created_at: datetime
+    changed_at: datetime
+    next_at: datetime | None
+    skipped: int
+    skipped_at: datetime | None
+    error: TriggerFailure | None
+    # The last ten, newest first; lists have none.
+    executions: list[Execution] = []
+
+
+class BackfillPlan(Struct, frozen=True, kw_only=True):
+    """Due times that a backfill would start."""
+
+    total: int
+    due: list[datetime]
+
+
+class EventEffect(Struct, frozen=True, kw_only=True):
+    """The effects of an event: ids of executions, and nodes that waited for it."""
+
+    started: list[str]
+    answered: list[dict[str, str]]
+
+
+class InboundEvent(Struct, frozen=True, kw_only=True):
+    """An event that came, and what it did."""
+
+    id: str
+    source: str
+    type: str
+    received_at: datetime
+    event: dict[str, Any]
+    started: list[str]
+    answered: list[dict[str, str]]
+
+
 class DeadLetter(Struct, frozen=True, kw_only=True):
     id: str
     execution: str

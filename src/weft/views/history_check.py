@@ -338,18 +338,6 @@ class _Replay:
         node.next_attempt(event)
         node.due_at = event.due_at
 
-    def _waiting(self, event: History, node_id: str, node: ReplayedNode) -> None:
-        if node_id not in self._plan.waits:
-            self._say("I18", "it waits, and is no wait node", node_id)
-        if event.attempt != node.attempt and not node.attempt <= (event.attempt or 0) <= node.at_most:
-            self._say("I5", f"attempt {event.attempt} waits, and {node.attempt} was to be the next", node_id)
-        self._require_ready(node_id)
-
-    def _signalled(self, event: History) -> None:
-        # It moves no state: the event of the node that it answers does.
-        if event.generation != self._generation:
-            self._say("I18", f"a signal of generation {event.generation}, which is not the current one")
-
     def _check_delay(self, event: History, node_id: str, failures: int) -> None:
         if event.due_at is None:
             self._say("I19", "a retry without a time", node_id)

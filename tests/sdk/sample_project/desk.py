@@ -63,6 +63,22 @@ def answer(client: Client) -> str | None:
     return None
 
 
+def by_itself(client: Client) -> list[str]:
+    nightly = client.put_trigger("nightly", {"workflow": "order", "schedule": {"cron": "0 2 * * *"}})
+    client.disable_trigger(nightly.name)
+    client.enable_trigger(nightly.name)
+    print(client.trigger(nightly.name).schedule, [each.overlap for each in client.triggers(workflow="order")])
+    since = datetime(2026, 5, 1, tzinfo=UTC)
+    plan = client.backfill_plan(nightly.name, since, since + timedelta(days=7))
+    batch = client.backfill_trigger(nightly.name, plan.due[0], "2026-05-08T00:00:00Z", max_running=2)
+    fired = client.fire_trigger(nightly.name, event={"type": "order.paid"}, key="order-7")
+    effect = client.send_event({"specversion": "1.0", "type": "order.paid", "source": "/shop", "id": "7"})
+    for inbound in client.inbound_events(event_type="order.paid"):
+        print(inbound.id, inbound.received_at, inbound.started)
+    client.delete_trigger(nightly.name)
+    return [batch.id, fired.id, *effect.started]
+
+
 def look_after(client: Client) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
     ids = [each.id for each in client.executions(workflow="order", state="FAILED", created_after=yesterday)]

@@ -65,7 +65,7 @@ class TestAccepted:
             {"schema": CHOICE, "expires_seconds": 60, "default": "{{ input.default }}"},
             {"schema": False},
             {"expires_seconds": "{{ input.seconds }}", "default": None},
-            {"event": "payment.received", "match": {"order": "{{ input.order }}"}, "lookback_seconds": 60},
+            {"event": "payment.received", "match": {"order": "{{ input.order }}"}},
             {"event": "paid", "expires_seconds": 86400, "default": {"paid": False}},
         ],
     )
@@ -147,7 +147,6 @@ class TestRefused:
             ({"event": "paid", "prompt": "?"}, "/prompt"),
             ({"event": "paid", "schema": True}, "/schema"),
             ({"signal": "go", "match": {}}, "/match"),
-            ({"lookback_seconds": 1}, "/lookback_seconds"),
             ({"default": 1}, "/default"),
         ],
     )
@@ -189,7 +188,6 @@ class TestRefused:
                 "/match",
             ),
             ({"event": "paid", "match": {"a": TOO_LONG}}, "/match"),
-            ({"event": "paid", "lookback_seconds": -1}, "/lookback_seconds"),
         ],
     )
     def test_a_value(self, config: dict[str, Any], pointer: str) -> None:
@@ -265,8 +263,8 @@ class TestFilled:
         assert terms({"prompt": {"rows": 3}}).prompt == '{"rows":3}'
 
     def test_a_wait_for_an_event(self) -> None:
-        found = terms({"event": "paid", "match": {"b": 1, "a": 2}, "lookback_seconds": 5})
-        assert (found.match, found.lookback_seconds) == (b'{"a":2,"b":1}', 5.0)
+        found = terms({"event": "paid", "match": {"b": 1, "a": 2}})
+        assert found.match == b'{"a":2,"b":1}'
         assert terms({"event": "paid"}).match == b"{}"
 
     @pytest.mark.parametrize(

@@ -21,10 +21,11 @@ from weft.definition.document import read_json
 from weft.definition.model import NAME_PATTERN
 from weft.errors import DocumentError, NotFoundError
 from weft.journal.contract import DEFAULT_NAMESPACE
+from weft.journal.firing import answered_waits
 from weft.orchestrator.triggers.events import fire_webhook, hear
 from weft.triggers.cloudevent import read_event
 from weft.triggers.signature import HIDDEN_HEADERS, is_signed
-from weft.views.triggers import effect_fields, event_fields
+from weft.views.triggers import answered_fields, effect_fields, event_fields
 
 if TYPE_CHECKING:
     from weft.api.service import Service
@@ -76,7 +77,7 @@ async def post_event(request: Request) -> Response:
 def _effect(done: FireAnswer) -> dict[str, Any]:
     return {
         "started": [one.execution.id for one in done.fired if one.execution is not None],
-        "answered": [],
+        "answered": answered_fields(answered_waits(done.answered)),
     }
 
 

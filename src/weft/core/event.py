@@ -159,7 +159,7 @@ class WaitDue(AttemptRef, frozen=True, kw_only=True, gc=False):
 class WaitAnswered(_Event, frozen=True, kw_only=True, gc=False):
     """Somebody answered the wait of a node, which completes with ``output`` or ``blob``.
 
-    ``generation`` 0 means whichever is current.
+    ``generation`` 0 means whichever is current. ``event_type``: an event that came in is the answer.
     """
 
     node_id: str
@@ -167,6 +167,7 @@ class WaitAnswered(_Event, frozen=True, kw_only=True, gc=False):
     blob: str | None = None
     output_bytes: int
     actor: str | None = None
+    event_type: str | None = None
 
 
 class SignalReceived(_Event, frozen=True, kw_only=True, gc=False):

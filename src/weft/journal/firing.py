@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.triggers.overlap import Step
 
 if TYPE_CHECKING:
@@ -64,13 +65,28 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     received_at: int
     body: dict[str, Any]
     started: tuple[str, ...] = ()
+    # Executions with the nodes that waited for it.
+    answered: tuple[tuple[str, str], ...] = ()
 
 
 class FireAnswer(msgspec.Struct, frozen=True):
-    """The answer to a commit of firings, in their order. ``known``: the event, where it came before."""
+    """The answer to a commit of firings, in their order. ``known``: the event, where it came before.
+
+    ``answered``: what the event did to waits.
+    """
 
     fired: Sequence[Fired]
     known: StoredEvent | None = None
+    answered: Sequence[RecordedEvent] = ()
+
+
+def answered_waits(recorded_events: Sequence[RecordedEvent]) -> list[tuple[str, str]]:
+    """Return the executions with the nodes whose waits these events have ended."""
+    return [
+        (one.event.execution_id, one.rows[0].node_id)
+        for one in recorded_events
+        if one.verdict is Verdict.ACCEPTED and one.rows
+    ]
 
 
 def submitted(firings: Sequence[Firing], steps: Sequence[Step]) -> list[Submission]:
@@ -115,6 +131,8 @@ class TriggerEngine(TriggerReader, Protocol):
         self, firings: Sequence[Firing], *, event: InboundEvent | None = None, claim: Claim | None = None
     ) -> FireAnswer:
         """Commit starts of triggers of one namespace, all or none, and the event that they start at.
+
+        The event also answers the waits that it matches, of each execution one.
 
         TriggerChangedError: a trigger is not any more as it was when its start was decided.
         StillRunningError: its running executions are to be cancelled first. ClaimedError as in ``submit``;

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, Verdict, moved_letter
 from weft.core.ledger.fence import Ledger, Loaders
+from weft.core.payload import canonical, decode
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
@@ -47,6 +48,7 @@ from weft.journal.contract import (
 from weft.journal.memory_search import MemorySearch
 from weft.journal.notifications import shortened, state_of
 from weft.journal.triggers_in_memory import MemoryTriggers
+from weft.journal.waits import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
     from weft.journal.contract import ReportedProgress, WaitQuery
+    from weft.triggers.cloudevent import InboundEvent
 
 
 def _place_of(chunk: LogChunk) -> tuple[str, int, int]:
@@ -368,6 +371,27 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
             self._mailboxes.setdefault(signal.execution_id, {})[signal.number] = signal
         for execution_id, number in changes.signals_taken:
             del self._mailboxes[execution_id][number]
+
+    def _answer_waits(self, event: InboundEvent) -> list[RecordedEvent]:
+        data = event.body.get("data")
+        pairs = set() if not isinstance(data, dict) else {(key, canonical(data[key])) for key in data}
+        found: dict[str, tuple[int, str]] = {}
+        for (execution_id, node_id), one in self._waits.items():
+            wait, since = one.row.wait, one.row.started_at or 0
+            if (
+                one.settled_at is None
+                and wait is not None
+                and wait.match is not None
+                and (wait.kind, wait.name) == (WaitKind.EVENT, event.type)
+                and self._executions[execution_id].namespace == event.namespace
+                and {(key, canonical(value)) for key, value in decode(wait.match).items()} <= pairs
+            ):
+                found[execution_id] = min(found.get(execution_id, (since, node_id)), (since, node_id))
+        ledger = self._ledger()
+        answers = [answer_of(event, id_, node_id) for id_, (_, node_id) in sorted(found.items())]
+        recorded_events = [ledger.record(answer) for answer in answers]
+        self._commit(ledger.changes)
+        return recorded_events
 
     def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
         return [one for one in self._mailboxes.get(execution_id, {}).values() if one.name == name]

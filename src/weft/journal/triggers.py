@@ -24,7 +24,10 @@ _COLUMNS = (
     "namespace, document, revision, created_at, changed_at, next_at, fire_at, skipped, skipped_at, error"
 )
 _SELECT = f"SELECT {_COLUMNS} FROM triggers WHERE"  # noqa: S608
-_EVENT = "SELECT number, namespace, id, source, type, received_at, body, started FROM inbound_events WHERE"
+_EVENT = (
+    "SELECT number, namespace, id, source, type, received_at, body, started, answered"
+    " FROM inbound_events WHERE"
+)
 _decode_trigger = msgspec.json.Decoder(Trigger).decode
 _decode_error = msgspec.json.Decoder(TriggerError).decode
 # Executions of a lane that run: those that wait for their turn get the name of their lane when it has come,
@@ -210,19 +213,22 @@ def put_event(event: InboundEvent, now: int) -> Query[bool]:
     It waits for a transaction that is about to keep the same event.
     """
     added = yield (
-        "INSERT INTO inbound_events (namespace, source, id, type, received_at, body, started)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (event.namespace, event.source, event.id, event.type, now, encode_json(event.body), b"[]"),
+        "INSERT INTO inbound_events (namespace, source, id, type, received_at, body, started, answered)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (event.namespace, event.source, event.id, event.type, now, encode_json(event.body), b"[]", b"[]"),
     )
     return bool(added)
 
 
-def note_started(event: InboundEvent, started: Sequence[str]) -> Query[None]:
-    """Note what an event has started, in the transaction that keeps the event."""
-    if started:
+def note_effect(
+    event: InboundEvent, started: Sequence[str], answered: Sequence[tuple[str, str]]
+) -> Query[None]:
+    """Note what an event has started and answered, in the transaction that keeps the event."""
+    if started or answered:
         yield (
-            "UPDATE inbound_events SET started = ? WHERE namespace = ? AND source = ? AND id = ?",
-            (encode_json(started), event.namespace, event.source, event.id),
+            "UPDATE inbound_events SET started = ?, answered = ?"
+            " WHERE namespace = ? AND source = ? AND id = ?",
+            (encode_json(started), encode_json(answered), event.namespace, event.source, event.id),
         )
 
 
@@ -247,7 +253,7 @@ def purge_events(received_before: int, limit: int) -> Query[int]:
 
 
 def _read_event(values: Any) -> StoredEvent:
-    number, namespace, id_, source, type_, received_at, body, started = values
+    number, namespace, id_, source, type_, received_at, body, started, answered = values
     return StoredEvent(
         number=number,
         namespace=namespace,
@@ -257,6 +263,7 @@ def _read_event(values: Any) -> StoredEvent:
         received_at=received_at,
         body=decode_json(body),
         started=tuple(decode_json(started)),
+        answered=tuple((execution_id, node_id) for execution_id, node_id in decode_json(answered)),
     )
 
 

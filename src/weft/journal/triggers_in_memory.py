@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from weft.errors import StillRunningError, TriggerChangedError
 from weft.journal.contract import DEFAULT_NAMESPACE
-from weft.journal.firing import FireAnswer, StoredEvent, fired, submitted
+from weft.journal.firing import FireAnswer, StoredEvent, answered_waits, fired, submitted
 from weft.triggers.overlap import Step, decide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.firing import Firing
@@ -44,6 +45,9 @@ class MemoryTriggers:
     def _add_change(self, namespace: str, actor: str | None, action: str, **fields: Any) -> None:
         raise NotImplementedError
 
+    def _answer_waits(self, event: InboundEvent) -> list[RecordedEvent]:
+        raise NotImplementedError
+
     # -- firing ------------------------------------------------------------------------------------
 
     async def fire(
@@ -59,9 +63,10 @@ class MemoryTriggers:
             self._move(firing, step)
         submissions = submitted(firings, steps)
         rows = self._store(submissions, claim if submissions else None)
+        recorded_events = [] if event is None else self._answer_waits(event)
         if event is not None:
-            self._keep(event, [row.id for row in rows])
-        return FireAnswer(fired(steps, rows))
+            self._keep(event, [row.id for row in rows], answered_waits(recorded_events))
+        return FireAnswer(fired(steps, rows), None, recorded_events)
 
     def _step(self, firing: Firing) -> Step:
         row = self._triggers.get((firing.namespace, firing.trigger))
@@ -85,7 +90,7 @@ class MemoryTriggers:
             row = replace(row, error=firing.error)
         self._triggers[firing.namespace, firing.trigger] = row
 
-    def _keep(self, event: InboundEvent, started: list[str]) -> None:
+    def _keep(self, event: InboundEvent, started: list[str], answered: list[tuple[str, str]]) -> None:
         self._last_event += 1
         self._inbound[event.namespace, event.source, event.id] = StoredEvent(
             number=self._last_event,
@@ -96,6 +101,7 @@ class MemoryTriggers:
             received_at=self._now(),
             body=event.body,
             started=tuple(started),
+            answered=tuple(answered),
         )
 
     # -- triggers ----------------------------------------------------------------------------------

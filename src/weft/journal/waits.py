@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from weft.core.event import WaitAnswered
 from weft.core.payload import canonical, decode
 from weft.core.rows import Parked, Signal
 from weft.definition.waits import WaitKind
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from weft.journal.contract import WaitQuery
     from weft.journal.queries import Query
     from weft.journal.rows import Values
+    from weft.triggers.cloudevent import InboundEvent
 
 # The key first.
 WAIT = {
@@ -142,6 +144,49 @@ def due(now: int, limit: int) -> Query[DueWaits]:
     ((next_at,),) = yield ("SELECT min(due_at) FROM waits WHERE due_at > ? AND settled_at IS NULL", (now,))
     return DueWaits(
         [DueWait(*values) for values in found], None if next_at is None else (next_at - now) / 1_000_000
+    )
+
+
+def matching(event: InboundEvent) -> Query[list[WaitAnswered]]:
+    """Find the waits that an event answers: of each execution the one that has waited longest.
+
+    The waits of a type are asked for by the sets of keys that they match by, of which there are few.
+    """
+    data = event.body.get("data")
+    data = data if isinstance(data, dict) else {}
+    found: dict[str, tuple[int, str]] = {}
+    keys = ""
+    while True:
+        ((keys,),) = yield (
+            "SELECT min(match_keys) FROM waits WHERE namespace = ? AND name = ? AND match_keys > ?"
+            " AND kind = 'event' AND settled_at IS NULL",
+            (event.namespace, event.type, keys),
+        )
+        if keys is None:
+            return [answer_of(event, id_, node_id) for id_, (_, node_id) in sorted(found.items())]
+        pairs = {name: data[name] for name in decode(keys.encode()) if name in data}
+        if canonical(sorted(pairs)).decode() != keys:
+            continue
+        rows = yield (
+            "SELECT executions.id, node_id, since FROM waits JOIN executions ON number = waits.execution"
+            " WHERE waits.namespace = ? AND waits.name = ? AND match_keys = ? AND match_digest = ?"
+            " AND kind = 'event' AND settled_at IS NULL",
+            (event.namespace, event.type, *match_index(canonical(pairs))),
+        )
+        for execution_id, node_id, since in rows:
+            found[execution_id] = min(found.get(execution_id, (since, node_id)), (since, node_id))
+
+
+def answer_of(event: InboundEvent, execution_id: str, node_id: str) -> WaitAnswered:
+    """Return the answer of an event to the wait of a node."""
+    return WaitAnswered(
+        execution_id=execution_id,
+        generation=0,
+        node_id=node_id,
+        output=event.output,
+        blob=event.blob,
+        output_bytes=event.output_bytes,
+        event_type=event.type,
     )
 
 

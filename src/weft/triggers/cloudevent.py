@@ -31,6 +31,10 @@ class InboundEvent(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     # All of it, as templates see it.
     body: dict[str, Any]
+    # What a node that waits for it completes with; of a large one, the name of a blob.
+    output: bytes | None = None
+    blob: str | None = None
+    output_bytes: int = 0
 
 
 def read_event(value: Json, *, namespace: str) -> InboundEvent | list[Problem]:

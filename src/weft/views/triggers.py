@@ -8,6 +8,8 @@ from weft.core.time import rfc3339
 from weft.views.summary import time_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.journal.contract import StoredEvent
     from weft.triggers.model import Schedule, TriggerRow
 
@@ -51,9 +53,14 @@ def _schedule(schedule: Schedule) -> dict[str, Any]:
     return due | {"catch_up": schedule.catch_up, "jitter_seconds": schedule.jitter_seconds}
 
 
+def answered_fields(answered: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Show the nodes that an event answered."""
+    return [{"execution": execution_id, "node": node_id} for execution_id, node_id in answered]
+
+
 def effect_fields(event: StoredEvent) -> dict[str, Any]:
     """Show what an event did."""
-    return {"started": list(event.started), "answered": []}
+    return {"started": list(event.started), "answered": answered_fields(event.answered)}
 
 
 def event_fields(event: StoredEvent) -> dict[str, Any]:

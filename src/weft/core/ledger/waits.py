@@ -158,8 +158,11 @@ def answer(
         if event.node_id not in change.plan.nodes:
             return Verdict.UNKNOWN, ()
         row = change.row_of(event.node_id)
-        if row.wait is None or row.wait.kind is not WaitKind.SIGNAL:
+        if row.wait is None or not _is_awaited(row.wait, event):
             return Verdict.REFUSED, ()
+        if event.event_type is not None:
+            changes.untold.add((execution.id, row.node_id))
+            return Verdict.ACCEPTED, (_answered(changes, change, row, event),)
         return Verdict.ACCEPTED, (_end(changes, event, change, row, row.wait.name),)
     waiting = _longest_waiting(change, event.name)
     if waiting is not None:
@@ -182,6 +185,13 @@ def answer(
         )
     )
     return Verdict.ACCEPTED, ()
+
+
+def _is_awaited(wait: Wait, event: WaitAnswered) -> bool:
+    """True if the wait is one that this answer may end: for an event of its type, or for a signal."""
+    if event.event_type is None:
+        return wait.kind is WaitKind.SIGNAL
+    return wait.kind is WaitKind.EVENT and wait.name == event.event_type
 
 
 def _longest_waiting(change: Change, name: str) -> NodeRow | None:

@@ -9,22 +9,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.core.ledger.changes import LiveExecution
 from weft.errors import ClaimedError, JournalError, OutcomeUnknownError, TriggerChangedError
 from weft.journal import triggers
-from weft.journal.firing import FireAnswer, StoredEvent, fired, queued_values, submitted
+from weft.journal.firing import (
+    FireAnswer,
+    StoredEvent,
+    answered_waits,
+    fired,
+    queued_values,
+    submitted,
+)
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres import changes, queries
 from weft.journal.postgres.connection import CLOCK, was_lost
 from weft.journal.queries import claim as find_claim
 from weft.journal.queries import put_batch, put_definition
+from weft.journal.waits import matching
 from weft.triggers.model import Overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.core.event import Event
+    from weft.core.event import Event, WaitAnswered
     from weft.journal.contract import Claim, Firing, NewBatch, Submission
     from weft.journal.postgres.connection import Connection, DatabaseClock
     from weft.journal.postgres.group_commit import Transaction
@@ -59,6 +68,10 @@ class Fire(msgspec.Struct, frozen=True):
         counts = any(firing.overlap is not Overlap.ALLOW for firing in self.firings)
         is_alone = self.event is not None or self.claim is not None or counts
         return None if is_alone else 1 + len(self.firings)
+
+
+class _NothingToAnswerError(Exception):
+    """Ends a transaction: the event came before, or its executions are to be stored anew."""
 
 
 class Submitter:
@@ -107,11 +120,48 @@ class Submitter:
     async def fire(self, transaction: Transaction, calls: Sequence[Fire]) -> list[Any]:
         """Begin, and start the triggers of each call, or refuse the call."""
         while True:
-            await transaction.begin()
-            answers = await self._fire(transaction, calls)
+            # A wait that begins behind this look is one that the event came before.
+            event = calls[0].event
+            found = (
+                None if event is None else await queries.run_query(transaction.connection, matching(event))
+            )
+            answers: list[Any] | None
+            if found:
+                answers = await self._fire_and_answer(transaction, calls[0], found)
+            else:
+                await transaction.begin()
+                answers = await self._fire(transaction, calls)
             if answers is not None:
                 return answers
             await transaction.connection.execute("ROLLBACK")
+
+    async def _fire_and_answer(
+        self, transaction: Transaction, call: Fire, answers: Sequence[WaitAnswered]
+    ) -> list[Any] | None:
+        """Begin, start the triggers of an event, and end the waits that it answers."""
+        assert call.event is not None
+        fired_now: list[Any] | None = None
+
+        async def fire() -> None:
+            nonlocal fired_now
+            fired_now = await self._fire(transaction, [call])
+            if fired_now is None or fired_now[0].known is not None:
+                raise _NothingToAnswerError
+
+        by_execution = {answer.execution_id: [answer] for answer in answers}
+        try:
+            recorded = await self._recorder.record_locked(transaction, by_execution, first=fire)
+        except _NothingToAnswerError:
+            if fired_now is not None:
+                await transaction.connection.execute("ROLLBACK")
+                await transaction.begin()
+            return fired_now
+        assert fired_now is not None
+        recorded_events = [one for own in recorded.values() for one in own]
+        started = [one.execution.id for one in fired_now[0].fired if one.execution is not None]
+        note = triggers.note_effect(call.event, started, answered_waits(recorded_events))
+        await queries.run_query(transaction.connection, note)
+        return [replace(fired_now[0], answered=recorded_events)]
 
     async def _fire(self, transaction: Transaction, calls: Sequence[Fire]) -> list[Any] | None:
         connection = transaction.connection
@@ -143,7 +193,7 @@ class Submitter:
                 continue
             answers.append(FireAnswer(fired(steps, rows)))
             if call.event is not None:
-                note = triggers.note_started(call.event, [row.id for row in rows])
+                note = triggers.note_effect(call.event, [row.id for row in rows], ())
                 await queries.run_query(connection, note)
         return answers
 

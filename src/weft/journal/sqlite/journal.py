@@ -27,7 +27,7 @@ from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError
 from weft.journal import triggers
 from weft.journal.data_folder import DataFolder
-from weft.journal.firing import FireAnswer, fired, queued_values, submitted
+from weft.journal.firing import FireAnswer, answered_waits, fired, queued_values, submitted
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
@@ -37,6 +37,7 @@ from weft.journal.sql import PlanCache, SqlJournal
 from weft.journal.sqlite import changes, queries
 from weft.journal.sqlite.schema import open_for_reading, open_for_writing
 from weft.journal.sqlite.threads import Reader, Writer
+from weft.journal.waits import matching
 from weft.journal.waits import signal_output as find_signal_output
 from weft.journal.waits import signals as find_signals
 
@@ -183,9 +184,13 @@ class SqliteJournal(SqlJournal):
         steps = queries.run_query(connection, triggers.advance(firings, now))
         submissions = submitted(firings, steps)
         rows = self._store(connection, submissions, claim if submissions else None, None)
+        recorded_events: Sequence[RecordedEvent] = ()
         if event is not None:
-            queries.run_query(connection, triggers.note_started(event, [row.id for row in rows]))
-        return FireAnswer(fired(steps, rows))
+            recorded_events = self._record(connection, queries.run_query(connection, matching(event)), None)
+            answered = answered_waits(recorded_events)
+            note = triggers.note_effect(event, [row.id for row in rows], answered)
+            queries.run_query(connection, note)
+        return FireAnswer(fired(steps, rows), None, recorded_events)
 
     def _store(
         self,

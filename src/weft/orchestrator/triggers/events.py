@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weft.errors import JournalError, TriggerChangedError
+from msgspec.structs import replace
+
+from weft.core.ledger.changes import Verdict
+from weft.core.ledger.waits import wait_output
+from weft.core.payload import encode
+from weft.errors import JournalError, StoreError, TriggerChangedError
 from weft.orchestrator.triggers.fire import fire, make_firing
+from weft.orchestrator.waits.answers import tell
 from weft.triggers.filling import Occasion
 
 if TYPE_CHECKING:
@@ -13,6 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Any, TypeAlias
 
+    from weft.core.ledger.changes import RecordedEvent
     from weft.journal.contract import FireAnswer, Firing
     from weft.ports import Ports
     from weft.triggers.cloudevent import InboundEvent
@@ -26,7 +34,8 @@ _TRIES = 20
 
 
 async def hear(event: InboundEvent, ports: Ports, *, admit: Admit) -> FireAnswer:
-    """Start every trigger that an event fits, or find what the event did when it came before."""
+    """Start every trigger that an event fits and answer every wait, or find what it did before."""
+    event = await _with_output(event, ports)
     for _ in range(_TRIES):
         occasion = Occasion(due_at=ports.clock.now(), event=event.body)
         rows = await ports.journal.event_triggers(event.type, namespace=event.namespace)
@@ -34,10 +43,29 @@ async def hear(event: InboundEvent, ports: Ports, *, admit: Admit) -> FireAnswer
         firings = [firing for firing in made if firing is not None]
         try:
             async with admit(_nodes(firings)):
-                return await fire(firings, ports, event=event)
+                answer = await fire(firings, ports, event=event)
+            await _tell(answer.answered, ports)
+            return answer
         except TriggerChangedError:
             continue
     raise JournalError("the triggers of the event are changed again and again; nothing was written")
+
+
+async def _with_output(event: InboundEvent, ports: Ports) -> InboundEvent:
+    """Return the event with the output of a node that waits for it."""
+    value = encode(event.body.get("data"), max_bytes=ports.bounds.max_payload_bytes)
+    output = wait_output(value, by=event.source, at=ports.clock.now())
+    if len(output) <= ports.inline_bytes:
+        return replace(event, output=output, output_bytes=len(output))
+    return replace(event, blob=await ports.journal.put_blob(output), output_bytes=len(output))
+
+
+async def _tell(recorded_events: Sequence[RecordedEvent], ports: Ports) -> None:
+    """Tell the store of the waits that an event has ended; the sweep does where the store is away."""
+    accepted = [one for one in recorded_events if one.verdict is Verdict.ACCEPTED]
+    ports.announce(accepted)
+    with suppress(StoreError):
+        await tell(accepted, ports)
 
 
 async def fire_webhook(

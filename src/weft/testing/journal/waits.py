@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft.core.event import AttemptPolled, SignalReceived, WaitAnswered, WaitDue, WaitStarted
 from weft.core.ledger.changes import Verdict
 from weft.core.ledger.waits import MAILBOX_SIGNALS, wait_output
-from weft.core.payload import decode
+from weft.core.payload import canonical, decode
 from weft.core.rows import Parked, Polled, Wait
 from weft.core.skip_propagation import skips_behind_failure
 from weft.core.state import ExecutionState, NodeState
@@ -15,7 +15,9 @@ from weft.core.time import micros, rfc3339
 from weft.definition.waits import WaitKind
 from weft.errors import ClaimedError
 from weft.journal.contract import Claim, EndedWait, OpenWait, WaitQuery
+from weft.journal.firing import answered_waits
 from weft.testing.recording import Recording, assert_consistent, node
+from weft.triggers.cloudevent import InboundEvent
 
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
@@ -370,6 +372,50 @@ class WaitRowsContract:
         assert (again.attempt, again.parked.due_at) == (2, clock.now() + micros(SECONDS))
         await assert_consistent(journal, run.id)
 
+    async def test_an_event_answers_every_wait_that_it_matches_of_each_execution_one(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        event_wait = {"event": "paid"}
+        nodes = [waiter(name, **event_wait) for name in "abcd"]
+        run = await Recording.start(journal, *nodes, node("e", *"abcd"))
+        other = await Recording.start(journal, *nodes, execution_id="execution-2")
+        await begin(run, "a", awaited(order=7))
+        await begin(run, "c", awaited(order=8))
+        await begin(run, "d", Wait(WaitKind.EVENT, "sent", match=b"{}"))
+        await begin(other, "a", awaited(order=7, year=1))
+        clock.advance(1)
+        await begin(run, "b", awaited())
+        await begin(other, "b", awaited(order=7))
+        answer = await journal.fire([], event=inbound("1", order=7, amount=3))
+        assert answered_waits(answer.answered) == [(run.id, "a"), (other.id, "b")]
+        row = await run.node("a")
+        assert (row.state, row.output, row.finished_at) == (NodeState.COMPLETED, b'{"x":1}', clock.now())
+        clock.advance(10)
+        untold = await journal.untold_waits(older_than_seconds=5, limit=10)
+        ends = sorted((one.execution_id, one.node_id) for one in untold)
+        assert ends == [(run.id, "a"), (other.id, "b")]
+        # The same event again does nothing again, though another node waits for it.
+        again = await journal.fire([], event=inbound("1", order=7, amount=3))
+        assert again.known is not None
+        assert again.known.answered == ((run.id, "a"), (other.id, "b"))
+        assert (await run.node("b")).state is None
+        # A wait that matches everything is answered by the next one.
+        answer = await journal.fire([], event=inbound("2"))
+        assert answered_waits(answer.answered) == [(run.id, "b")]
+        elsewhere = await journal.fire([], event=inbound("3", namespace="elsewhere", order=8))
+        assert answered_waits(elsewhere.answered) == []
+        assert (await run.row()).waiting == 2
+        await assert_consistent(journal, run.id)
+
+    async def test_a_signal_is_no_event_and_an_event_no_answer(self, journal: JournalAdapter) -> None:
+        run = await Recording.start(journal, waiter("a", event="go"), waiter("b"), node("c", "a", "b"))
+        await begin(run, "a", Wait(WaitKind.EVENT, "go", match=b"{}"))
+        assert (await answer(run, "a")).verdict is Verdict.REFUSED
+        await begin(run, "b")
+        found = await journal.fire([], event=inbound("1", type="go"))
+        assert answered_waits(found.answered) == [(run.id, "a")]
+        assert (await run.node("b")).state is None
+
     async def test_a_look_makes_way_for_the_next(self, journal: JournalAdapter, clock: VirtualClock) -> None:
         poll = {"until": "output.ok", "every_seconds": SECONDS}
         run = await Recording.start(journal, node("a", poll=poll))
@@ -422,6 +468,24 @@ class WaitRowsContract:
         assert await journal.purge(finished_before=clock.now(), limit=10) == 1
         assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == []
         assert list(await journal.open_waits()) == []
+
+
+def awaited(**match: Any) -> Wait:
+    return Wait(WaitKind.EVENT, "paid", match=canonical(match))
+
+
+def inbound(event_id: str, *, type: str = "paid", namespace: str = "default", **data: Any) -> InboundEvent:  # noqa: A002 - the word of the specification
+    body = {"id": event_id, "source": "/bank", "type": type, "data": data}
+    output = b'{"x":1}'
+    return InboundEvent(
+        namespace=namespace,
+        id=event_id,
+        source="/bank",
+        type=type,
+        body=body,
+        output=output,
+        output_bytes=len(output),
+    )
 
 
 def start_event(

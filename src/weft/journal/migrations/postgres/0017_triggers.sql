@@ -20,7 +20,7 @@ CREATE INDEX triggers_fire_at ON triggers (fire_at) WHERE fire_at IS NOT NULL;
 CREATE INDEX triggers_event ON triggers (namespace, event_type) WHERE event_type IS NOT NULL;
 CREATE INDEX triggers_workflow ON triggers (namespace, workflow, name);
 
--- What came from outside, and what each event started (JSON): kept for a time, so that the same event again does
+-- What came from outside, and what each event started and answered (JSON): kept for a time, so that the same event again does
 -- nothing again.
 CREATE TABLE inbound_events (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -31,6 +31,7 @@ CREATE TABLE inbound_events (
     type text COLLATE "C" NOT NULL,
     body bytea NOT NULL,
     started bytea NOT NULL,
+    answered bytea NOT NULL,
     UNIQUE (namespace, source, id)
 );
 CREATE INDEX inbound_events_newest ON inbound_events (namespace, number);

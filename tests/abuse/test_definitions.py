@@ -36,8 +36,11 @@ async def test_a_definition_that_takes_long_to_compile_is_refused_and_not_notice
 
     async with abused(WEFT_MAX_COMPILE_CPU="0.05") as target:
         # The first expression loads the parser.
-        async with aiohttp.ClientSession(target.url) as session:
-            await session.post("/v1/workflows/validate", json=definition(1))
+        async with (
+            aiohttp.ClientSession(target.url) as session,
+            session.post("/v1/workflows/validate", json=definition(1)) as response,
+        ):
+            await response.read()
         (stored, shown), (validated, verdict), (submitted, _) = (await measure(target, attack)).result
     assert (stored, validated, submitted) == (422, 200, 422)
     for problems in (shown["problems"], verdict["problems"]):

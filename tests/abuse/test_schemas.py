@@ -116,8 +116,11 @@ async def test_a_reply_that_is_costly_to_check_costs_its_own_attempt_alone(abuse
         llm.script(reply("{}"), *(reply(json.dumps({"a": [5000] * 60_000})) for _ in range(2)))
         async with abused(WEFT_LLM_BASE_URL=llm.base_url, WEFT_LLM_MODEL="fake") as target:
             # The first call loads the HTTP client.
-            async with aiohttp.ClientSession(target.url) as session:
-                await session.post("/v1/executions?wait=50", json={"definition": {"nodes": [node]}})
+            async with (
+                aiohttp.ClientSession(target.url) as session,
+                session.post("/v1/executions?wait=50", json={"definition": {"nodes": [node]}}) as response,
+            ):
+                await response.read()
             measured = await measure(target, attack)
     for status, shown in measured.result:
         assert status == 200

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from weft.cli.main import COMMANDS, main
 from weft.definition.document import read_yaml
 from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS
+from weft.definition.validation import WAIT_FIELDS
+from weft.definition.waits import FIELDS as WAIT_CONFIG_FIELDS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,6 +43,30 @@ def test_the_schema_accepts_every_example(schema: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"seconds": 5},
+        {"seconds": "{{ input.seconds }}"},
+        {"until": "2030-01-31T09:30:00Z"},
+        {"signal": "go", "prompt": "Apply?", "schema": {"enum": ["yes"]}, "expires_seconds": 5, "default": 1},
+        {"event": "paid", "match": {"order": 7}, "expires_seconds": 5},
+    ],
+)
+def test_the_schema_accepts_the_config_of_a_wait(
+    config: dict[str, object], schema: dict[str, object]
+) -> None:
+    node = {"id": "a", "handler": "wait", "config": config, "condition": "true"}
+    jsonschema_rs.validator_for(schema).validate({"nodes": [node, {"id": "b", "handler": "wait"}]})
+
+
+def test_the_schema_knows_the_fields_of_waits_that_validation_knows(schema: dict[str, Any]) -> None:
+    assert set(schema["$defs"]["wait"]["properties"]) == set(WAIT_CONFIG_FIELDS)
+    allowed = {name for name in NODE_FIELDS if schema["$defs"]["node"]["then"]["properties"].get(name, True)}
+    assert allowed == WAIT_FIELDS
+
+
+@pytest.mark.parametrize(
     "broken",
     [
         {},
@@ -49,6 +76,17 @@ def test_the_schema_accepts_every_example(schema: dict[str, object]) -> None:
         {"nodes": [{"id": "a b", "handler": "echo"}]},
         {"nodes": [{"id": "a", "handler": "echo", "retries": 3}]},
         {"nodes": [{"id": "a", "handler": "echo", "dependencies": [], "depends_on": []}]},
+        {"nodes": [{"id": "a", "handler": "wait", "max_retries": 3}]},
+        {"nodes": [{"id": "a", "handler": "wait", "config": {"second": 5}}]},
+        {"nodes": [{"id": "a", "handler": "wait", "config": {"seconds": "5"}}]},
+        {"nodes": [{"id": "a", "handler": "wait", "config": {"seconds": 5, "prompt": "?"}}]},
+        {
+            "nodes": [
+                {"id": "a", "handler": "wait", "config": {"seconds": 5, "until": "2030-01-31T09:30:00Z"}}
+            ]
+        },
+        {"nodes": [{"id": "a", "handler": "wait", "config": {"default": 5}}]},
+        {"nodes": [{"id": "a", "handler": "wait", "config": {"schema": {"type": "objet"}}}]},
         {"nodes": [{"id": "a", "handler": "echo"}], "failure_policy": "fail fast"},
         {"nodes": [{"id": "a", "handler": "echo"}], "input_schema": {"type": "objet"}},
     ],

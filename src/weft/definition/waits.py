@@ -47,7 +47,8 @@ _SOURCES = ("seconds", "until", "event", "signal")
 _OF_SIGNALS = frozenset({"prompt", "schema"})
 _OF_EVENTS = frozenset({"match"})
 _EXPIRING = frozenset({"expires_seconds", "default"})
-_FIELDS = (*_SOURCES, "prompt", "schema", "match", "expires_seconds", "default")
+# Every field of the config, whatever the node waits for.
+FIELDS = (*_SOURCES, "prompt", "schema", "match", "expires_seconds", "default")
 
 
 class WaitKind(StrEnum):
@@ -110,9 +111,9 @@ def wait_problems(config: Json) -> list[Problem]:
         return [Problem("", f"must be an object, not {kind(config)}")]
     suggester = Suggester()
     found = [
-        Problem(pointer((name,)), unknown_field(name, _FIELDS, suggester))
+        Problem(pointer((name,)), unknown_field(name, FIELDS, suggester))
         for name in config
-        if name not in _FIELDS
+        if name not in FIELDS
     ]
     sources = [name for name in _SOURCES if name in config]
     if len(sources) > 1:
@@ -135,11 +136,11 @@ def _misplaced(config: Mapping[str, Json], source: str) -> Iterable[Problem]:
         if source != owner:
             yield from (
                 Problem(f"/{name}", f"only a wait for {_article(owner)} has {name}")
-                for name in _FIELDS
+                for name in FIELDS
                 if name in names and name in config
             )
     if source in ("seconds", "until"):
-        for name in _FIELDS:
+        for name in FIELDS:
             if name in _EXPIRING and name in config:
                 yield Problem(f"/{name}", f"{source} ends this wait: it does not expire")
     elif "default" in config and "expires_seconds" not in config:

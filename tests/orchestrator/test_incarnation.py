@@ -16,7 +16,11 @@ from weft.journal.contract import Submission
 from weft.orchestrator.advance import begin_step, record
 from weft.orchestrator.collect import collect, without_orphans
 from weft.orchestrator.context import Context
+from weft.orchestrator.dispatch import running_now
+from weft.orchestrator.recover import rebuild
 from weft.orchestrator.submit import submit
+from weft.orchestrator.sweep import sweep
+from weft.store.contract import Answer, Lease
 from weft.store.memory import MemoryStore
 from weft.testing.walk import node, workflow
 from weft.transport.contract import MessageDelivery
@@ -104,6 +108,31 @@ async def test_a_result_of_an_attempt_that_was_started_since_counts(
     await lose_the_store(ports, clock)
     since = replace(result("b"), started_at=BEGAN_AT)
     assert await kept(ports, since) == [since]
+
+
+async def test_an_attempt_that_saw_a_lost_end_is_lost_without_its_start(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    await lose_the_store(ports, clock)
+    again = replace(result("a"), started_at=BEGAN_AT, finished_at=BEGAN_AT)
+    ports.transport.append([again])  # type: ignore[attr-defined]
+    context = Context(ports, "orchestrator")
+    await collect(context, limit=10, wait_seconds=0)
+    ports.store = another_store(ports, clock)
+    await rebuild("x", ports)
+    # Its worker goes on, and the store takes it for the holder of the orphan.
+    held = Lease("x", 1, "b", 1, nonce="nonce", worker="worker", queued_at=1, started_at=2)
+    assert list(await ports.store.renew([held])) == [Answer.YES]
+    assert (await ports.store.running("x"))["b"].started_at == 2
+    assert await running_now("x", ports) == {}
+    clock.advance(3600)
+    for _ in range(2):  # the first sweep after a gap takes nothing for lost
+        await sweep(context)
+        clock.advance(ports.sweep_seconds * 10)
+    lost = [event for event in await ports.journal.events("x") if event.type == "node.lost"]
+    assert [(event.node, event.attempt, event.started_at, event.worker) for event in lost] == [
+        ("b", 1, None, None)
+    ]
 
 
 async def test_a_step_that_began_before_records_nothing(ports: Ports) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.envelope import Signer
     from weft.orchestrator.context import Context
     from weft.ports import Ports
-    from weft.store.contract import NodeStatus
+    from weft.store.contract import Expired, NodeStatus
     from weft.transport.contract import MessageDelivery
 
 log = logging.getLogger("weft.orchestrator")
@@ -130,7 +130,15 @@ async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -
     return [delivery for delivery in deliveries if id(delivery.message) not in orphans]
 
 
-async def _freed_at(results: Sequence[Result], ports: Ports) -> Mapping[str, int]:
+async def has_seen_lost_outcome(attempt: Expired, ports: Ports) -> bool:
+    """True if an attempt started on the end of a parent that the database has lost, and recorded again."""
+    if attempt.started_at is None or attempt.started_at >= ports.incarnation_began():
+        return False
+    freed_at = await _freed_at([attempt], ports)
+    return freed_at.get(attempt.node_id, 0) > attempt.started_at
+
+
+async def _freed_at(results: Sequence[Result | Expired], ports: Ports) -> Mapping[str, int]:
     """Return for each node of these results, of one execution, when the last of its parents finished."""
     plan = await ports.journal.plan(results[0].digest)
     if plan is None:

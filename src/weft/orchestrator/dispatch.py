@@ -322,9 +322,17 @@ async def with_running(event: Event, plan: Plan, ports: Ports) -> Event:
 async def running_now(execution_id: str, ports: Ports) -> dict[str, Running]:
     """Return the running attempts of an execution, for the history; empty if the store cannot be asked."""
     try:
-        return await ports.store.running(execution_id)
+        return without_lost_starts(await ports.store.running(execution_id), ports)
     except StoreError:
         return {}
+
+
+def without_lost_starts(running: dict[str, Running], ports: Ports) -> dict[str, Running]:
+    """Leave out attempts from before the database lost commits: they may rest on what was lost."""
+    began_at = ports.incarnation_began()
+    return {
+        name: one for name, one in running.items() if one.started_at is None or one.started_at >= began_at
+    }
 
 
 def _attempt_of(node: FreeNode) -> tuple[str, int, str, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weft.core.event import DeadlinePassed, Event, ParkedDue
 from weft.core.judge import judge_loss
 from weft.orchestrator.advance import advance, advance_free
-from weft.orchestrator.collect import take
-from weft.orchestrator.dispatch import with_running
+from weft.orchestrator.collect import has_seen_lost_outcome, take
+from weft.orchestrator.dispatch import with_running, without_lost_starts
 from weft.orchestrator.waits.due import end_due_waits
 from weft.store.contract import Answer
 
@@ -31,7 +33,7 @@ async def sweep(context: Context) -> int | None:
     due = await ports.store.due(idle_seconds=ports.sweep_seconds)
     events = [event for expired in due.expired if (event := await _judge(expired, context)) is not None]
     for execution_id, generation in due.deadlines:
-        running = await ports.store.running(execution_id)
+        running = without_lost_starts(await ports.store.running(execution_id), ports)
         events.append(DeadlinePassed(execution_id=execution_id, generation=generation, running=running))
     await advance(events, context)
     for start in range(0, len(due.parked), _PARKED_AT_ONCE):
@@ -95,6 +97,9 @@ async def _judge(expired: Expired, context: Context) -> Event | None:
         max_deliveries=context.ports.max_deliveries,
         settled=context.cascades.known,
     )
+    if await has_seen_lost_outcome(expired, context.ports):
+        # It started in a history that the database has lost: in this one it has not.
+        event = replace(event, worker=None, queued_at=None, started_at=None)
     return await with_running(event, plan, context.ports)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.page import FENCE, ROOT, Block, Reader, blocks_of
-from tests.support.simulation import invariants
+from tests.support.simulation import invariants, waits
 from tests.support.simulation.profiles import PROFILES
 
 from weft import run
@@ -299,8 +299,8 @@ def test_the_simulation_page_lists_every_profile() -> None:
 
 
 def test_the_simulation_page_lists_every_invariant() -> None:
-    assert invariants.__file__ is not None
-    source = Path(invariants.__file__).read_text(encoding="utf-8")
+    modules = [Path(module.__file__ or "") for module in (invariants, waits)]
+    source = "".join(module.read_text(encoding="utf-8") for module in modules)
     listed = re.findall(r"^\| (I\d+) \|", section(SIMULATION_PAGE, "Invariants"), re.MULTILINE)
     assert listed == sorted(set(re.findall(r'"(I\d+) ', source)), key=lambda name: int(name[1:]))
 

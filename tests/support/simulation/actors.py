@@ -20,6 +20,7 @@ from weft.orchestrator.collect import collect
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.sweep import reclaim, sweep
+from weft.orchestrator.waits.answers import tell_untold
 from weft.worker.lease import renew
 from weft.worker.service import begin
 
@@ -93,6 +94,8 @@ async def _look_back(world: World, context: Context, nets: frozenset[str]) -> No
         rebuilt = await recover(context.ports, grace_seconds=pace.GRACE_SECONDS)
         if rebuilt:
             world.hits["sweep: executions the store does not have"] += rebuilt
+        if world.profile.waits:
+            await tell_untold(context.ports)
 
 
 async def _rebuild_by_mistake(world: World, ports: Ports) -> None:

@@ -14,12 +14,15 @@ from tests.support.simulation.scheduler import Step
 
 from weft.core.payload import encode
 from weft.core.state import ExecutionState
-from weft.errors import ClaimedError, JournalError, NotAllowedError, NotFoundError
+from weft.errors import ClaimedError, InputError, JournalError, NotAllowedError, NotFoundError
 from weft.journal.contract import Claim, NewBatch, Submission
 from weft.orchestrator import control
 from weft.orchestrator.submit import submit
+from weft.orchestrator.waits import answers
 
 if TYPE_CHECKING:
+    from random import Random
+
     from tests.support.simulation.scheduler import Actor
     from tests.support.simulation.world import World
 
@@ -39,13 +42,17 @@ _CONTROLS = (
     "cancel_all",
 )
 
+_ANSWERS = ("answer", "signal", "signal")
+# So many waits are answered at once when the script is over.
+_AT_ONCE = 50
+
 _PAUSES = ("pause", "pause", "pause", "resume", "cancel")
 
 
 class Request:
     """One call a client wants answered."""
 
-    __slots__ = ("answer", "count", "draw", "key", "kind", "plan", "tried", "wait_seconds")
+    __slots__ = ("answer", "count", "draw", "given", "key", "kind", "plan", "tried", "wait_seconds")
 
     def __init__(self, kind: str, *, wait_seconds: float = 0.0) -> None:
         self.kind = kind
@@ -57,6 +64,8 @@ class Request:
         # What the calls that were made could have started, each the ids of one call, and what was answered.
         self.tried: list[tuple[str, ...]] = []
         self.answer: tuple[str, ...] | None = None
+        # Of an answer or a signal with a key: to whom it goes, and what it brings.
+        self.given: tuple[str, str, int | str] | None = None
 
 
 class Caller:
@@ -99,7 +108,11 @@ class Caller:
             )
             for _ in range(rng.randint(min(1, world.profile.controls), world.profile.controls))
         ]
-        return script + controls[: cut.most_controls]
+        controls = controls[: cut.most_controls]
+        if world.profile.waits:
+            controls += _draw_answers(rng)
+            rng.shuffle(controls)
+        return script + controls
 
     async def live(self, actor: Actor) -> None:
         """Make the calls of the script; a process that was started again goes on with the one it was at."""
@@ -113,8 +126,9 @@ class Caller:
                 # The client makes it again, or gives up.
                 if self._world.rng.random() < 0.7:
                     continue
-            except (NotAllowedError, NotFoundError):
-                self._world.hits["control call refused"] += 1
+            except (NotAllowedError, NotFoundError, InputError):
+                is_answer = request.kind in _ANSWERS
+                self._world.hits["answer refused" if is_answer else "control call refused"] += 1
             if self._script and self._script[0] is request:
                 self._script.pop(0)
         self.is_done = True
@@ -127,11 +141,16 @@ class Caller:
                         await control.resume(row.id, ports)
                     except (JournalError, PortError, NotAllowedError, NotFoundError):
                         continue
+            if self._world.profile.waits:
+                await self._answer_all(ports)
 
     async def _call(self, request: Request, ports: ApiPorts) -> None:
         world = self._world
         if request.kind == "submit":
             await self._submit(request, ports)
+            return
+        if request.kind in _ANSWERS:
+            await self._answer(request, ports)
             return
         rows = list(world.journal._executions.values())
         if not rows:
@@ -201,6 +220,63 @@ class Caller:
             return
         self._answered(request, f"batch/{batch_id}" if is_batch else f"execution/{ids[0]}", began_on)
 
+    async def _answer(self, request: Request, ports: ApiPorts) -> None:
+        """Answer a wait or send a signal, before a node waits, while it does, or after it."""
+        world = self._world
+        given = request.given or self._draw_answer(request)
+        if given is None:
+            return
+        execution_id, name, value = given
+        claim = None
+        if request.key is not None:
+            # Whoever makes it again says the same.
+            request.given = given
+            if await ports.catalog.claim(request.key) is not None:
+                world.hits["claim: of an answer"] += 1
+                return
+            claim = Claim(key=request.key, request_digest="digest", resource=f"execution/{execution_id}")
+        began_on = world.incarnation
+        world.invariants.answers(request, value)
+        try:
+            if request.kind == "answer":
+                await answers.answer(execution_id, name, value, ports, by="ann", claim=claim)
+            else:
+                await answers.signal(execution_id, name, value, ports, by="ann", claim=claim)
+        except ClaimedError:
+            world.hits["claim: of an answer"] += 1
+            return
+        world.hits[f"call {request.kind}"] += 1
+        if began_on == world.incarnation:
+            world.invariants.answer_counted(value)
+
+    def _draw_answer(self, request: Request) -> tuple[str, str, int | str] | None:
+        """Draw whom to answer: mostly somebody who waits; and what with, which nobody else says."""
+        world = self._world
+        rng, rows = world.rng, list(world.journal._executions.values())
+        if not rows:
+            return None
+        row = rng.choice(rows)
+        plan = world.journal._plans[row.digest]
+        names = list(plan.waits_by_signal)
+        if request.kind == "answer":
+            waiting = [node_id for id_, node_id in world.journal._waits if id_ == row.id]
+            names = waiting if waiting and rng.random() < 0.7 else list(plan.waits)
+        if not names:
+            return None
+        number = int(world.new_id())
+        return row.id, rng.choice(names), number if rng.random() < 0.7 else f"text {number}"
+
+    async def _answer_all(self, ports: ApiPorts) -> None:
+        """Answer all who wait: a wait without an expiry lasts for ever."""
+        world = self._world
+        try:
+            for one in await ports.catalog.open_waits(limit=_AT_ONCE):
+                value = int(world.new_id())
+                world.invariants.answers(None, value)
+                await answers.answer(one.execution_id, one.node_id, value, ports, by="bob")
+        except (JournalError, PortError, NotAllowedError, NotFoundError):
+            return
+
     def _answered(self, request: Request, resource: str, began_on: int) -> None:
         if began_on != self._world.incarnation:
             return  # the journal may have lost what is answered
@@ -230,3 +306,16 @@ class Caller:
             return
         if self._world.incarnation == began_on:
             self._world.invariants.retried_twice(row)
+
+
+def _draw_answers(rng: Random) -> list[Request]:
+    """Draw calls that answer, some of them made twice."""
+    requests = []
+    for number in range(rng.randint(2, 9)):
+        request = Request(rng.choice(_ANSWERS), wait_seconds=rng.random() * rng.choice([0.02, 0.5, 3.0]))
+        requests.append(request)
+        if rng.random() < 0.3:
+            request.key = f"answer-{number}"
+            if rng.random() < 0.5:
+                requests.append(request)
+    return requests

@@ -54,4 +54,14 @@ CORPUS: tuple[Past, ...] = (
         30002091,
         "a result counted that had seen the first end of a sleep, which the database lost and recorded again",
     ),
+    Past(
+        "waits_crash",
+        5,
+        "whoever ended a wait by its time died before it told the store, and nobody else did",
+    ),
+    Past(
+        "waits_set_back",
+        1013,
+        "an attempt that saw the first end of a wait, which the database lost, was lost with its old start",
+    ),
 )

@@ -37,7 +37,6 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
     ),
     "sweeper": (
         "store.due",
-        "journal.due_waits",
         "journal.plan",
         "journal.record",
         "store.apply",
@@ -87,14 +86,31 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
         "journal.nodes",
     ),
 }
+# The same where nodes wait. They are steps of no other profile.
+WAIT_STEPS: dict[str, tuple[str, ...]] = {
+    "orchestrator": (),
+    "sweeper": (
+        "journal.due_waits",
+        "journal.untold_waits",
+        "journal.forget_waits",
+        "journal.nodes",
+        "transport.publish",
+    ),
+    "worker": (),
+    "api": (
+        "journal.open_waits",
+        "journal.put_blob",
+        "journal.forget_waits",
+    ),
+}
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
 # an execution that ended while it was to be rebuilt, one that was accepted while the store was away.
 _RARE_STEPS: dict[str, tuple[str, ...]] = {
     # A token for a node that sleeps is spent by whoever starts it.
     "orchestrator": ("store.inspect", "limits.spend"),
-    "sweeper": ("journal.blobs", "limits.leave", "limits.spend", "store.close", "transport.publish"),
+    "sweeper": ("journal.blobs", "limits.leave", "limits.spend", "store.close"),
     "worker": ("limits.join", "store.throttle", "transport.publish"),
-    "api": ("journal.rebuild",),
+    "api": ("journal.rebuild", "journal.drop_blobs"),
 }
 # Needs two rare things at once, and is not asked for: a place that another orchestrator took meanwhile,
 # an execution that was never taken up and is yet in the hands of an orchestrator, one that it does not find
@@ -186,6 +202,10 @@ _PATHS: dict[str, tuple[str, ...]] = {
             "PauseRequested",
             "ResumeRequested",
             "RetryRequested",
+            "SignalReceived",
+            "WaitAnswered",
+            "WaitDue",
+            "WaitStarted",
         )
     ),
     "recorded before": tuple(
@@ -200,6 +220,8 @@ _PATHS: dict[str, tuple[str, ...]] = {
             "NodeSkipped",
             "PauseRequested",
             "ResumeRequested",
+            "WaitDue",
+            "WaitStarted",
         )
     ),
     "refused": (
@@ -208,6 +230,8 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "refused PauseRequested",
         "refused ResumeRequested",
         "refused RetryRequested",
+        "refused SignalReceived",
+        "refused WaitAnswered",
         "start refused",
         "start unknown",
         "tag: no token at the start",
@@ -241,6 +265,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "failed: bad_config",
         "failed: condition_error",
         "failed: deliveries_exhausted",
+        "failed: expired",
         "failed: handler_error",
         "failed: lost",
         "failed: template_error",
@@ -250,7 +275,21 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "skipped: upstream_failed",
         "skipped: upstream_skipped",
     ),
+    "ends of a wait": (
+        "wait: answered",
+        "wait: answered by a signal",
+        "wait: answered from the mailbox",
+        "wait: cancelled",
+        "wait: expired",
+        "wait: expired with a default",
+        "wait: its time has come",
+        "signal: discarded",
+        "signal: kept",
+        "sweep: the end of a wait that the store was not told of",
+    ),
     "calls": (
+        "answer refused",
+        "claim: of an answer",
         "claim: known",
         "claim: of a retry",
         "control call cancel",
@@ -288,7 +327,7 @@ _ERRORS = {f"error {side} {step}" for step in FAILING_STEPS for side in ("before
 # While it waits a process may die, too.
 _IDLE = {"crash orchestrator idle", "crash sweeper idle", "crash worker idle", "crash api sleep"}
 _GROUPS: dict[str, set[str]] = {
-    "crash points": crash_points(CRASH_STEPS) | _IDLE,
+    "crash points": crash_points(CRASH_STEPS) | crash_points(WAIT_STEPS) | _IDLE,
     "calls that fail": _ERRORS,
     **{group: set(names) for group, names in _PATHS.items()},
 }

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from weft.definition.bounds import DEFAULT_BOUNDS
-from weft.definition.model import TriggerRule, read_definition
+from weft.definition.model import WAIT, TriggerRule, read_definition
 from weft.definition.plan import Plan, assemble
+from weft.definition.waits import without_literals
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template
 
@@ -24,6 +25,10 @@ _SIZES = [2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 9, 14]
 _LARGE_SIZES = [9, 14, 20]
 # The longest is longer than some of the timeouts that are drawn.
 SLEEP_SECONDS = (0, 0.5, 3, 12)
+# Few names of signals, so that several nodes wait for the same one; not all of them take any answer.
+SIGNALS = ("go", "go", "on")
+_OF_WAITS = ("id", "dependencies", "trigger_rule", "condition")
+_ANSWERS = [None, {"type": "integer"}]
 # A queue is named after its handler, unless a node says otherwise.
 QUEUES = ("work", "other")
 # One of these rates is set, the other tag is unlimited.
@@ -83,6 +88,8 @@ def draw_definition(
         if "sleeps" in more and rng.random() < 0.4:
             node["handler"] = "sleep"
             node["config"]["seconds"] = rng.choice(SLEEP_SECONDS)
+        if "waits" in more and rng.random() < 0.45:
+            node = _waiting(rng, node)
         nodes.append(node)
     definition: dict[str, Any] = {
         "name": f"drawn-{number}",
@@ -96,6 +103,27 @@ def draw_definition(
     if rng.random() < 0.1:
         definition["timeout_seconds"] = rng.choice([5, 60])
     return definition
+
+
+def _waiting(rng: Random, node: dict[str, Any]) -> dict[str, Any]:
+    """Make of a node one that waits, in its place: for a time, or for a signal with or without an expiry."""
+    config: dict[str, Any] = {}
+    if rng.random() < 0.35:
+        config["seconds"] = rng.choice(SLEEP_SECONDS)
+    else:
+        if rng.random() < 0.9:
+            config["signal"] = rng.choice(SIGNALS)
+        schema = rng.choice(_ANSWERS)
+        if schema is not None:
+            config["schema"] = schema
+        if rng.random() < 0.5:
+            config["expires_seconds"] = rng.choice([0, 1, 4, 15])
+            if rng.random() < 0.6:
+                config["default"] = 0
+        if node["dependencies"] and rng.random() < 0.3:
+            config["prompt"] = f'{{{{ nodes["{node["dependencies"][0]}"].output | default(none) }}}}'
+    kept = [field for field in _OF_WAITS if field in node]
+    return {field: node[field] for field in kept} | {"handler": "wait", "config": config}
 
 
 def _ancestors(parents: list[str], nodes: list[dict[str, Any]]) -> set[str]:
@@ -118,7 +146,9 @@ def plan_of(document: dict[str, Any]) -> Plan:
         document,
         definition,
         templates={
-            node.id: _template(
+            node.id: _wait_template(**without_literals(node.config))
+            if node.handler == WAIT
+            else _template(
                 node.id,
                 tuple(node.config["parents"]),
                 "fails" in node.config,
@@ -146,6 +176,15 @@ def _template(node_id: str, named: tuple[str, ...], fails: bool, seconds: float 
         config["fails"] = "{{ input.missing }}"
     if seconds is not None:
         config["seconds"] = seconds
+    template = compile_template(
+        config, max_template_bytes=DEFAULT_BOUNDS.max_template_bytes, secrets_allowed=True
+    )
+    assert isinstance(template, Template)
+    return template
+
+
+@lru_cache(maxsize=10_000)
+def _wait_template(**config: Any) -> Template:
     template = compile_template(
         config, max_template_bytes=DEFAULT_BOUNDS.max_template_bytes, secrets_allowed=True
     )

@@ -11,6 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.simulation.pace import SLOTS
+from tests.support.simulation.violation import Violation
+from tests.support.simulation.waits import Waits
 
 from weft.core.event import (
     AttemptFailed,
@@ -19,6 +21,10 @@ from weft.core.event import (
     NodeCompleted,
     NodeFailed,
     ParkedDue,
+    SignalReceived,
+    WaitAnswered,
+    WaitDue,
+    WaitStarted,
 )
 from weft.core.ledger.changes import Verdict
 from weft.core.payload import decode
@@ -56,10 +62,7 @@ _ENDING = {f"execution.{state.lower()}": state for state in TERMINAL}
 _UNRUN = frozenset({"bad_config", "condition_error", "template_error"})
 _LOST = frozenset({"lost", "deliveries_exhausted"})
 _TAG_INTERVAL = micros(0.5)
-
-
-class Violation(AssertionError):  # noqa: N818 - it is what it is called
-    """An invariant does not hold."""
+_OF_WAITS = frozenset({"node.waiting", "signal.received", "signal.discarded"})
 
 
 class Kept(NamedTuple):
@@ -72,6 +75,7 @@ class Kept(NamedTuple):
     ended: set[tuple[str, str, int]]
     cancelled: dict[str, int]
     paused: set[str]
+    waits: Waits
 
 
 class _Replay:
@@ -114,6 +118,7 @@ class Invariants:
         self._orphaned: set[tuple[str, str, int]] = set()
         # (execution, node, attempt) of a parked one → when it started, and what it sleeps on
         self._parked: dict[tuple[str, str, int], tuple[int, bytes]] = {}
+        self.waits = Waits(world)
         # (execution, node) → the attempt that was started last
         self._latest: dict[tuple[str, str], int] = {}
         # (execution, node, attempt) → how its handler ended, once; more often if it was orphaned
@@ -149,6 +154,8 @@ class Invariants:
             case "journal.submit":
                 for row in result:
                     self._read_on(row.id)
+            case "journal.untold_waits":
+                self._world.hits["sweep: the end of a wait that the store was not told of"] += bool(result)
             case "journal.active" if actor in self._waiting:
                 self._recovers(actor)
             case "store.renew":
@@ -190,7 +197,7 @@ class Invariants:
         self._nonces[key] = request.nonce
         self._begin(request)
 
-    def _begin(self, request: StartRequest | AttemptParked) -> None:
+    def _begin(self, request: StartRequest | AttemptParked | WaitStarted) -> None:
         key = (request.execution_id, request.node_id, request.attempt)
         self._latest[key[:2]] = request.attempt
         if key in self._orphaned:
@@ -215,10 +222,11 @@ class Invariants:
         if execution.generation != request.generation:
             return  # a start that slipped in beside a commit: its result is refused
         self._check_ready(request, execution, plan)
-        self._check_slots(request, execution, plan)
+        if not isinstance(request, WaitStarted):
+            self._check_slots(request, execution, plan)
 
     def _check_ready(
-        self, request: StartRequest | AttemptParked, execution: ExecutionRow, plan: Plan
+        self, request: StartRequest | AttemptParked | WaitStarted, execution: ExecutionRow, plan: Plan
     ) -> None:
         node, rows = plan.nodes[request.node_id], self._rows(execution.id)
         now = self._world.scheduler.now
@@ -333,6 +341,7 @@ class Invariants:
             set(self._ended),
             dict(self._cancelled),
             set(self._paused),
+            self.waits.copy(),
         )
 
     def lost_commits(self, kept: Kept) -> None:
@@ -340,6 +349,7 @@ class Invariants:
         self._replays, self._started_in = kept.replays, kept.started_in
         self._accepted, self._ended = kept.accepted, kept.ended
         self._cancelled, self._paused = kept.cancelled, kept.paused
+        self.waits = kept.waits
         self._orphaned.update(key for key, number in self._starts.items() if number > kept.starts)
         self._nonces.clear()
         self._latest.clear()
@@ -375,8 +385,26 @@ class Invariants:
                         self._park(recorded_event.event)
                     case ParkedDue():
                         self._wake(recorded_event.event, recorded_event.rows[0])
+                    case WaitStarted():
+                        self._begin(recorded_event.event)
+                        self._complete_wait(self.waits.begun(recorded_event), recorded_event)
+                    case WaitDue():
+                        self._complete_wait(self.waits.came_due(recorded_event), recorded_event)
+                    case WaitAnswered() | SignalReceived():
+                        self._complete_wait(self.waits.answered(recorded_event), recorded_event)
         for execution_id in dict.fromkeys(s.execution.id for s in recorded_events if s.execution is not None):
             self._read_on(execution_id)
+            self.waits.check(execution_id)
+
+    def _complete_wait(self, node_id: str | None, recorded_event: RecordedEvent) -> None:
+        """Note that a wait ended with an output, once in a generation."""
+        if node_id is None:
+            return
+        assert recorded_event.execution is not None
+        once = (recorded_event.execution.id, node_id, recorded_event.execution.generation)
+        if once in self._accepted:
+            raise Violation(f"I3 two results of {node_id} were accepted in one generation")
+        self._accepted.add(once)
 
     def _accept(self, event: NodeCompleted) -> None:
         key = (event.execution_id, event.node_id, event.generation)
@@ -439,6 +467,9 @@ class Invariants:
             self._replay_execution_event(event, replay, plan)
             return
         node_id, attempt = event.node, event.attempt or 0
+        if event.type in _OF_WAITS:
+            self._replay_wait_event(event, replay, node_id)
+            return
         if attempt:
             self._ended.add((event.execution, node_id, attempt))
         if event.type == "result.discarded":
@@ -465,6 +496,8 @@ class Invariants:
                 self._check_delay(event, plan)
                 replay.attempts[node_id] = current + 1
             case "node.lost":
+                if node_id in plan.waits:
+                    raise Violation(f"I28 attempt {attempt} of {node_id}, which waits, was taken for lost")
                 self._check_lost(event)
                 # One that fails the node is not followed by another attempt: its row says so.
                 row = self._rows(event.execution)[node_id]
@@ -473,6 +506,14 @@ class Invariants:
             case _:
                 replay.states[node_id] = _SETTLING[event.type]
                 self._check_settled(event, replay, plan)
+
+    def _replay_wait_event(self, event: History, replay: _Replay, node_id: str) -> None:
+        if replay.state in TERMINAL or replay.states.get(node_id) is not None:
+            raise Violation(f"I6 {event.type} of {node_id}, {replay.state}, {replay.states.get(node_id)}")
+        if event.type == "node.waiting" and event.attempt != replay.attempts.get(node_id, 1):
+            raise Violation(f"I4 attempt {event.attempt} of {node_id} waits, which is not current")
+        if event.type == "signal.discarded":
+            self._world.hits["signal: discarded"] += 1
 
     def _replay_execution_event(self, event: History, replay: _Replay, plan: Plan) -> None:
         if event.type in _ENDING:
@@ -523,6 +564,8 @@ class Invariants:
                     )
             case "node.cancelled":
                 self._world.hits[f"cancelled: {event.reason}"] += 1
+                if node_id in plan.waits:
+                    self.waits.cancelled(event)
 
     def _check_lost(self, event: History) -> None:
         """Check that a paused execution loses nothing that it did not have in hand when it was paused."""
@@ -542,6 +585,9 @@ class Invariants:
         code = event.error["code"]
         self._world.hits[f"failed: {code}"] += 1
         if code in _UNRUN:
+            return
+        if code == "expired":
+            self.waits.check_expired(event)
             return
         key = (event.execution, event.node, event.attempt or 0)
         if code in _LOST:
@@ -621,6 +667,13 @@ class Invariants:
             raise Violation(f"I18 the row says {execution.state}, its history {replay.state}")
 
     # -- what was answered -------------------------------------------------------------------------
+
+    def answers(self, request: Request | None, value: int | str) -> None:
+        """Take note of a value that somebody is about to answer with, or to signal."""
+        self.waits.tried(value, is_again=request is not None and request.key is not None)
+
+    def answer_counted(self, value: int | str) -> None:
+        self.waits.check_counted(value)
 
     def submit_answered(self, request: Request, ids: Sequence[str]) -> None:
         """Check that what was answered is there, and that the same request has the same answer."""

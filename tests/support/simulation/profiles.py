@@ -74,7 +74,7 @@ class Profile:
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
     # What the workflows have more of: "at_most_once", "early", "timers", "slots", "tags", "skips",
-    # "nodes", "caches", "queues" (each with workers of its own), "sleeps"; and "large" outputs.
+    # "nodes", "caches", "queues" (each with workers of its own), "sleeps", "waits"; and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -89,6 +89,11 @@ class Profile:
     takes_over: bool = False
     # Whether the config of a node with a parent counts as large, and few of them fit into memory at once.
     small_memory: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """True if nodes wait, and the caller answers."""
+        return "waits" in self.more
 
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
@@ -185,6 +190,53 @@ PROFILES: dict[str, Profile] = {
         rebuilds=True,
         dispatches_speculatively=True,
         more=frozenset({"sleeps", "slots"}),
+    ),
+    "waits": Profile(
+        kinds=("reordered",),
+        nets=frozenset(),
+        is_calm=True,
+        collectors=2,
+        more=frozenset({"waits"}),
+    ),
+    # Who ends a wait dies before the store is told.
+    "waits_crash": Profile(
+        kinds=("crash.api", "crash.orchestrator", "crash.sweeper"),
+        controls=2,
+        rebuilds=True,
+        more=frozenset({"waits"}),
+    ),
+    "waits_faults": Profile(
+        kinds=(
+            *_CRASHES,
+            *_FREEZES,
+            "commit_fails",
+            "commit_unknown",
+            "port_error",
+            "flush",
+            "forgotten",
+            "mistaken_rebuild",
+        ),
+        controls=5,
+        is_swarm=True,
+        rebuilds=True,
+        collectors=2,
+        more=frozenset({"waits", "slots", "early"}),
+    ),
+    "waits_paused": Profile(
+        kinds=("flush", "freeze.orchestrator"),
+        controls=5,
+        pauses=True,
+        rebuilds=True,
+        more=frozenset({"waits"}),
+    ),
+    # The caller is not frozen: who is late with an install has the execution rebuilt, and where the journal
+    # loses that commit, too, no rule refuses an apply that is late (docs/proof.md, what is not covered).
+    "waits_set_back": Profile(
+        kinds=("set_back", "crash.orchestrator", "freeze.orchestrator", "freeze.sweeper", "freeze.worker"),
+        controls=3,
+        rebuilds=True,
+        dispatches_speculatively=True,
+        more=frozenset({"waits", "slots"}),
     ),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),

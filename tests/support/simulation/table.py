@@ -79,7 +79,10 @@ def _subject(thing: Any) -> str:
     """Name an attempt as execution/node#attempt."""
     node_id = getattr(thing, "node_id", None)
     name = str(thing.execution_id).lstrip("0")
-    return name if node_id is None else f"{name}/{node_id}#{thing.attempt}"
+    attempt = getattr(thing, "attempt", None)
+    if node_id is None:
+        return name
+    return f"{name}/{node_id}" if attempt is None else f"{name}/{node_id}#{attempt}"
 
 
 def _ending(result: Any) -> str:

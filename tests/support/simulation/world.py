@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation import actors
 from tests.support.simulation.caller import Caller
-from tests.support.simulation.coverage import CRASH_STEPS, FAILING_STEPS
+from tests.support.simulation.coverage import CRASH_STEPS, FAILING_STEPS, WAIT_STEPS
 from tests.support.simulation.drawing import QUEUES
 from tests.support.simulation.faults import Faulty, FaultyTransport, WatchedStore
-from tests.support.simulation.invariants import Invariants, Kept, Violation
+from tests.support.simulation.invariants import Invariants, Kept
 from tests.support.simulation.pace import (
     BOUND_SECONDS,
     LEASE_SECONDS,
@@ -27,6 +27,7 @@ from tests.support.simulation.pace import (
 from tests.support.simulation.profiles import MOST_LOSSES, PROFILES, Profile
 from tests.support.simulation.scheduler import Actor, Process, Scheduler, SimulatedClock, Step
 from tests.support.simulation.table import Line, describe
+from tests.support.simulation.violation import Violation
 
 from weft.core.time import micros
 from weft.journal.memory import MemoryJournal
@@ -168,9 +169,10 @@ class World:
         self._freeze = {kind: self.amounts[f"freeze.{kind}"] for kind in self._crash}
         # One step of each kind of process is the favourite of this seed: there it dies often, and one call
         # fails often. So every point has its seeds, however seldom it is passed.
+        passed = {kind: steps + WAIT_STEPS[kind] * profile.waits for kind, steps in CRASH_STEPS.items()}
         self._favourites = {
             kind: f"{steps[self.seed // 2 % len(steps)]}:{('before', 'after')[self.seed % 2]}"
-            for kind, steps in CRASH_STEPS.items()
+            for kind, steps in passed.items()
         }
         self.favourite_error = FAILING_STEPS[self.seed % len(FAILING_STEPS)]
         self._crash["network"] = self._freeze["network"] = 0.0

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.background import serving
+
+from weft import Client
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Shell
 
 CHOICE = {"enum": ["approve", "reject"]}
@@ -127,3 +133,40 @@ def test_watch_says_what_is_waited_for_and_how_it_is_answered(shell: Shell, fres
     assert err.startswith("COMPLETED  approval")
     # What has been answered is not told as waiting.
     assert "WAITING" not in shell.weft("watch", execution_id).err
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_run_says_what_it_waits_for_and_ctrl_c_ends_it(tmp_path: Path, keeps: bool) -> None:
+    file = tmp_path / "flow.json"
+    file.write_text(json.dumps({"name": "flow", "nodes": [approval(prompt="Apply?")]}))
+    command = [sys.executable, "-m", "weft", "run", str(file), *(["--data", "kept"] if keeps else [])]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "WAITING approval for an answer: Apply?\n"
+        how = running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    if keeps:
+        assert "weft up --data kept, then weft answer " in how
+        assert "waits on; to go on with it: weft up --data kept\n" in err
+    else:
+        assert "nobody can answer it here" in how
+        assert "CANCELLED after" in err
+
+
+def test_what_run_has_left_waiting_is_answered_by_a_server(tmp_path: Path) -> None:
+    file = tmp_path / "flow.json"
+    file.write_text(json.dumps({"name": "flow", "nodes": [approval()]}))
+    command = [sys.executable, "-m", "weft", "run", str(file), "--data", str(tmp_path / "kept")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        running.stderr.readline()
+        execution_id = running.stderr.readline().split()[-3]
+        running.kill()
+    with serving(tmp_path / "kept") as server, Client(server.url) as client:
+        assert client.answer(execution_id, "approval", "yes").output["value"] == "yes"
+        assert client.wait(execution_id, timeout_seconds=60).state == "COMPLETED"

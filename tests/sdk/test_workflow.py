@@ -444,3 +444,12 @@ class TestWait:
     def test_a_field_that_no_wait_has_is_refused(self) -> None:
         with pytest.raises(TypeError, match="timeout_seconds"):
             Workflow("flow").wait("a", timeout_seconds=5)  # type: ignore[call-arg]
+
+    def test_a_run_warns_of_what_nobody_can_answer(self, caplog: pytest.LogCaptureFixture) -> None:
+        flow = Workflow("release")
+        flow.wait("timer", seconds=0)
+        flow.wait("approval", prompt="Apply?", expires_seconds=0.01, default="no")
+        result = run(flow)
+        (warned,) = caplog.messages
+        assert warned.startswith(f"execution {result.id} waits: approval for an answer until ")
+        assert ": Apply?; nobody can answer it here" in warned

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft.core.state import NodeState
 from weft.errors import NotAllowedError
 from weft.sdk.look import LOOK_INTERVAL_SECONDS, ExecutionLook, WatchedEngine
 
@@ -30,7 +31,7 @@ class FollowedEngine(WatchedEngine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """An execution that has ended."""
+    """An execution that has ended, or that waits on in its data folder."""
 
     execution: dict[str, Any]
     elapsed_seconds: float
@@ -45,13 +46,14 @@ async def follow(
     progress: ProgressBar | None,
     parents: Mapping[str, Sequence[str]] = MappingProxyType({}),
     notices: NodeNotices | None = None,
+    keeps: bool = False,
 ) -> Followed:
     """Return once the execution is terminal. ``parents`` (of each node) gives the order of what is shown.
 
     ``notices``: shown with each look; what comes later goes to stderr by itself.
 
     The first Ctrl-C (or SIGTERM) cancels the execution and waits for that; the second ends the process
-    at once.
+    at once. ``keeps``: the execution is on disk, and one that only waits is left as it is.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -73,9 +75,12 @@ async def follow(
             )
             if stopped in waiting and stopped.done():
                 waiting.discard(stopped)
+                if keeps and await _only_waits(engine, execution_id):
+                    break
                 with suppress(NotAllowedError):  # it ended in the same moment
                     await engine.cancel(execution_id)
-        await ended
+        if ended.done():
+            await ended
         if progress is not None:
             progress.show(await look.at(loop.time() - begun))
     finally:
@@ -88,6 +93,12 @@ async def follow(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     return Followed(await engine.describe(execution_id), loop.time() - begun, request.signal)
+
+
+async def _only_waits(engine: FollowedEngine, execution_id: str) -> bool:
+    """Return True if nodes wait and none is under way."""
+    counts = (await engine.describe(execution_id))["counts"]
+    return bool(counts[NodeState.WAITING]) and not (counts[NodeState.RUNNING] or counts[NodeState.QUEUED])
 
 
 @dataclass(slots=True)

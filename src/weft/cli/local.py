@@ -242,6 +242,14 @@ async def _follow(
     code = loaded.code.joined(modules=settings.imports, allow=settings.python_allow)
     attempts = {name: node.max_retries + 1 for name, node in plan.nodes.items()}
     notices = NodeNotices(attempts, waits=not quiet)
+    serve = None if data is None else _serving_command(loaded, plan, data)
+
+    def how_to_answer(execution_id: str, node_id: str) -> str:
+        if serve is None:
+            return "nobody can answer it here: run it on a server (weft up), or with --data"
+        return f"to answer it: Ctrl-C, {serve}, then weft answer {execution_id} {node_id} VALUE"
+
+    notices.how_to_answer = how_to_answer
     async with Engine(
         settings=settings,
         registry=registry,
@@ -264,6 +272,7 @@ async def _follow(
             progress=progress,
             parents=plan.graph.parents,
             notices=notices,
+            keeps=data is not None,
         )
 
 
@@ -300,10 +309,14 @@ def _finish(followed: Followed, *, serve: str | None, as_json: bool, quiet: bool
 
     ``serve``: the command behind which the execution can be retried; None: it was kept nowhere.
     """
-    from weft.core.state import ExecutionState
+    from weft.core.state import TERMINAL, ExecutionState
     from weft.sdk.report import report
 
     execution = followed.execution
+    if execution["state"] not in TERMINAL:
+        assert followed.signal is not None
+        say(f"execution {execution['id']} waits on; to go on with it: {serve}")
+        return 128 + followed.signal
     completed = execution["state"] == ExecutionState.COMPLETED
     if not (quiet and completed and execution["error"] is None):
         retry = None if serve is None else f"{serve}, then weft retry {execution['id']}"

@@ -29,8 +29,9 @@ from weft.settings import Settings, read_settings
 from weft.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Sequence
 
+    from weft.core.ledger.changes import RecordedEvent
     from weft.core.payload import Json
     from weft.definition.plan import Plan
     from weft.handlers.registry import Registry
@@ -84,6 +85,7 @@ async def execute(
         settings=settings,
         data=folder,
         recovers=False,
+        listen=_warn_of_waits if plan.waits else None,
         parts=EngineParts(tracing=open_tracing),
     ) as engine:
         # An earlier process may have died over the same: then that execution is taken to its end.
@@ -95,6 +97,20 @@ async def execute(
         else:
             await ended(execution_id, engine)
         return await read_result(execution_id, plan, engine.ports)
+
+
+def _warn_of_waits(recorded_events: Sequence[RecordedEvent]) -> None:
+    """Log each node that waits for an answer: nobody can give it in this process."""
+    from weft.sdk.waiting import begun_waits
+
+    for recorded_event in recorded_events:
+        for one in begun_waits(recorded_event):
+            if one.is_for_answer:
+                log.warning(
+                    "execution %s waits: %s; nobody can answer it here: run it on a server (weft up)",
+                    one.execution_id,
+                    one.text,
+                )
 
 
 async def ended(execution_id: str, engine: Engine) -> None:

@@ -470,3 +470,23 @@ class TestShowing:
 
 
 MEANT_TO_COPY = {"WEFT_API_RATE_LIMIT", "WEFT_HTTP_ALLOW", "WEFT_RESOURCE_LIMITS", "WEFT_WORKER_GRACE"}
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("https://weft.example", "https://weft.example"),
+        ("http://127.0.0.1:8700/", "http://127.0.0.1:8700"),
+        ("https://ops.example/weft/", "https://ops.example/weft"),
+    ],
+)
+def test_the_public_url_may_have_a_path_and_ends_without_a_slash(tmp_path: Path, text: str, url: str) -> None:
+    assert read(tmp_path, WEFT_PUBLIC_URL=text).public_url == url
+
+
+@pytest.mark.parametrize(
+    "text", ["weft.example", "ftp://weft.example", "https://a:b@weft.example", "https://weft.example/?a=1"]
+)
+def test_a_public_url_that_makes_no_link_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match="WEFT_PUBLIC_URL"):
+        read(tmp_path, WEFT_PUBLIC_URL=text)

@@ -169,7 +169,7 @@ def _notify_urls(value: object) -> tuple[str, ...]:
 
 def _notify_on(value: object) -> tuple[str, ...]:
     words = _list(value)
-    known = ("failed", "completed", "dead_letter")
+    known = ("failed", "completed", "dead_letter", "waiting")
     for word in words:
         if word not in known:
             from weft.definition.suggestion import Suggester
@@ -202,6 +202,14 @@ def _public_url(*schemes: str) -> Callable[[object], str]:
         return text
 
     return read
+
+
+def _base_url(value: object) -> str:
+    """Return a URL that paths are added to."""
+    url = _public_url("https", "http")(value).rstrip("/")
+    if not url.isprintable() or any(mark in url for mark in " ?#<>&"):
+        raise ValueError("needs a URL without a query, such as https://weft.example")
+    return url
 
 
 _HOST_AND_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
@@ -423,11 +431,18 @@ class Settings:
     notify_on: tuple[str, ...] = _setting(
         ("failed", "dead_letter"),
         _notify_on,
-        "what they are told of: `failed`, `completed`, `dead_letter`",
+        "what they are told of: `failed`, `completed`, `dead_letter`, `waiting`",
         shown="`failed,dead_letter`",
     )
     notify_secret: str | None = _setting(
         None, _text, "signs every notification (`webhook-signature`)", secret=True
+    )
+    public_url: str | None = _setting(
+        None,
+        _base_url,
+        "where people reach the API and its console, such as `https://weft.example`: for the links in "
+        "notifications",
+        shown="the address of `weft up`; of a fleet none",
     )
     imports: tuple[str, ...] = _setting(
         (), _list, "modules to load at start: they register handlers and functions", shown="empty"

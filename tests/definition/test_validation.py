@@ -61,7 +61,10 @@ EVERYTHING = {
     "timeout_seconds": 3600,
     "max_concurrency": 8,
     "notify": [
-        {"url": "https://hooks.example/a/{{ secrets.HOOK }}", "on": ["failed", "completed", "dead_letter"]},
+        {
+            "url": "https://hooks.example/a/{{ secrets.HOOK }}",
+            "on": ["failed", "completed", "dead_letter", "waiting"],
+        },
         {"url": "{{secrets.WHOLE}}"},
     ],
     "defaults": {
@@ -189,7 +192,7 @@ def test_only_a_definition_that_is_stored_by_name_needs_one() -> None:
         (
             {"url": "https://a.example", "on": "failed"},
             "/on",
-            "must be a list of failed, completed, dead_letter",
+            "must be a list of failed, completed, dead_letter, waiting",
         ),
         ({"url": "https://a.example", "on": []}, "/on", "names nothing"),
         ({"url": "https://a.example", "on": ["faild"]}, "/on/0", "did you mean 'failed'?"),

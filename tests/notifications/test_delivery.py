@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.notifications.receiver import KEY, Receiver, is_signed
 
+from weft.core.time import rfc3339
 from weft.definition.plan import compile_plan
 from weft.engine import Engine, EngineParts
 from weft.errors import SettingsError
 from weft.handlers.registry import Registry
 from weft.orchestrator.notifications.deliver import MAX_ATTEMPTS, delay_seconds
+from weft.orchestrator.waits.answers import answer
 from weft.settings import Settings
 from weft.testing.http_server import Answer, Silence
 
@@ -98,6 +100,63 @@ async def test_a_workflow_says_by_itself_who_is_told_of_what(tmp_path: Path) -> 
             await until(engine, untold, all_ended)
     assert [body["execution"]["id"] for body in receiver.bodies()] == [told]
     assert [body["execution"]["id"] for body in other.bodies()] == [untold]
+
+
+ASKING: dict[str, Any] = {
+    "name": "asking",
+    "nodes": [
+        {
+            "id": "approval",
+            "handler": "wait",
+            "config": {"signal": "ok", "prompt": "Pay <b>20</b>?", "expires_seconds": 60},
+        }
+    ],
+}
+
+
+async def test_a_question_is_told_with_a_link_to_its_form(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"notify_on": ("waiting", "completed"), "public_url": "https://weft.example/w"}
+    with Receiver() as receiver:
+        async with server(tmp_path, notify=(receiver.hook,), **settings) as engine:
+            execution_id = await engine.submit(compile_plan(ASKING), document=ASKING)
+            await until(engine, execution_id, all_ended)
+            await answer(execution_id, "approval", "yes", engine.ports)
+            await engine.wait(execution_id)
+            await until(engine, execution_id, lambda found: len(found) == 2 and all_ended(found))
+            events = await engine.ports.catalog.events(execution_id)
+    asked, done = receiver.bodies()
+    link = f"https://weft.example/w/#/waits/{execution_id}/approval"
+    assert asked["text"] == (
+        f"Execution {execution_id} of workflow asking waits for an answer to approval: "
+        f"Pay &lt;b&gt;20&lt;/b&gt;? {link}"
+    )
+    assert (asked["type"], asked["node"], asked["error"]) == ("node.waiting", "approval", None)
+    (waiting,) = (event for event in events if event.type == "node.waiting")
+    assert waiting.due_at is not None
+    expires_at = rfc3339(waiting.due_at)
+    assert asked["wait"] == {"signal": "ok", "prompt": "Pay <b>20</b>?", "expires_at": expires_at}
+    assert (asked["url"], asked["execution"]["state"]) == (link, "RUNNING")
+    assert done["url"] == f"https://weft.example/w/#/executions/{execution_id}"
+    assert "wait" not in done
+    told = [event.reason for event in events if event.type == "notification.delivered"]
+    assert told == ["waiting", "completed"]
+
+
+async def test_a_long_prompt_leaves_the_link_whole(tmp_path: Path) -> None:
+    node = {"id": "a", "handler": "wait", "config": {"prompt": "p" * 2_000}}
+    document = {"name": "long", "nodes": [node]}
+    with Receiver() as receiver:
+        for name, public_url in (("with", "http://127.0.0.1:8700"), ("without", None)):
+            settings: dict[str, Any] = {"notify_on": ("waiting",), "public_url": public_url}
+            async with server(tmp_path / name, notify=(receiver.hook,), **settings) as engine:
+                execution_id = await engine.submit(compile_plan(document), document=document)
+                await until(engine, execution_id, all_ended)
+    linked, unlinked = receiver.bodies()
+    assert linked["text"].endswith(f"p… {linked['url']}")
+    assert linked["url"].startswith("http://127.0.0.1:8700/#/waits/")
+    assert linked["wait"]["prompt"] == "p" * 2_000
+    assert unlinked["url"] is None
+    assert unlinked["text"].endswith("p…")
 
 
 async def test_an_answer_that_is_no_success_is_tried_again_under_the_same_id(tmp_path: Path) -> None:

@@ -308,8 +308,8 @@ class NotifyTarget(Request):
     """A URL that is told of executions of the workflow."""
 
     url: Annotated[str, Field(max_length=2000)] = Field(description="`{{ secrets.NAME }}` may stand in it")
-    on: list[Literal["failed", "completed", "dead_letter"]] = Field(
-        ["failed", "dead_letter"], min_length=1, max_length=3
+    on: list[Literal["failed", "completed", "dead_letter", "waiting"]] = Field(
+        ["failed", "dead_letter"], min_length=1, max_length=4
     )
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path  # noqa: TC003 - the parser reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -82,6 +83,7 @@ def up(
     with logs_of_server(settings, warnings):
         registry = load_registry(settings)
         with bind(host, port) as bound:
+            settings = _with_public_url(settings, bound)
             if kind is SetUp.FLEET:
                 every = ["api", "orchestrator"]
                 if settings.transport != "celery":
@@ -118,6 +120,7 @@ def dev(
     with logs_of_server(settings, warnings):
         registry = load_registry(settings)
         with bind(host, port) as bound:
+            settings = _with_public_url(settings, bound)
             return run_until_stopped(_serve_alone(settings, registry, bound, served=served, is_dev=True))
 
 
@@ -244,6 +247,13 @@ def open_engine(
             tracing=open_tracing,
         ),
     )
+
+
+def _with_public_url(settings: Settings, bound: socket.socket) -> Settings:
+    """Return settings whose links in notifications lead to this process, unless they name another address."""
+    from weft.api.server import url_of
+
+    return settings if settings.public_url is not None else replace(settings, public_url=url_of(bound))
 
 
 async def _serve_alone(

@@ -67,6 +67,7 @@ class NotifyOn(StrEnum):
     FAILED = "failed"
     COMPLETED = "completed"
     DEAD_LETTER = "dead_letter"
+    WAITING = "waiting"
 
 
 DEFAULT_NOTIFY_ON = frozenset({NotifyOn.FAILED, NotifyOn.DEAD_LETTER})

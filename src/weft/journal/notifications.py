@@ -1,7 +1,8 @@
 """The notifications of both databases: their columns, who may send which, and how they are shown.
 
-The commit that ends an execution adds them (``core.ledger.notify``). ``due_at`` is a lease as well: whoever
-takes a notification puts it off to the end of the lease. A process that dies with it in hand loses nothing.
+The commit of what they tell of adds them (``core.ledger.settle.notify``). ``due_at`` is a lease as well:
+whoever takes a notification puts it off to the end of the lease. A process that dies with it in hand loses
+nothing.
 """
 
 from __future__ import annotations

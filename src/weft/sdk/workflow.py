@@ -80,7 +80,7 @@ class NodeOptions(NodeDefaults, total=False):
 
 
 class _NotifyOptions(TypedDict, total=False):
-    on: Sequence[Literal["failed", "completed", "dead_letter"]]
+    on: Sequence[Literal["failed", "completed", "dead_letter", "waiting"]]
 
 
 class HandlerNodeOptions(NodeOptions, total=False):

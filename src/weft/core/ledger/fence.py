@@ -274,7 +274,9 @@ class Ledger:
         changes, execution, plan = self.changes, change.row, change.plan
         if execution.unsettled == 0 and execution.state not in TERMINAL:
             finish(changes, change, self._loaders.blob, self._loaders.input, self._max_payload_bytes)
-        if self._notify is not None and (execution.unsettled == 0 or isinstance(event, NodeFailed | WaitDue)):
+        if self._notify is not None and (
+            execution.unsettled == 0 or isinstance(event, NodeFailed | WaitDue | WaitStarted)
+        ):
             notify(changes, event, change, self._notify, self._new_id)
         kept = change.live.rows if change.live.is_whole else _NO_ROWS
         noted = self._noted(start) if len(changes.events) > start else ()

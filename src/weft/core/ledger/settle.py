@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import NodeFailed, Running, WaitDue
+from weft.core.event import NodeFailed, Running, WaitDue, WaitStarted
 from weft.core.ledger.changes import move_execution
 from weft.core.output import execution_output
 from weft.core.rows import NodeRow, Notification, Told
 from weft.core.state import ExecutionState, NodeState, Reason
 from weft.definition.model import FailurePolicy, NotifyOn, TriggerRule
+from weft.definition.waits import WaitKind
 from weft.errors import EvaluationError, PayloadError
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from weft.core.event import Event, Skip
     from weft.core.ledger.changes import Change, Changes
     from weft.core.output import LoadBlob, LoadInput
-    from weft.core.rows import DeadLetter, ExecutionRow
+    from weft.core.rows import ExecutionRow, Wait
     from weft.definition.model import NotifyTarget
 
 
 _ENDS = {ExecutionState.COMPLETED: NotifyOn.COMPLETED, ExecutionState.FAILED: NotifyOn.FAILED}
-# Of a failure's message: whoever wants all of it reads the execution.
+# Of a message or a prompt: whoever wants all of it reads the execution.
 _MAX_TOLD_CHARACTERS = 4_000
 
 
@@ -205,7 +206,7 @@ def notify(
     execution = change.row
     told: set[tuple[str, NotifyOn]] = set()
     for target in (*targets, *change.plan.definition.notify):
-        for on, letter in _reasons(changes, event, change, target):
+        for on, facts in _reasons(changes, event, change, target):
             if (target.url, on) in told:
                 continue
             told.add((target.url, on))
@@ -217,7 +218,7 @@ def notify(
                     generation=execution.generation,
                     on=on,
                     url=target.url,
-                    told=_facts(execution, letter),
+                    told=facts,
                     created_at=changes.now,
                     due_at=changes.now,
                 )
@@ -226,32 +227,46 @@ def notify(
 
 def _reasons(
     changes: Changes, event: Event, change: Change, target: NotifyTarget
-) -> Iterator[tuple[NotifyOn, DeadLetter | None]]:
-    """Return what a target is told of an event, each with the dead letter that it is about."""
-    end = _ENDS.get(change.row.state)
+) -> Iterator[tuple[NotifyOn, Told]]:
+    """Return the occasions of an event that a target is told of, each with its facts."""
+    execution = change.row
+    end = _ENDS.get(execution.state)
     is_told = end is not None and end in target.on
     if end is not None and is_told:
-        yield end, None
+        yield end, _told(execution, execution.error)
     # The first dead letter of a generation: ten thousand nodes that fail alike are one message. And a failure
     # that ends the execution is told as that alone.
-    is_first = isinstance(event, NodeFailed | WaitDue) and change.row.failed == 1 and changes.letters
+    is_first = isinstance(event, NodeFailed | WaitDue) and execution.failed == 1 and changes.letters
     if is_first and NotifyOn.DEAD_LETTER in target.on and not (is_told and end is NotifyOn.FAILED):
-        own = (letter for letter in reversed(changes.letters) if letter.execution_id == change.row.id)
-        yield NotifyOn.DEAD_LETTER, next(own)
+        letter = next(one for one in reversed(changes.letters) if one.execution_id == execution.id)
+        yield (
+            NotifyOn.DEAD_LETTER,
+            _told(execution, letter.error, node=letter.node_id, dead_letter=letter.id),
+        )
+    if isinstance(event, WaitStarted) and NotifyOn.WAITING in target.on:
+        parked = change.row_of(event.node_id).parked
+        # A wait that its mailbox has answered asks nobody, and nobody can answer a time or an event.
+        if parked is not None and parked.wait is not None and parked.wait.kind is WaitKind.SIGNAL:
+            yield NotifyOn.WAITING, _asked(execution, event.node_id, parked.wait, parked.due_at)
 
 
-def _facts(execution: ExecutionRow, letter: DeadLetter | None) -> Told:
-    error = (execution.error if letter is None else letter.error) or {}
+def _told(execution: ExecutionRow, error: dict[str, Any] | None, **facts: Any) -> Told:
+    error = error or {}
     message = error.get("message")
+    facts.setdefault("node", error.get("node"))
     return Told(
         workflow=execution.workflow,
         version=execution.version,
         state=execution.state,
-        node=error.get("node") if letter is None else letter.node_id,
         code=code if isinstance(code := error.get("code"), str) else None,
         message=None if message is None else _cut(str(message)),
-        dead_letter=None if letter is None else letter.id,
+        **facts,
     )
+
+
+def _asked(execution: ExecutionRow, node_id: str, wait: Wait, expires_at: int | None) -> Told:
+    prompt = None if wait.prompt is None else _cut(wait.prompt)
+    return _told(execution, None, node=node_id, signal=wait.name, prompt=prompt, expires_at=expires_at)
 
 
 def _cut(text: str) -> str:

@@ -13,6 +13,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -39,6 +40,7 @@ _TYPES = {
     NotifyOn.COMPLETED: "execution.completed",
     NotifyOn.FAILED: "execution.failed",
     NotifyOn.DEAD_LETTER: "dead_letter.created",
+    NotifyOn.WAITING: "node.waiting",
 }
 _SECRET_PREFIX = "whsec_"  # noqa: S105 - how Standard Webhooks marks one that is written in base64
 _GONE = 410
@@ -53,6 +55,7 @@ class Webhooks:
         self._outbound = Outbound(settings, clock, lookup=lookup, keep_alive=False)
         self._clock = clock
         self._trusted = frozenset(settings.notify)
+        self._public_url = settings.public_url
         self._key = None if settings.notify_secret is None else read_key(settings.notify_secret)
 
     async def send(self, notification: Notification) -> None:
@@ -61,7 +64,7 @@ class Webhooks:
         from weft.handlers.http.outgoing import make_request
 
         trusted = notification.url in self._trusted
-        body = make_body(notification)
+        body = make_body(notification, self._public_url)
         request = make_request(
             url=notification.url if trusted else _filled(notification.url),
             method="POST",
@@ -106,17 +109,19 @@ def signature(key: bytes, id_: str, seconds: int, body: bytes) -> str:
     return f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}"
 
 
-def make_body(notification: Notification) -> bytes:
+def make_body(notification: Notification, public_url: str | None = None) -> bytes:
     """Return the JSON that is sent: ``text`` for people, which Slack shows as it is, and the facts beside it.
 
-    It is made of the facts of the commit alone, so it is the same in every attempt.
+    It is made of the facts of the commit alone, so it is the same in every attempt. ``public_url``: where
+    people reach the console; None: there are no links.
     """
     told = notification.told
     error = (
         None if told.code is None and told.message is None else {"code": told.code, "message": told.message}
     )
+    link = None if public_url is None else _link(notification, public_url)
     body: dict[str, Any] = {
-        "text": _text(notification),
+        "text": _text(notification, link),
         "id": notification.id,
         "type": _TYPES[notification.on],
         "timestamp": rfc3339(notification.created_at),
@@ -130,17 +135,31 @@ def make_body(notification: Notification) -> bytes:
         },
         "node": told.node,
         "error": error,
+        "url": link,
     }
     if told.dead_letter is not None:
         body["dead_letter"] = {"id": told.dead_letter}
+    if notification.on is NotifyOn.WAITING:
+        expires_at = None if told.expires_at is None else rfc3339(told.expires_at)
+        body["wait"] = {"signal": told.signal, "prompt": told.prompt, "expires_at": expires_at}
     return _encode(body)
 
 
-def _text(notification: Notification) -> str:
+def _link(notification: Notification, public_url: str) -> str:
+    """Return the address of the console's page for it: the form of a question, else the execution."""
+    execution = quote(notification.execution_id, safe="")
+    if notification.on is NotifyOn.WAITING:
+        return f"{public_url}/#/waits/{execution}/{quote(notification.told.node or '', safe='')}"
+    return f"{public_url}/#/executions/{execution}"
+
+
+def _text(notification: Notification, link: str | None) -> str:
     told = notification.told
     named = f"Execution {notification.execution_id}"
     if told.workflow is not None:
         named = f"{named} of workflow {told.workflow}"
+    # Whoever is asked has to go there, so the link outlives a prompt that is cut.
+    behind = ""
     match notification.on:
         case NotifyOn.COMPLETED:
             text = f"{named} completed"
@@ -148,9 +167,13 @@ def _text(notification: Notification) -> str:
             text = f"{named} failed: {told.message}"
         case NotifyOn.DEAD_LETTER:
             text = f"{named} has a dead letter: node {told.node} failed: {told.message}"
+        case NotifyOn.WAITING:
+            asked = "" if told.prompt is None else f": {told.prompt}"
+            text = f"{named} waits for an answer to {told.node}{asked}"
+            behind = "" if link is None else f" {link}"
     if len(text) > _MAX_TEXT_CHARACTERS:
         text = f"{text[:_MAX_TEXT_CHARACTERS]}…"
-    return text.translate(_ESCAPED)
+    return f"{text}{behind}".translate(_ESCAPED)
 
 
 def _filled(url: str) -> str:

@@ -6,7 +6,7 @@ transaction. What a crash leaves:
 ========================  ===============================  ==========================================
 a crash after             leaves                           repaired by
 ========================  ===============================  ==========================================
-the commit of an end      a notification that is due       any orchestrator, within a sweep interval
+the commit of a fact      a notification that is due       any orchestrator, within a sweep interval
 claim                     one that is leased               the same, when the lease has ended
 send                      one that was delivered, leased   the same: it is sent again, under the same id
 record                    nothing
@@ -20,7 +20,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weft.core.event import NodeFailed, NotificationEnded
+from weft.core.event import NodeFailed, NotificationEnded, WaitDue, WaitStarted
 from weft.errors import HandlerError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ LEASE_SECONDS = 30.0
 # Delays of 1, 2, 4 … seconds, up to four hours: the twentieth attempt is about a day after the first.
 MAX_ATTEMPTS = 20
 _MAX_DELAY_SECONDS = 4 * 3600.0
+# Events that may be told of though their execution goes on.
+_TELLING = (NodeFailed, WaitDue, WaitStarted)
 
 
 class Notifier:
@@ -62,7 +64,7 @@ class Notifier:
                 plan is not None
                 and (plan.definition.notify or self._ports.notifies_of_all)
                 and execution is not None
-                and (execution.unsettled == 0 or isinstance(recorded_event.event, NodeFailed))
+                and (execution.unsettled == 0 or isinstance(recorded_event.event, _TELLING))
             ):
                 self._nudged.set()
                 return

@@ -9,9 +9,11 @@ import pytest
 
 from weft.core.event import NotificationEnded
 from weft.core.ledger.changes import Verdict
-from weft.core.rows import Told
+from weft.core.rows import Told, Wait
 from weft.core.state import ExecutionState
 from weft.core.time import micros
+from weft.definition.waits import WaitKind
+from weft.testing.journal.waits import begin, due, signal, waiter
 from weft.testing.recording import ERROR, Recording, node
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from weft.journal.contract import JournalAdapter
 
 URL = "https://hooks.example/weft"
-EVERYTHING = {"url": URL, "on": ["completed", "failed", "dead_letter"]}
+EVERYTHING = {"url": URL, "on": ["completed", "failed", "dead_letter", "waiting"]}
 
 
 def ended(one: Notification, error: str | None = None) -> NotificationEnded:
@@ -104,6 +106,54 @@ class NotificationsContract:
         await run.deadline_passed()
         (one,) = await journal.notifications(run.id)
         assert one.told.code == "deadline_exceeded"
+
+    async def test_the_commit_that_begins_a_wait_for_a_signal_tells_of_it(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        run = await Recording.start(journal, waiter("a"), waiter("b"), notify=EVERYTHING, name="daily")
+        await begin(run, "a", seconds=60.0)
+        (one,) = await journal.notifications(run.id)
+        assert (one.on, one.url, one.generation, one.created_at) == ("waiting", URL, 1, clock.now())
+        assert one.told == Told(
+            workflow=None,
+            version=None,
+            state=ExecutionState.RUNNING,
+            node="a",
+            signal="go",
+            prompt="Go on?",
+            expires_at=clock.now() + micros(60.0),
+        )
+        # Every question is told, and each once.
+        assert (await begin(run, "a", seconds=60.0)).verdict is Verdict.KNOWN
+        await begin(run, "b", Wait(WaitKind.SIGNAL, "go", "x" * 5_000))
+        (_, other) = await journal.notifications(run.id)
+        assert (other.told.node, other.told.expires_at) == ("b", None)
+        assert other.told.prompt == "x" * 4_000 + "…"
+
+    async def test_a_wait_that_asks_nobody_is_not_told(self, journal: JournalAdapter) -> None:
+        timer, event = Wait(WaitKind.TIMER), Wait(WaitKind.EVENT, "order.paid")
+        nodes = [waiter("t", seconds=60), waiter("e", event="order.paid"), waiter("s")]
+        run = await Recording.start(journal, *nodes, notify=EVERYTHING)
+        await begin(run, "t", timer, seconds=60.0)
+        await begin(run, "e", event)
+        # Its answer lay in the mailbox already.
+        await signal(run, fits=("s",))
+        assert (await begin(run, "s")).completed_row is not None
+        plain = await Recording.start(journal, waiter("s"), notify={"url": URL}, execution_id="plain")
+        await begin(plain, "s")
+        assert [await journal.notifications(one.id) for one in (run, plain)] == [[], []]
+
+    async def test_a_question_that_a_retry_asks_anew_is_told_anew(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        run = await Recording.start(journal, waiter("a"), notify=EVERYTHING)
+        await begin(run, "a", seconds=60.0)
+        clock.advance(60)
+        await due(run, "a")
+        await run.retry()
+        await begin(run, "a", attempt=2, epoch=2)
+        told = sorted((one.generation, one.on) for one in await journal.notifications(run.id))
+        assert told == [(1, "failed"), (1, "waiting"), (2, "waiting")]
 
     async def test_each_url_is_told_once(self, journal: JournalAdapter) -> None:
         other = {"url": "https://other.example", "on": ["completed"]}

@@ -60,6 +60,14 @@ def test_the_schema_accepts_the_config_of_a_wait(
     jsonschema_rs.validator_for(schema).validate({"nodes": [node, {"id": "b", "handler": "wait"}]})
 
 
+def test_the_schema_accepts_a_condition_of_retries(schema: dict[str, object]) -> None:
+    validator = jsonschema_rs.validator_for(schema)
+    retry = {"when": "attempt < 3", "jitter": 0}
+    document = {"defaults": {"retry": retry}, "nodes": [{"id": "a", "handler": "echo", "retry": retry}]}
+    validator.validate(document)
+    assert not validator.is_valid({"nodes": [{"id": "a", "handler": "echo", "retry": {"when": 3}}]})
+
+
 def test_the_schema_knows_the_fields_of_waits_that_validation_knows(schema: dict[str, Any]) -> None:
     assert set(schema["$defs"]["wait"]["properties"]) == set(WAIT_CONFIG_FIELDS)
     allowed = {name for name in NODE_FIELDS if schema["$defs"]["node"]["then"]["properties"].get(name, True)}

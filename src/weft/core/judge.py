@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.core.event import AttemptFailed, AttemptLost, Event, NodeCompleted, NodeFailed
+from weft.core.rows import shown_error
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure
+from weft.core.time import MICROSECONDS
 from weft.definition.model import Delivery
 
 if TYPE_CHECKING:
@@ -70,7 +72,16 @@ def judge(
         )
         delay = delay_seconds(node.retry, failures=failures, draw=draw, retry_after_seconds=asked)
         return AttemptFailed.of(result, error=result.error, delay_seconds=delay)
-    return _failed(result, plan, result.error, settled=settled)
+    return final_failure(result, plan, result.error, settled=settled)
+
+
+def retry_words(result: Result) -> dict[str, Any]:
+    """Return what ``retry.when`` sees of a failure beside the execution: ``plan.RETRY_WORDS``."""
+    return {
+        "error": shown_error(result.error),
+        "attempt": result.failures + 1,
+        "attempt_seconds": max(0, result.finished_at - result.started_at) / MICROSECONDS,
+    }
 
 
 def unstorable(event: NodeCompleted | AttemptFailed | NodeFailed, plan: Plan, *, reason: str) -> NodeFailed:
@@ -80,7 +91,7 @@ def unstorable(event: NodeCompleted | AttemptFailed | NodeFailed, plan: Plan, *,
         "message": f"the result cannot be stored: {reason}",
         "retryable": False,
     }
-    return _failed(event, plan, error, settled=no_nodes)
+    return final_failure(event, plan, error)
 
 
 def judge_loss(
@@ -115,11 +126,16 @@ def judge_loss(
         }
     if error is None:
         return AttemptLost.of(attempt, counted=started)
-    return _failed(attempt, plan, error, settled=settled, lost=True)
+    return final_failure(attempt, plan, error, settled=settled, lost=True)
 
 
-def _failed(
-    attempt: EndedAttempt, plan: Plan, error: dict[str, Any], *, settled: SettledNodes, lost: bool = False
+def final_failure(
+    attempt: EndedAttempt,
+    plan: Plan,
+    error: dict[str, Any],
+    *,
+    settled: SettledNodes = no_nodes,
+    lost: bool = False,
 ) -> NodeFailed:
     """Return the failure of the attempt's node, with the nodes behind it that can no longer run."""
     node_id = attempt.node_id

@@ -207,6 +207,7 @@ _RETRY = record(
         "multiplier": number(1, 1000),
         "max_delay_seconds": _DELAY,
         "jitter": number(0, 1),
+        "when": text,
     }
 )
 

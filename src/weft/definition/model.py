@@ -83,12 +83,14 @@ class NotifyTarget:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The delay before the n-th retry; the formula is in ``core/judge.py``."""
+    """Whether a failed attempt is repeated, and the delay before the n-th retry (``core/judge.py``)."""
 
     base_delay_seconds: float = 1.0
     multiplier: float = 2.0
     max_delay_seconds: float = 300.0
     jitter: float = 0.5
+    # An expression, asked of a failure that would retry; None: it does.
+    when: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +231,12 @@ def _read_poll(poll: Mapping[str, Any]) -> Poll:
     )
 
 
-def _retry_policy(fields: Mapping[str, float], otherwise: RetryPolicy) -> RetryPolicy:
+def _retry_policy(fields: Mapping[str, Any], otherwise: RetryPolicy) -> RetryPolicy:
     """Take the fields that are given, and the rest from the next outer policy."""
     return RetryPolicy(
         base_delay_seconds=float(fields.get("base_delay_seconds", otherwise.base_delay_seconds)),
         multiplier=float(fields.get("multiplier", otherwise.multiplier)),
         max_delay_seconds=float(fields.get("max_delay_seconds", otherwise.max_delay_seconds)),
         jitter=float(fields.get("jitter", otherwise.jitter)),
+        when=fields.get("when", otherwise.when),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.core.payload import MAX_DOCUMENT_VALUES, encode
@@ -22,9 +22,23 @@ if TYPE_CHECKING:
 
     from weft.core.payload import Json
 
-# The name by which the end of a poll refers to the output of the look that it is asked of.
-POLL_OUTPUT = "output"
-# The rules under which a node may run while some of its parents have not settled.
+# The words of the end of a poll: the output of the look that it is asked of.
+POLL_WORDS = frozenset({"output"})
+# The words of ``retry.when``: the failure that it is asked of (``core.judge.retry_words``).
+RETRY_WORDS = frozenset({"error", "attempt", "attempt_seconds"})
+
+
+@dataclass(slots=True)
+class NodeExpressions:
+    """The compiled expressions of a definition's nodes, by node."""
+
+    # The config of every node, and the conditions of those that have one.
+    templates: dict[str, Template] = field(default_factory=dict)
+    conditions: dict[str, Expression] = field(default_factory=dict)
+    # Of nodes that poll: the expression that is true of the last look.
+    untils: dict[str, Expression] = field(default_factory=dict)
+    # Of nodes with ``retry.when``, their own or that of the defaults: it is true of a failure that retries.
+    retries: dict[str, Expression] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +52,14 @@ class Plan:
     # The config of every node, and the conditions of those that have one.
     templates: Mapping[str, Template]
     conditions: Mapping[str, Expression]
-    # Of nodes that poll: the expression that is true of the last look.
+    # Those of polls, and those that say whether a failure retries.
     untils: Mapping[str, Expression]
+    retries: Mapping[str, Expression]
     output: Template | None
     input_schema: Schema | None
     # The configs without a template, as the payloads they will always be.
     static_configs: Mapping[str, bytes]
-    # Per node: the nodes that its condition and config name.
+    # Per node: the nodes that its condition, its config and its poll name.
     references: Mapping[str, frozenset[str]]
     # Per node: the nodes whose outcome it sees, its parents and those it names.
     visible_nodes: Mapping[str, Collection[str]]
@@ -76,27 +91,34 @@ def compile_plan(document: Json, bounds: Bounds = DEFAULT_BOUNDS) -> Plan:
 def _compile(document: Json, bounds: Bounds) -> Plan:
     definition = read_definition(document)
     problems: list[Problem] = []
-    templates: dict[str, Template] = {}
-    conditions: dict[str, Expression] = {}
-    untils: dict[str, Expression] = {}
+    expressions = NodeExpressions()
+    # The nodes that take it from the defaults have it in common.
+    by_source: dict[str, Expression] = {}
     for index, node in enumerate(definition.nodes):
         config = without_literals(node.config) if node.handler == WAIT else node.config
         template = compile_template(
             config, max_template_bytes=bounds.max_template_bytes, secrets_allowed=True
         )
         if isinstance(template, Template):
-            templates[node.id] = template
+            expressions.templates[node.id] = template
         else:
             problems += _moved(template, f"/nodes/{index}/config")
-        for field, source, compiled in (
-            ("condition", node.condition, conditions),
-            ("poll/until", None if node.poll is None else node.poll.until, untils),
-        ):
-            if source is not None:
-                try:
-                    compiled[node.id] = compile_expression(source)
-                except ExpressionError as error:
-                    problems.append(Problem(f"/nodes/{index}/{field}", str(error)))
+        at = f"/nodes/{index}"
+        where = f"{at}/condition"
+        try:
+            if node.condition is not None:
+                expressions.conditions[node.id] = compile_expression(node.condition)
+            if node.poll is not None:
+                where = f"{at}/poll/until"
+                expressions.untils[node.id] = compile_expression(node.poll.until, words=POLL_WORDS)
+            when = node.retry.when
+            if when is not None:
+                where = f"{at}/retry/when"
+                if when not in by_source:
+                    by_source[when] = compile_expression(when, words=RETRY_WORDS)
+                expressions.retries[node.id] = by_source[when]
+        except ExpressionError as error:
+            problems.append(Problem(where, str(error)))
     output = None
     if definition.has_output:
         output = compile_template(definition.output, max_template_bytes=bounds.max_template_bytes)
@@ -107,9 +129,7 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
     return assemble(
         document,
         definition,
-        templates=templates,
-        conditions=conditions,
-        untils=untils,
+        expressions,
         output=output,
         # Asked at a submit alone: an orchestrator that takes the plan up does not pay for it.
         input_schema=None if definition.input_schema is None else Schema(definition.input_schema),
@@ -120,10 +140,8 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
 def assemble(
     document: Json,
     definition: Definition,
+    expressions: NodeExpressions,
     *,
-    templates: Mapping[str, Template],
-    conditions: Mapping[str, Expression],
-    untils: Mapping[str, Expression],
     output: Template | None,
     input_schema: Schema | None,
     bounds: Bounds,
@@ -131,7 +149,7 @@ def assemble(
     """Build a plan from a definition and its parts that are compiled already."""
     nodes = {node.id: node for node in definition.nodes}
     templates = {
-        **templates,
+        **expressions.templates,
         **{
             node.id: parent_outputs(node.dependencies)
             for written, node in zip(document["nodes"], definition.nodes, strict=True)
@@ -140,10 +158,9 @@ def assemble(
     }
     graph = Graph(nodes, {node.id: node.dependencies for node in definition.nodes})
     references = {node_id: template.nodes for node_id, template in templates.items()}
-    for node_id, condition in conditions.items():
-        references[node_id] |= condition.nodes
-    for node_id, until in untils.items():
-        references[node_id] |= until.nodes - {POLL_OUTPUT}
+    for of_nodes in (expressions.conditions, expressions.untils):
+        for node_id, expression in of_nodes.items():
+            references[node_id] |= expression.nodes
     has_early_rules = any(node.trigger_rule in EARLY_RULES for node in definition.nodes)
     visible_nodes = _visible_nodes(graph, references)
     output_nodes = tuple([node.id for node in definition.nodes if node.handler == "output"])
@@ -154,8 +171,9 @@ def assemble(
         graph=graph,
         nodes=nodes,
         templates=templates,
-        conditions=conditions,
-        untils=untils,
+        conditions=expressions.conditions,
+        untils=expressions.untils,
+        retries=expressions.retries,
         output=output,
         input_schema=input_schema,
         static_configs={

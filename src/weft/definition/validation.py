@@ -28,12 +28,12 @@ from weft.definition.model import (
     read_definition,
     sleep_seconds,
 )
-from weft.definition.plan import POLL_OUTPUT, Plan, assemble
+from weft.definition.plan import POLL_WORDS, RETRY_WORDS, NodeExpressions, Plan, assemble
 from weft.definition.schema import Schema, compile_schema, quick_problems
 from weft.definition.suggestion import Suggester
 from weft.definition.waits import wait_problems, without_literals
 from weft.errors import ExpressionError, PayloadError, Problem
-from weft.expressions.expression import Expression, compile_expression
+from weft.expressions.expression import NO_NAMES, Expression, compile_expression
 from weft.expressions.template import Template, compile_template
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ class _Draft:
     config: Template | None = None
     condition: Expression | None = None
     until: Expression | None = None
+    retry_when: Expression | None = None
     # The nodes that its expressions name, as far as they compile.
     names: frozenset[str] = frozenset()
 
@@ -192,6 +193,8 @@ class _Check:
         self.output: Template | None = None
         self.names_in_output: frozenset[str] = frozenset()
         self.input_schema: Schema | None = None
+        # Of the defaults, for the nodes that do not say otherwise.
+        self.retry_when: Expression | None = None
         self.pace: Callable[[], None] = lambda: None
 
     def run(self) -> Checked:
@@ -214,16 +217,27 @@ class _Check:
         plan = assemble(
             self.document,
             read_definition(self.document),
-            templates={d.id: d.config for d in self.drafts if d.id is not None and d.config is not None},
-            conditions={
-                d.id: d.condition for d in self.drafts if d.id is not None and d.condition is not None
-            },
-            untils={d.id: d.until for d in self.drafts if d.id is not None and d.until is not None},
+            self._expressions(),
             output=self.output,
             input_schema=self.input_schema,
             bounds=self.bounds,
         )
         return Checked([], self._warnings(), plan, plan.graph.layers())
+
+    def _expressions(self) -> NodeExpressions:
+        found = NodeExpressions()
+        for draft in self.drafts:
+            assert draft.id is not None
+            assert draft.config is not None
+            found.templates[draft.id] = draft.config
+            if draft.condition is not None:
+                found.conditions[draft.id] = draft.condition
+            if draft.until is not None:
+                found.untils[draft.id] = draft.until
+            retry_when = draft.retry_when or self.retry_when
+            if retry_when is not None:
+                found.retries[draft.id] = retry_when
+        return found
 
     def _report(self, where: str, message: str) -> None:
         self.problems.append(Problem(where, message))
@@ -259,7 +273,9 @@ class _Check:
     def _read_definition(self) -> None:
         document = self.document
         required = ("name", "nodes") if self.named else ("nodes",)
-        self._read_fields(document, DEFINITION_FIELDS, required=required, at="")
+        right = self._read_fields(document, DEFINITION_FIELDS, required=required, at="")
+        if "defaults" in right:
+            self._read_default_retry(document["defaults"])
         if "input_schema" in document:
             schema = compile_schema(document["input_schema"])
             if isinstance(schema, list):
@@ -270,6 +286,18 @@ class _Check:
             self.output, self.names_in_output = self._template(
                 document["output"], "/output", secrets_allowed=False
             )
+
+    def _read_default_retry(self, defaults: Mapping[str, Json]) -> None:
+        """Compile the ``retry.when`` of the defaults, which sees no node: all of them have it."""
+        source = defaults.get("retry", {}).get("when")
+        if source is None:
+            return
+        at = "/defaults/retry/when"
+        self.retry_when = self._condition(source, at, RETRY_WORDS)
+        if self.retry_when is not None and self.retry_when.nodes:
+            name = shown(min(self.retry_when.nodes))
+            known = ", ".join(sorted(RETRY_WORDS))
+            self._report(at, f"{name} is no name here: in defaults it sees {known}, input and execution")
 
     def _read_nodes(self) -> bool:
         """Read each node, and say whether there are nodes to go on with."""
@@ -319,6 +347,9 @@ class _Check:
             draft.names |= draft.condition.nodes if draft.condition is not None else frozenset()
         if "poll" in right:
             self._read_poll(node, draft, at)
+        if "retry" in right and "when" in node["retry"]:
+            draft.retry_when = self._condition(node["retry"]["when"], f"{at}/retry/when", RETRY_WORDS)
+            draft.names |= draft.retry_when.nodes if draft.retry_when is not None else frozenset()
         self._read_dependencies(node, draft, at)
         rule = node["trigger_rule"] if "trigger_rule" in right else None
         if rule in EARLY_RULES and draft.dependencies_at is not None and not draft.dependencies:
@@ -341,9 +372,9 @@ class _Check:
 
     def _read_poll(self, node: Mapping[str, Json], draft: _Draft, at: str) -> None:
         """Compile the end of a poll, and report nodes that cannot be run again and again."""
-        draft.until = self._condition(node["poll"]["until"], f"{at}/poll/until")
+        draft.until = self._condition(node["poll"]["until"], f"{at}/poll/until", POLL_WORDS)
         if draft.until is not None:
-            draft.names |= draft.until.nodes - {POLL_OUTPUT}
+            draft.names |= draft.until.nodes
         if node.get("handler") == SLEEP:
             self._report(f"{at}/poll", "a sleep has nothing to look at")
         if node.get("delivery", self._default("delivery")) == Delivery.AT_MOST_ONCE:
@@ -426,13 +457,13 @@ class _Check:
             if isinstance(template, Template) and template.nodes:
                 yield pointer(path), template.nodes
 
-    def _condition(self, source: str, at: str) -> Expression | None:
+    def _condition(self, source: str, at: str, words: frozenset[str] = NO_NAMES) -> Expression | None:
         size = len(source.encode())
         if size > self.bounds.max_template_bytes:
             self._report(at, f"{size:,} bytes; the limit is {self.bounds.max_template_bytes:,}")
             return None
         try:
-            return compile_expression(source)
+            return compile_expression(source, words=words)
         except ExpressionError as error:
             self._report(at, str(error))
             return None
@@ -501,12 +532,14 @@ class _Check:
 
         for index, of_node in sorted(faults.items()):
             draft, node = self.drafts[index], self.document["nodes"][index]
-            if draft.condition is not None:
-                for name in sorted(draft.condition.nodes & of_node.keys()):
-                    self._report(f"/nodes/{index}/condition", of_node[name])
-            if draft.until is not None:
-                for name in sorted((draft.until.nodes - {POLL_OUTPUT}) & of_node.keys()):
-                    self._report(f"/nodes/{index}/poll/until", of_node[name])
+            for where, expression in (
+                ("condition", draft.condition),
+                ("poll/until", draft.until),
+                ("retry/when", draft.retry_when),
+            ):
+                if expression is not None:
+                    for name in sorted(expression.nodes & of_node.keys()):
+                        self._report(f"/nodes/{index}/{where}", of_node[name])
             self._report_names(node.get("config", {}), of_node, f"/nodes/{index}/config")
         unknown = {n: self._no_such_node(n) for n in sorted(self.names_in_output) if n not in self.positions}
         if unknown:

@@ -22,6 +22,7 @@ from weft.expressions.path import (
     NodeFact,
     NodeOutput,
     ShortOutput,
+    Word,
     execution_root,
     in_steps,
     input_root,
@@ -35,7 +36,7 @@ from weft.expressions.path import (
 from weft.expressions.undefined import Undefined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from weft.expressions.path import Run, Step
     from weft.expressions.scope import Scope
@@ -72,8 +73,9 @@ _SYMBOLS: Mapping[type[nodes.Node], str] = {
 class Compiler:
     """Turns the syntax tree of one expression into closures, and notes what it names."""
 
-    def __init__(self, *, secrets_allowed: bool) -> None:
+    def __init__(self, *, secrets_allowed: bool, words: Container[str] = ()) -> None:
         self.secrets_allowed = secrets_allowed
+        self.words = words
         self.nodes: set[str] = set()
         self.secrets: set[str] = set()
         self.reads_input = self.reads_execution = False
@@ -236,7 +238,9 @@ class Compiler:
         return self.operand(piece.arg), f"[{self.text(piece.arg)}]"
 
     def root(self, name: str, keys: Sequence[str | int], texts: Sequence[str]) -> Run:
-        """Compile a path of constant keys from its first name."""
+        """Compile a path of constant keys from its first name; a word wins over a node of that id."""
+        if name in self.words:
+            return walk(Word(name), keys, [name, *texts])
         match name:
             case "input":
                 self.reads_input = True

@@ -60,15 +60,20 @@ class Expression(msgspec.Struct, frozen=True, eq=False, gc=False):
         return value
 
 
-def compile_expression(source: str, *, secrets_allowed: bool = False) -> Expression:
-    """Compile one expression, written without braces; raises ExpressionError, naming what does not fit."""
+def compile_expression(
+    source: str, *, secrets_allowed: bool = False, words: frozenset[str] = NO_NAMES
+) -> Expression:
+    """Compile one expression, written without braces; raises ExpressionError, naming what does not fit.
+
+    ``words``: names that mean something in this place; they win over nodes of that id.
+    """
     if len(source) <= _LONGEST_CACHED_SOURCE:
-        return _compile_cached(source, secrets_allowed)
-    return _compile(source, secrets_allowed)
+        return _compile_cached(source, secrets_allowed, words)
+    return _compile(source, secrets_allowed, words)
 
 
-def _compile(source: str, secrets_allowed: bool) -> Expression:
-    compiler = Compiler(secrets_allowed=secrets_allowed)
+def _compile(source: str, secrets_allowed: bool, words: frozenset[str]) -> Expression:
+    compiler = Compiler(secrets_allowed=secrets_allowed, words=words)
     try:
         plain = plain_path(source)
         run = compiler.plain_path(plain) if plain is not None else compiler.expression(parse(source))

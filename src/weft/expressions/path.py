@@ -133,6 +133,18 @@ def whole_execution(scope: Scope, budget: Budget) -> Any:
     return dict(scope.execution)
 
 
+class Word(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A name that means something in this place alone, such as ``error`` where a retry is decided."""
+
+    name: str
+
+    def __call__(self, scope: Scope, budget: Budget) -> Any:
+        words = scope.words
+        if words is None or self.name not in words:
+            return Undefined(self.name, "it has no value here")
+        return words[self.name]
+
+
 class NodeOutput(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The whole output of a node, by whatever path it was asked for."""
 

@@ -36,6 +36,8 @@ class Scope(msgspec.Struct, gc=False):
     _decode: Callable[[Any], Json] | None = None
     # How many steps the caller waits for; None: as many as an evaluation may take.
     allowance: Allowance | None = None
+    # The values of the words that the expression was compiled with.
+    words: Mapping[str, Json] | None = None
 
     @property
     def input(self) -> Json:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from weft.core.event import Event, NodeCompleted
+from weft.core.event import AttemptFailed, Event, NodeCompleted
 from weft.core.judge import judge
 from weft.core.task import Result, Wake
 from weft.envelope import verify
 from weft.errors import JournalError, StoreError
 from weft.orchestrator.advance import advance, advance_free, record
+from weft.orchestrator.context import STEPS_ON_LOOP
 from weft.orchestrator.dispatch import with_running
 from weft.orchestrator.recover import rebuild
+from weft.orchestrator.results.retries import judge_retry
 from weft.orchestrator.waits.polls import judge_look
 
 if TYPE_CHECKING:
@@ -227,6 +229,7 @@ async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
     ports, cascades = context.ports, context.cascades
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
+    context.payloads.allowance.steps = STEPS_ON_LOOP
     for result in results:
         if result.digest not in plans:
             plans[result.digest] = await ports.journal.plan(result.digest)
@@ -246,9 +249,14 @@ async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
             max_retry_after_seconds=ports.max_retry_after_seconds,
             settled=cascades.known,
         )
-        poll = plan.nodes[result.node_id].poll
-        if poll is not None and isinstance(event, NodeCompleted):
-            event = await judge_look(event, poll, plan, context)
+        if isinstance(event, NodeCompleted):
+            poll = plan.nodes[result.node_id].poll
+            if poll is not None:
+                event = await judge_look(event, poll, plan, context)
+        elif isinstance(event, AttemptFailed):
+            when = plan.retries.get(result.node_id)
+            if when is not None:
+                event = await judge_retry(event, result, when, plan, context)
         if not isinstance(event, NodeCompleted):
             event = await with_running(event, plan, ports)
         events.append(event)

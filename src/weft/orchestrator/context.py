@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Steps that the expressions of a batch take on the loop, some 10 ms; what needs more is decided in a thread.
 STEPS_ON_LOOP = 50_000
+# What reads more is evaluated in a thread: a million small values take a second of a busy machine.
+DECIDED_ON_LOOP_BYTES = 512 * 1024
 _WORTH_REMEMBERING = 4096
 # What decoded payloads may weigh together; and the large inputs that are kept as they are, and the blobs.
 _MOST_BYTES = 32 * 1024 * 1024

@@ -42,7 +42,7 @@ from weft.definition.model import FailurePolicy
 from weft.errors import JournalError, StoreError
 from weft.expressions.budget import Allowance, LongEvaluationError
 from weft.feed.contract import node_queued
-from weft.orchestrator.context import STEPS_ON_LOOP
+from weft.orchestrator.context import DECIDED_ON_LOOP_BYTES, STEPS_ON_LOOP
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 
@@ -67,8 +67,6 @@ _WITHOUT_ROOM = (Answer.NO_SLOT, Answer.NO_MEMORY)
 _MOST_REFUSED = 2
 # Outputs that a batch takes from the cache; one that is larger is taken alone.
 _MOST_CACHED_BYTES = 16 * 1024 * 1024
-# A node that reads more is decided in a thread: a million small values take a second of a busy machine.
-_DECIDED_ON_LOOP_BYTES = 512 * 1024
 # So many large configs of one execution are made in one go: messages of others are served in between.
 _MOST_TURNS = 1
 
@@ -195,7 +193,7 @@ async def _decide(
         if row.started_at is not None:
             is_long = False
             try:
-                is_likely = blobs or len(node.seen) > READABLE or len(row.input) > _DECIDED_ON_LOOP_BYTES
+                is_likely = blobs or len(node.seen) > READABLE or len(row.input) > DECIDED_ON_LOOP_BYTES
                 if is_likely and _reads_much(node):
                     decision, is_long = await _decide_in_thread(node, decide_node, context)
                 else:
@@ -222,7 +220,7 @@ async def _decide(
 def _reads_much(node: FreeNode) -> bool:
     """True if the input of a node's execution and the outputs it reads would hold up the loop."""
     read = sum([size_of(row) for row in node.seen.values()])
-    return len(node.execution.input) + read > _DECIDED_ON_LOOP_BYTES
+    return len(node.execution.input) + read > DECIDED_ON_LOOP_BYTES
 
 
 async def _decide_in_thread(

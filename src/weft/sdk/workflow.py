@@ -53,6 +53,7 @@ class RetryOptions(TypedDict, total=False):
     multiplier: float
     max_delay_seconds: float
     jitter: float
+    when: str
 
 
 class CacheOptions(TypedDict):

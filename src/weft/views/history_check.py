@@ -382,7 +382,8 @@ class _Replay:
                 self._attempt_ended(event, node)
                 if code is None or event.started_at is None:
                     self._say("I15", "it failed without an attempt that did", node_id)
-                elif _may_try_again(event, definition, node.failures):
+                # An expression may have made the failure final, and no event records its value.
+                elif definition.retry.when is None and _may_try_again(event, definition, node.failures):
                     self._say("I15", f"it failed for good after {node.failures} failures", node_id)
         if (node_id, event.generation) in self._letters:
             self._say("I6", f"it failed twice in generation {event.generation}", node_id)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.definition.bounds import DEFAULT_BOUNDS
 from weft.definition.model import WAIT, TriggerRule, read_definition
-from weft.definition.plan import Plan, assemble
+from weft.definition.plan import RETRY_WORDS, NodeExpressions, Plan, assemble
 from weft.definition.waits import without_literals
 from weft.expressions.expression import Expression, compile_expression
 from weft.expressions.template import Template, compile_template
@@ -25,6 +25,14 @@ _SIZES = [2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 9, 14]
 _LARGE_SIZES = [9, 14, 20]
 # The longest is longer than some of the timeouts that are drawn.
 SLEEP_SECONDS = (0, 0.5, 3, 12)
+# Conditions of retries, which ``_holds`` of the invariants reads in its own way; and that a parent completed.
+RETRY_CONDITIONS = (
+    "attempt < 2",
+    "attempt_seconds < 1.5",
+    "error.code == 'timeout'",
+    "input.draw > 0.5",
+    "error.details.nothing > 1",
+)
 # Few names of signals, so that several nodes wait for the same one; not all of them take any answer.
 SIGNALS = ("go", "go", "on")
 _OF_WAITS = ("id", "dependencies", "trigger_rule", "condition")
@@ -88,6 +96,11 @@ def draw_definition(
         if "sleeps" in more and rng.random() < 0.4:
             node["handler"] = "sleep"
             node["config"]["seconds"] = rng.choice(SLEEP_SECONDS)
+        if "retries" in more and rng.random() < 0.8:
+            sources = [*RETRY_CONDITIONS]
+            if parents and node.get("trigger_rule") not in _EARLY:
+                sources.append(f"nodes.{parents[0]}.state == 'COMPLETED'")
+            node["retry"]["when"] = rng.choice(sources)
         if "waits" in more and rng.random() < 0.45:
             node = _waiting(rng, node)
         nodes.append(node)
@@ -145,21 +158,27 @@ def plan_of(document: dict[str, Any]) -> Plan:
     return assemble(
         document,
         definition,
-        templates={
-            node.id: _wait_template(**without_literals(node.config))
-            if node.handler == WAIT
-            else _template(
-                node.id,
-                tuple(node.config["parents"]),
-                "fails" in node.config,
-                node.config.get("seconds"),
-            )
-            for node in definition.nodes
-        },
-        untils={},
-        conditions={
-            node.id: _condition(node.condition) for node in definition.nodes if node.condition is not None
-        },
+        NodeExpressions(
+            templates={
+                node.id: _wait_template(**without_literals(node.config))
+                if node.handler == WAIT
+                else _template(
+                    node.id,
+                    tuple(node.config["parents"]),
+                    "fails" in node.config,
+                    node.config.get("seconds"),
+                )
+                for node in definition.nodes
+            },
+            conditions={
+                node.id: _condition(node.condition) for node in definition.nodes if node.condition is not None
+            },
+            retries={
+                node.id: _retry_condition(node.retry.when)
+                for node in definition.nodes
+                if node.retry.when is not None
+            },
+        ),
         output=None,
         input_schema=None,
         bounds=DEFAULT_BOUNDS,
@@ -195,3 +214,8 @@ def _wait_template(**config: Any) -> Template:
 @lru_cache(maxsize=100)
 def _condition(source: str) -> Expression:
     return compile_expression(source)
+
+
+@lru_cache(maxsize=100)
+def _retry_condition(source: str) -> Expression:
+    return compile_expression(source, words=RETRY_WORDS)

@@ -381,6 +381,8 @@ class Invariants:
                 match recorded_event.event:
                     case NodeCompleted():
                         self._accept(recorded_event.event)
+                    case AttemptFailed() | NodeFailed():
+                        self._check_retry(recorded_event.event)
                     case AttemptParked():
                         self._park(recorded_event.event)
                     case ParkedDue():
@@ -418,6 +420,42 @@ class Invariants:
         self._check_given(self._tasks[output])
         if event.cache_key is not None:
             self._cacheable.add((event.cache_key, output))
+
+    def _check_retry(self, event: AttemptFailed | NodeFailed) -> None:
+        """Check that a failure that may retry does so where ``retry.when`` holds, and only there."""
+        execution = self._execution(event.execution_id)
+        node = self._plan(execution).nodes[event.node_id]
+        failed = [
+            result
+            for result in self._results.get((event.execution_id, event.node_id, event.attempt), [])
+            if result.error is not None
+        ]
+        if node.retry.when is None or event.started_at is None or not failed:
+            return
+        holds = any(self._holds(node.retry.when, result) for result in failed)
+        may = any(
+            result.error is not None and result.error["retryable"] and result.failures < node.max_retries
+            for result in failed
+        )
+        self._world.hits[f"retry.when: {holds}"] += may
+        if isinstance(event, AttemptFailed) != (may and holds):
+            raise Violation(f"I19 {event.node_id}, retry.when {node.retry.when!r}: {type(event).__name__}")
+
+    def _holds(self, when: str, result: Result) -> bool:
+        assert result.error is not None
+        match when:
+            case "attempt < 2":
+                return result.failures == 0
+            case "attempt_seconds < 1.5":
+                return result.finished_at - result.started_at < micros(1.5)
+            case "error.code == 'timeout'":
+                return bool(result.error["code"] == "timeout")
+            case "input.draw > 0.5":
+                return bool(decode(self._execution(result.execution_id).input)["draw"] > 0.5)
+            case "error.details.nothing > 1":
+                return False  # an error in it means final
+        _, parent, _ = when.split(".", 2)
+        return self._replay(result.execution_id).states[parent] is NodeState.COMPLETED
 
     def _park(self, event: AttemptParked) -> None:
         """Check the start of an attempt that no worker runs: it is one like any other."""

@@ -74,7 +74,8 @@ class Profile:
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
     # What the workflows have more of: "at_most_once", "early", "timers", "slots", "tags", "skips",
-    # "nodes", "caches", "queues" (each with workers of its own), "sleeps", "waits"; and "large" outputs.
+    # "nodes", "caches", "queues" (each with workers of its own), "sleeps", "waits", "retries" (conditions of
+    # them); and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -237,6 +238,11 @@ PROFILES: dict[str, Profile] = {
         rebuilds=True,
         dispatches_speculatively=True,
         more=frozenset({"waits", "slots"}),
+    ),
+    "retries": Profile(
+        kinds=("reordered", "crash.orchestrator", "commit_unknown"),
+        rebuilds=True,
+        more=frozenset({"retries", "timers"}),
     ),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),

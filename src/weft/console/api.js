@@ -158,14 +158,9 @@ export function whenSignedOut(listener) {
   return () => onSignedOut.delete(listener);
 }
 
-/** Ask who this browser is. A server without sessions is taken for one without keys, until it answers 401. */
+/** Ask who this browser is. */
 export async function loadSession() {
-  try {
-    session = await call("GET", "/v1/session");
-  } catch (error) {
-    if (!(error instanceof Problem) || !error.isMissing) throw error;
-    session = { keys: false, signed_in: true, csrf: null, name: null };
-  }
+  session = await call("GET", "/v1/session");
   return session;
 }
 

@@ -19,7 +19,7 @@
 //   router.js        href, to, navigate, setQuery, usePlace
 //   load.js          useLoad (call, call again every so often while seen, keep the last answer), ProblemNote, Note, Empty, Loading
 //   parts.js         PageHeader, Tabs, Menu, CopyButton, copyText, ProgressBar, Labels, Counts, shortId
-//   states.js        STATES (code, letter, name, word, sign, css), State (sign and word), stateOf, codeOf, isTerminal
+//   states.js        STATES (code, letter, name, word, sign, css), State (sign and word), stateOf, isTerminal
 //   time.js          Ago, Duration, Countdown, useNow, formatSeconds, formatTime, formatCount, formatBytes
 //   virtual_list.js  VirtualList: a list of any length with rows of one height
 //   dialog.js        Dialog, openDialog, confirm({title, body, verb, danger}) -> Promise<boolean>
@@ -30,8 +30,7 @@
 //   json_tree.js     JsonTree({value, label}), visible(text): control characters written out
 //   theme.js         shownTheme(); the window has an event "themechange"
 //
-// Every call is a function of api.js, and throws a `Problem` ({status, code, detail, problems, isMissing}). A call that
-// this server does not have yet (`problem.isMissing`) becomes a small `Note`, not a broken page.
+// Every call is a function of api.js, and throws a `Problem` ({status, code, detail, problems, isMissing}).
 // Colours and sizes are variables of styles/tokens.css; styles/pages.css is for the pages' own classes. The content
 // security policy refuses style="…" in markup and inline scripts: use classes, or `style=${{width: "4px"}}`, which sets
 // properties by script. Text from users is put into `html` as a value, never as markup; ids and names are wrapped in <bdi>.

@@ -73,11 +73,9 @@ test("groups are read page by page, as many as are wanted", async () => {
   assert.deepEqual([groups.map((group) => group.node), more, isPlain], [["a", "b"], true, false]);
 });
 
-test("a server without groups is asked for them once, and its letters are grouped", async () => {
-  const asked = serve((url) => (url.pathname.endsWith("/groups") ? [404, { code: "not_found" }] : [200, { items: [letter(2), letter(1)], next_cursor: null }]));
-  const wanted = { state: "open", workflow: null, wanted: 100 };
-  const { groups, isPlain } = await loadGroups(wanted);
+test("the groups of a search are made of the letters that it finds", async () => {
+  const asked = serve(() => [200, { items: [letter(2), letter(1)], next_cursor: null }]);
+  const { groups, isPlain } = await loadGroups({ state: "open", workflow: null, q: "fetch", wanted: 100 });
   assert.deepEqual([groups.length, groups[0].letters.length, isPlain], [1, 2, true]);
-  await loadGroups(wanted);
-  assert.equal(asked.filter((one) => one.includes("/groups")).length, 1);
+  assert.match(asked[0], /dead-letters\?.*q=fetch/);
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { callQuery, mergeRows, refusedParameters, viewText } from "../../../src/weft/console/executions/query.js";
+import { callQuery, mergeRows, viewText } from "../../../src/weft/console/executions/query.js";
 import { forEach } from "../../../src/weft/console/executions/bulk.js";
-import { codeOf, codesOfLetters, STATES } from "../../../src/weft/console/ui/states.js";
+import { codesOfLetters, STATES } from "../../../src/weft/console/ui/states.js";
 import { formatAgo, formatBytes, formatCount, formatSeconds } from "../../../src/weft/console/ui/time.js";
 import { rowsInSight } from "../../../src/weft/console/ui/virtual_list.js";
 
@@ -10,12 +10,6 @@ test("states have their codes and letters in one order", () => {
   assert.equal(STATES.map((state) => state.letter).join(""), "PQRCFSXTW");
   STATES.forEach((state, i) => assert.equal(state.code, i));
   assert.deepEqual([...codesOfLetters("CFT?")], [3, 4, 7, 0]);
-});
-
-test("a node that is queued for a later attempt is a scheduled retry", () => {
-  assert.equal(codeOf({ state: "QUEUED", attempt: 2, due_at: "2026-01-01T00:00:00Z" }), 7);
-  assert.equal(codeOf({ state: "QUEUED", attempt: 2, due_at: null }), 1);
-  assert.equal(codeOf({ state: "FAILED", attempt: 2 }), 4);
 });
 
 test("durations are short and exact enough", () => {
@@ -43,12 +37,6 @@ test("the address of the list is what the server is asked", () => {
 test("fresh rows replace known ones and newer ones go to the front", () => {
   const rows = mergeRows([{ id: "b", n: 1 }, { id: "a", n: 1 }], [{ id: "c", n: 2 }, { id: "b", n: 2 }]);
   assert.deepEqual(rows, [{ id: "c", n: 2 }, { id: "b", n: 2 }, { id: "a", n: 1 }]);
-});
-
-test("only parameters that older servers lack are left out when they are refused", () => {
-  const problem = { status: 422, problems: [{ pointer: "/q" }, { pointer: "/state/0" }] };
-  assert.deepEqual(refusedParameters(problem, { q: "x", state: ["?"] }), ["q"]);
-  assert.deepEqual(refusedParameters({ ...problem, status: 400 }, { q: "x" }), []);
 });
 
 test("a refused one of many does not stop the others", async () => {

@@ -1,7 +1,6 @@
 // Dead letters of one workflow, node and error are a group: one cause, and one decision. No DOM here.
 
 import { listDeadLetterGroups, listDeadLetters } from "../api.js";
-import { asProblem } from "../ui/load.js";
 import { formatCount } from "../ui/time.js";
 
 /** @typedef {import("../types").DeadLetter} DeadLetter */
@@ -25,7 +24,7 @@ export function belongs(letter, group) {
 }
 
 /**
- * Group letters as a server does that has the call for it; each group keeps its letters.
+ * Group letters as the server does; each group keeps its letters.
  * @param {DeadLetter[]} letters newest first
  * @returns {LetterGroup[]} the group of the newest letter first
  */
@@ -79,25 +78,14 @@ export function firstLine(text, length = 300) {
   return line.length > length ? `${line.slice(0, length)}…` : line;
 }
 
-/** Set once a server has answered that it has no groups: it is not asked again. */
-let lacksGroups = false;
-
 /**
- * Return groups, of the server, or where it has no such call, of the newest letters. The groups of a search are those
- * of the newest letters that have its text.
+ * Return groups, as the server counts them. Those of a search are of the newest letters that have its text.
  * @param {{state: string, workflow: string | null, q?: string | null, wanted: number}} which
  * @param {AbortSignal} [signal]
  * @returns {Promise<{groups: LetterGroup[], more: boolean, isPlain: boolean}>}
  */
 export async function loadGroups({ state, workflow, q, wanted }, signal) {
-  if (!q && !lacksGroups) {
-    try {
-      return await readGroups({ state, workflow, wanted }, signal);
-    } catch (error) {
-      if (!asProblem(error).isMissing) throw error;
-      lacksGroups = true;
-    }
-  }
+  if (!q) return readGroups({ state, workflow, wanted }, signal);
   const page = await listDeadLetters({ state, workflow, q, limit: PLAIN_LIMIT }, signal);
   return { groups: groupLetters(page.items), more: page.next_cursor !== null, isPlain: true };
 }

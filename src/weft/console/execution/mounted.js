@@ -43,7 +43,7 @@ export function Mounted({ load, inputs, name, className, onMounted, fallback }) 
   }, inputs);
   return html`
     ${state === "loading" && html`<${Loading} />`}
-    ${state === "missing" && html`<${Note} kind="warning">${`${name} is not part of this server yet.`}</${Note}>${fallback}`}
+    ${state === "missing" && html`<${Note} kind="warning">${`${name} could not be loaded: the server may have been replaced by another version.`}</${Note}>${fallback}`}
     ${state === "failed" && html`<${Note} kind="warning">${`${name} could not be drawn; the browser's console says why.`}</${Note}>${fallback}`}
     <div class=${`${className}${state === "missing" || state === "failed" ? " hidden" : ""}`} ref=${element}></div>`;
 }

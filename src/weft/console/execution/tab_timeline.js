@@ -1,6 +1,6 @@
 // When each attempt waited and ran, in lanes by node or by worker, and the path that decided how long it took.
 
-import { Empty, Loading, Note, ProblemNote } from "../ui/load.js";
+import { Empty, Loading, ProblemNote } from "../ui/load.js";
 import { html, useEffect, useRef } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
 import { formatSeconds } from "../ui/time.js";
@@ -22,7 +22,6 @@ export function TimelineTab({ topology, loaded, node, by }) {
   useEffect(() => {
     if (handle.current) handle.current.select(index < 0 ? null : index);
   }, [index]);
-  if (problem?.isMissing) return html`<${Note} kind="warning">This server does not tell timelines yet.</${Note}>`;
   if (problem && !timeline) return html`<${ProblemNote} problem=${problem} retry=${reload} />`;
   if (!timeline) return html`<${Loading} />`;
   if (!timeline.attempts.node.length) return html`<${Empty} title="No attempt has started yet." />`;

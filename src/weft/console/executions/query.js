@@ -99,17 +99,3 @@ export function mergeRows(old, fresh) {
   if (!added.length) return kept;
   return [...added, ...kept].sort((a, b) => (a.id < b.id ? 1 : a.id > b.id ? -1 : 0));
 }
-
-/**
- * Return the names of parameters that the server refused as unknown.
- * @param {{status: number, problems: {pointer: string}[]} | null} problem
- * @param {Record<string, unknown>} query
- */
-export function refusedParameters(problem, query) {
-  if (problem?.status !== 422) return [];
-  const named = problem.problems.map((one) => one.pointer.replace(/^\//, "").split("/")[0]);
-  return named.filter((name) => name in query && NEWER.includes(name));
-}
-
-/** Parameters that older servers do not have. */
-const NEWER = ["q", "error", "node", "worker", "min_seconds", "max_seconds"];

@@ -3,7 +3,7 @@
 import { listExecutions } from "../api.js";
 import { asProblem } from "../ui/load.js";
 import { useCallback, useEffect, useRef, useState } from "../ui/preact.js";
-import { mergeRows, refusedParameters } from "./query.js";
+import { mergeRows } from "./query.js";
 
 const FIRST = 100;
 const REFRESH_MS = 3000;
@@ -17,7 +17,6 @@ const REFRESH_MS = 3000;
 export function useList(wanted, key) {
   const [rows, setRows] = useState(/** @type {Execution[] | null} */ (null));
   const [problem, setProblem] = useState(/** @type {import("../api.js").Problem | null} */ (null));
-  const [refused, setRefused] = useState(/** @type {string[]} */ ([]));
   const [turn, setTurn] = useState(0);
   const cursor = useRef(/** @type {string | null} */ (null));
   const loaded = useRef(0);
@@ -31,12 +30,11 @@ export function useList(wanted, key) {
     query.current = { ...wanted };
     busy.current = false;
     setRows((old) => (turn && old ? old : null));
-    setRefused([]);
     const refresh = async () => {
       let pause = REFRESH_MS;
       try {
         const limit = first ? FIRST : Math.min(500, Math.max(FIRST, loaded.current));
-        const page = await ask({ ...query.current, limit }, stop.signal);
+        const page = await listExecutions({ ...query.current, limit }, stop.signal);
         if (stop.signal.aborted) return;
         if (first) {
           cursor.current = page.next_cursor;
@@ -62,21 +60,6 @@ export function useList(wanted, key) {
       if (!document.hidden) refresh();
       else document.addEventListener("visibilitychange", whenSeen, { once: true, signal: stop.signal });
     };
-    /** @param {Record<string, any>} asked @param {AbortSignal} signal */
-    const ask = async (asked, signal) => {
-      try {
-        return await listExecutions(asked, signal);
-      } catch (error) {
-        const without = refusedParameters(asProblem(error), asked);
-        if (!without.length) throw error;
-        for (const name of without) {
-          delete asked[name];
-          delete query.current[name];
-        }
-        setRefused(without);
-        return listExecutions(asked, signal);
-      }
-    };
     refresh();
     return () => {
       stop.abort();
@@ -100,7 +83,7 @@ export function useList(wanted, key) {
     }
   }, []);
   const reload = useCallback(() => setTurn((n) => n + 1), []);
-  return { rows, problem, refused, more, reload, hasMore: cursor.current !== null };
+  return { rows, problem, more, reload, hasMore: cursor.current !== null };
 }
 
 /**

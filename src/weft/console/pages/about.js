@@ -12,25 +12,16 @@ export const title = "About";
 /** @typedef {import("../types").About} About */
 /** @typedef {import("../types").Setting} Setting */
 
-const LINKS = [
-  { title: "The API, with a form for each call", url: "/docs" },
-  { title: "The API as OpenAPI", url: "/openapi.json" },
-  { title: "Readiness", url: "/readyz" },
-  { title: "Metrics", url: "/metrics" },
-];
-
 /** @param {{query: URLSearchParams}} props */
 export function Page({ query }) {
   const { data, problem, reload } = useLoad(getAbout, []);
-  const lacks = problem?.isMissing;
   return html`<div class="page">
     <${PageHeader} title="About" about=${data && html`<span>${`weft ${data.version}`}</span>`} />
-    ${lacks && html`<${Note}>This server does not tell its settings. <code>weft doctor</code> checks them in a shell.</${Note}>`}
-    ${problem && !lacks && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
+    ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
     ${!data && !problem && html`<${Loading} />`}
     <div class="cards">
       ${data && html`<${Versions} about=${data} />`}
-      ${(data || problem) && html`<${Links} links=${data?.links ?? LINKS} />`}
+      ${data && html`<${Links} links=${data.links} />`}
     </div>
     ${data && html`<${Settings} settings=${data.settings} query=${query} />`}
   </div>`;

@@ -48,7 +48,7 @@ export function Page({ query }) {
     <${PageHeader} title="Dead letters" actions=${actions}
       about=${data && html`<span aria-live="polite">${sum.count ? `${lettersText(sum.count, sum.atLeast)} in ${formatCount(groups.length)} ${groups.length === 1 ? "group" : "groups"}` : ""}</span>`} />
     <${Filters} state=${state} workflow=${workflow} q=${q} />
-    ${data?.isPlain && data.more && html`<${Note} kind="warning">${`There are more: these are groups of the newest ${sum.count}${q ? " that have the text" : ""}.`}</${Note}>`}
+    ${data?.isPlain && data.more && html`<${Note} kind="warning">${`There are more: these are groups of the newest ${sum.count} that have the text.`}</${Note}>`}
     ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
     ${!data && !problem && html`<${Loading} />`}
     ${data && (groups.length

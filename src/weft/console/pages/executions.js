@@ -5,7 +5,7 @@ import { Filters } from "../executions/filters.js";
 import { callQuery, viewText } from "../executions/query.js";
 import { useList } from "../executions/use_list.js";
 import { useKeys } from "../ui/keys.js";
-import { Empty, Loading, Note, ProblemNote } from "../ui/load.js";
+import { Empty, Loading, ProblemNote } from "../ui/load.js";
 import { Labels, PageHeader, ProgressBar, copyText, shortId } from "../ui/parts.js";
 import { html, useEffect, useMemo, useState } from "../ui/preact.js";
 import { href, navigate, setQuery, to } from "../ui/router.js";
@@ -21,7 +21,7 @@ export const title = "Executions";
 export function Page({ query }) {
   const key = viewText(query);
   const wanted = useMemo(() => callQuery(query, Date.now()), [key]);
-  const { rows, problem, refused, more, reload, hasMore } = useList(wanted, key);
+  const { rows, problem, more, reload, hasMore } = useList(wanted, key);
   // By its id: a new execution at the top moves every row, and the keys must stay with the one that is marked.
   const [current, setCurrent] = useState("");
   const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
@@ -68,7 +68,6 @@ export function Page({ query }) {
   return html`<div class="page page-full executions">
     <${PageHeader} title="Executions" about=${rows && html`<span aria-live="polite">${`${formatCount(list.length)}${hasMore ? " loaded, more below" : ""}`}</span>`} actions=${actions} />
     <${Filters} query=${query} />
-    ${refused.length > 0 && html`<${Note} kind="warning">${`This server does not search by ${refused.join(", ")} yet; the list shows all.`}</${Note}>`}
     ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
     ${!rows && !problem && html`<${Loading} />`}
     ${rows && (list.length

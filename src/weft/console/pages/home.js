@@ -1,10 +1,10 @@
 // The start: what runs, what failed, what waits, and whether the server is well.
 
-import { getReadiness } from "../api.js";
+import { getOverview, getReadiness } from "../api.js";
 import { firstLine, keyOf } from "../dead_letters/groups.js";
 import { FirstSteps } from "../home/first_steps.js";
 import { Hours } from "../home/hours.js";
-import { isEmpty, loadOverview, totalOf } from "../home/overview.js";
+import { isEmpty, totalOf } from "../home/overview.js";
 import { visible } from "../ui/json_tree.js";
 import { Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader } from "../ui/parts.js";
@@ -24,10 +24,10 @@ const HEALTH_MS = 10_000;
 const QUEUES_SHOWN = 8;
 
 export function Page() {
-  const { data, problem, reload } = useLoad(loadOverview, [], { every: REFRESH_MS });
+  const { data, problem, reload } = useLoad(getOverview, [], { every: REFRESH_MS });
   const empty = data && isEmpty(data);
   return html`<div class="page">
-    <${PageHeader} title="Home" about=${data?.isPartial && "of the newest 500 executions and dead letters"} />
+    <${PageHeader} title="Home" />
     ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
     ${!data && !problem && html`<${Loading} />`}
     ${data && !empty && html`<${Tiles} overview=${data} />`}

@@ -37,11 +37,9 @@ export function Page({ onSignedIn }) {
         One of the keys in <code>WEFT_API_KEYS</code>; <code>weft keys new</code> makes one. This browser keeps it in a session
         cookie that no script can read, until you sign out.
       </p>
-      ${problem && (problem.isMissing
-        ? html`<div class="note note-warning" role="alert">This server has keys, but no sessions for browsers. Use the API, or update the server.</div>`
-        : problem.status === 401
-          ? html`<div class="note note-danger" role="alert">This is not one of the server's keys.</div>`
-          : html`<${ProblemNote} problem=${problem} />`)}
+      ${problem && (problem.status === 401
+        ? html`<div class="note note-danger" role="alert">This is not one of the server's keys.</div>`
+        : html`<${ProblemNote} problem=${problem} />`)}
       <button class="primary" type="submit" disabled=${busy}>Sign in</button>
     </form>
   </div>`;

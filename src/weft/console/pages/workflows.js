@@ -1,14 +1,13 @@
 // Workflows by name, each with how its last executions went.
 
-import { listWorkflows } from "../api.js";
+import { getStatistics, listWorkflows } from "../api.js";
 import { useKeys } from "../ui/keys.js";
 import { Empty, Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader, Pager, cursorOf } from "../ui/parts.js";
 import { html, useEffect, useState } from "../ui/preact.js";
 import { href, navigate, to } from "../ui/router.js";
 import { Ago, formatSeconds } from "../ui/time.js";
-import { Bars } from "../workflow/bars.js";
-import { share, statisticsOf } from "../workflow/statistics.js";
+import { Bars, share } from "../workflow/bars.js";
 
 export const title = "Workflows";
 
@@ -53,7 +52,7 @@ function Table({ rows, at }) {
 
 /** @param {{row: import("../types").Workflow, current: boolean}} props */
 function Row({ row, current }) {
-  const { data, problem } = useLoad((signal) => statisticsOf(row.name, undefined, signal), [row.name], { every: REFRESH_MS });
+  const { data, problem } = useLoad((signal) => getStatistics(row.name, undefined, signal), [row.name], { every: REFRESH_MS });
   const aliases = Object.entries(row.aliases ?? {});
   const link = to("workflows", row.name);
   return html`<tr class=${current ? "current" : ""}>

@@ -98,7 +98,7 @@ export function ProblemNote({ problem, retry }) {
   </div>`;
 }
 
-/** A small remark, such as that the server does not have a call yet. @param {{kind?: "info" | "warning", children?: any}} props */
+/** A small remark. @param {{kind?: "info" | "warning", children?: any}} props */
 export function Note({ kind = "info", children }) {
   return html`<div class=${`note note-${kind}`} role="status">${children}</div>`;
 }

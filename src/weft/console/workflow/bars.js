@@ -26,6 +26,12 @@ export function inWords(recent) {
   return [...counts].map(([state, count]) => `${count} ${stateOf(state).word}`).join(", ");
 }
 
+/** Return a share as percent; only what is whole is 100 %. @param {number | null | undefined} rate of 1 */
+export function share(rate) {
+  if (rate === null || rate === undefined) return "–";
+  return `${rate < 1 ? Math.min(99.9, Math.round(rate * 1000) / 10) : 100} %`;
+}
+
 /**
  * Small bars for a row of a list, or large ones whose every bar leads to its execution.
  * @param {{recent: Recent[], most: number, large?: boolean}} props `recent`: newest first

@@ -1,19 +1,19 @@
 // How executions of a workflow went: the last ones as bars, their durations, and the durations of the nodes.
 
+import { getStatistics } from "../api.js";
 import { Empty, Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { html } from "../ui/preact.js";
 import { href, to } from "../ui/router.js";
 import { State } from "../ui/states.js";
 import { Ago, Duration, formatCount, formatSeconds } from "../ui/time.js";
-import { Bars } from "./bars.js";
-import { share, statisticsOf } from "./statistics.js";
+import { Bars, share } from "./bars.js";
 
 const MOST_NODES = 200;
 const REFRESH_MS = 5000;
 
 /** @param {{name: string, version: string | null}} props `version`: of this one alone; null: of all */
 export function ExecutionsTab({ name, version }) {
-  const { data, problem, reload } = useLoad((signal) => statisticsOf(name, version ?? undefined, signal), [name, version], { every: REFRESH_MS });
+  const { data, problem, reload } = useLoad((signal) => getStatistics(name, version ?? undefined, signal), [name, version], { every: REFRESH_MS });
   if (!data) return problem ? html`<${ProblemNote} problem=${problem} retry=${reload} />` : html`<${Loading} />`;
   if (!data.recent.length) {
     return html`<${Empty} title=${version ? "This version never ran." : "This workflow never ran."}><a class="button" href=${href(to("workflows", name), { version, tab: "start" })}>Start it…</a></${Empty}>`;

@@ -1,4 +1,4 @@
-"""What people do without a mouse, and what the browser does for them: keys, the palette, motion, tabs."""
+"""What people do without a mouse, and what the browser does for them: keys, the palette, motion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-STREAMS = """performance.getEntriesByType("resource").filter((one) => one.name.endsWith("/live")).length"""
 RUNNING_ANIMATIONS = """() => document.getAnimations().filter((one) => one.playState === "running").length"""
 
 
@@ -112,32 +111,3 @@ async def test_nothing_moves_where_people_want_no_motion(browser: Browser, serve
             await expect(page.locator(".execution-line strong")).to_contain_text("running")
             assert bool(await page.evaluate(RUNNING_ANIMATIONS)) is moves
     await api.call("POST", f"/v1/executions/{execution}/cancel")
-
-
-async def test_two_tabs_of_a_browser_share_one_stream_and_the_second_goes_on_without_the_first(
-    console: Console,
-) -> None:
-    execution = await start(console.api, "patient", {"seconds": 100})
-    first = await console.open(f"/executions/{execution}?tab=nodes")
-    await expect(first.get_by_text("live", exact=True)).to_be_visible()
-    second = await first.context.new_page()
-    await second.goto(first.url)
-    await expect(second.get_by_text("live", exact=True)).to_be_visible()
-    assert await second.evaluate(STREAMS) == 0
-    await first.goto("about:blank")
-    await console.api.call("POST", f"/v1/executions/{execution}/cancel")
-    await expect(second.locator(".execution-line strong")).to_contain_text("cancelled")
-
-
-async def test_a_tab_that_was_suspended_catches_up_without_a_reload(console: Console) -> None:
-    execution = await start(console.api, "patient", {"seconds": 3})
-    page = await console.open(f"/executions/{execution}?tab=nodes")
-    await expect(page.locator(".execution-line strong")).to_contain_text("running")
-    await page.evaluate("window.wasHere = true")
-    session = await page.context.new_cdp_session(page)
-    await session.send("Page.setWebLifecycleState", {"state": "frozen"})
-    assert (await console.api.terminal(execution))["state"] == "COMPLETED"
-    await session.send("Page.setWebLifecycleState", {"state": "active"})
-    await expect(page.locator(".execution-line strong")).to_contain_text("completed")
-    await expect(page.get_by_role("row").filter(has_text="last")).to_contain_text("completed")
-    assert await page.evaluate("window.wasHere") is True

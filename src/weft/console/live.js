@@ -1,10 +1,11 @@
 // The states of an execution as they change. One tab of the browser has the stream and passes on what it hears to the
-// others, because a browser opens six connections to a server and no more: the tab that holds the lock is the one.
-// Where the lock or the channel is not there (plain HTTP on another machine), each tab has its own stream.
+// others, because a browser opens six connections to a server and no more: the tab that holds the lock is the one, and
+// is one that is seen. Where the lock or the channel is not there (plain HTTP on another machine), each tab that is seen
+// has its own stream.
 
-import { Problem, getExecution, streamPath } from "./api.js";
+import { streamPath } from "./api.js";
 import { openStream } from "./ui/sse.js";
-import { codeOf, codeOfLetter, codesOfLetters, isTerminal } from "./ui/states.js";
+import { codeOfLetter, codesOfLetters } from "./ui/states.js";
 
 /**
  * @typedef {object} Live what is known of an execution now
@@ -15,14 +16,13 @@ import { codeOf, codeOfLetter, codesOfLetters, isTerminal } from "./ui/states.js
  * @property {number} seq of the last event in it
  * @property {string} at
  *
- * @typedef {{kind: "connecting" | "live" | "polling" | "reconnecting" | "stale" | "ended", since: number}} LiveStatus
+ * @typedef {{kind: "connecting" | "live" | "reconnecting" | "stale" | "ended", since: number}} LiveStatus
  * @typedef {{onSnapshot: (live: Live) => void, onChanges: (changes: [number, number][], live: Live) => void,
  *   onStatus: (status: LiveStatus) => void}} Listener
  */
 
 /** Nothing at all for so long, not even a comment, is stale. */
 export const STALE_MS = 12_000;
-const POLL_MS = 2000;
 
 /**
  * Take a frame of the stream into what is known; null: the frame makes no sense without a snapshot before it.
@@ -52,17 +52,6 @@ export function applyFrame(live, event, data) {
 }
 
 /**
- * Return a frame like the stream's from an execution with its nodes, for servers without the stream.
- * @param {import("./types").Execution} execution
- */
-export function frameOf(execution) {
-  const letters = "PQRCFSXTW";
-  const states = (execution.nodes ?? []).map((node) => letters[codeOf(node)]).join("");
-  const { counts, state, generation } = execution;
-  return { states, counts, state, generation, seq: 0, at: new Date().toISOString() };
-}
-
-/**
  * Watch an execution until it ends; returns how to stop. After the end of a generation nothing comes any more.
  * @param {string} id
  * @param {Listener} listener
@@ -86,33 +75,50 @@ class Watch {
     this.heardAt = Date.now();
     this.kind = "connecting";
     this.stopper = new AbortController();
+    /** Ends with the tab's turn in the queue of those who may lead. */
+    this.turn = new AbortController();
     /** @type {(() => void) | null} */
     this.closeStream = null;
     this.channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(`weft.live.${id}`) : null;
     this.channel?.addEventListener("message", (event) => this.hear(event.data));
     this.timer = setInterval(() => this.check(), 1000);
     listener.onStatus({ kind: "connecting", since: this.heardAt });
+    document.addEventListener("visibilitychange", () => this.seen(), { signal: this.stopper.signal });
+    if (!document.hidden) this.join();
+  }
+
+  /** A tab that nobody sees leaves its stream to one that is seen, or to nobody. */
+  seen() {
+    if (this.ended) return;
+    this.turn.abort();
+    this.closeStream?.();
+    this.leads = false;
+    if (document.hidden) return;
+    this.heardAt = Date.now();
+    this.tell("reconnecting");
     this.join();
   }
 
   async join() {
+    this.turn = new AbortController();
+    const { signal } = this.turn;
     if (!this.channel || !navigator.locks) {
       this.lead();
       return;
     }
     this.channel.postMessage({ type: "hello" });
     try {
-      // Held until the execution ends or this tab stops watching; then the next one in the queue leads.
-      await navigator.locks.request(`weft.live.${this.id}`, { signal: this.stopper.signal }, () => {
-        if (this.ended) return null;
+      // Held until the execution ends, or this tab stops watching or is seen no more; then the next one in the queue leads.
+      await navigator.locks.request(`weft.live.${this.id}`, { signal }, () => {
+        if (this.ended || signal.aborted) return null;
         this.lead();
         return new Promise((resolve) => {
           this.release = () => resolve(null);
-          this.stopper.signal.addEventListener("abort", this.release);
+          signal.addEventListener("abort", this.release);
         });
       });
     } catch (error) {
-      if (!this.stopper.signal.aborted) this.lead();
+      if (!signal.aborted) this.lead();
     }
   }
 
@@ -128,33 +134,9 @@ class Watch {
         if (status.kind === "open") this.tell("live");
         else if (status.kind === "reconnecting") this.tell("reconnecting");
         else if (status.kind === "ended") this.tell("ended");
-        else if (status.kind === "refused") this.refused(status.problem);
+        else if (status.kind === "refused") this.tell("stale");
       },
     });
-  }
-
-  /** @param {Problem} problem */
-  refused(problem) {
-    if (problem.isMissing) this.poll();
-    else this.tell("stale");
-  }
-
-  /** Ask again and again, on servers without the stream. */
-  async poll() {
-    while (!this.stopper.signal.aborted) {
-      if (!document.hidden) {
-        try {
-          const execution = await getExecution(this.id, "brief", this.stopper.signal);
-          this.beat();
-          this.frame("snapshot", frameOf(execution));
-          this.tell(isTerminal(execution.state) ? "ended" : "polling");
-          if (isTerminal(execution.state)) return;
-        } catch {
-          if (!this.stopper.signal.aborted) this.tell("reconnecting");
-        }
-      }
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    }
   }
 
   /** Something came from the server: pass on that it lives. */
@@ -206,7 +188,7 @@ class Watch {
 
   check() {
     const quiet = Date.now() - this.heardAt;
-    if (quiet > STALE_MS && ["live", "polling"].includes(this.kind)) this.tell("stale");
+    if (quiet > STALE_MS && this.kind === "live") this.tell("stale");
   }
 
   /** @param {string} kind */
@@ -223,6 +205,7 @@ class Watch {
 
   stop() {
     this.stopper.abort();
+    this.turn.abort();
     this.closeStream?.();
     clearInterval(this.timer);
     this.channel?.close();

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { applyFrame, frameOf } from "../../../src/weft/console/live.js";
+import { applyFrame } from "../../../src/weft/console/live.js";
 import { SseParser } from "../../../src/weft/console/ui/sse.js";
 
 const snapshot = { generation: 1, state: "RUNNING", states: "CRPP", counts: { COMPLETED: 1 }, seq: 3, at: "2026-01-01T00:00:00Z" };
@@ -32,10 +32,4 @@ test("changes go into the states of the snapshot before them", () => {
 test("changes without a snapshot, and other events, change nothing", () => {
   assert.equal(applyFrame(null, "changes", { changes: [] }), null);
   assert.equal(applyFrame(applyFrame(null, "snapshot", snapshot).live, "end", {}), null);
-});
-
-test("an execution with its nodes makes the same frame", () => {
-  const nodes = [{ state: "COMPLETED" }, { state: "QUEUED", attempt: 2, due_at: "2026-01-01T00:00:00Z" }, { state: "SKIPPED" }];
-  const frame = frameOf({ nodes, counts: {}, state: "RUNNING", generation: 2 });
-  assert.equal(frame.states, "CTS");
 });

@@ -64,7 +64,7 @@ export function useLive(id, turn) {
 }
 
 const WORDS = /** @type {Record<string, string>} */ ({
-  connecting: "connecting", live: "live", polling: "every 2 s", reconnecting: "reconnecting", ended: "ended",
+  connecting: "connecting", live: "live", reconnecting: "reconnecting", ended: "ended",
 });
 
 /** Whether what is shown is live. @param {{status: import("../live.js").LiveStatus}} props */

@@ -3,7 +3,29 @@
 
 import { Problem, send } from "../api.js";
 
+// A browser opens six connections to a server over all its tabs, and no more. Streams hold four of them at most: one
+// that finds no place is opened for a moment every few seconds, and goes on where it was.
+const PLACES = 4;
+const MOMENT_MS = 1000;
+const BETWEEN_MS = 2000;
+
 /** @typedef {{event: string, data: string, id: string}} Told */
+
+/**
+ * Take one of the places for streams; null: others have them all.
+ * @returns {Promise<(() => void) | null>} how to give it back
+ */
+async function takePlace() {
+  // Where there are no locks (plain HTTP on another machine), nobody can count.
+  for (let i = 0; i < PLACES; i++) {
+    if (!navigator.locks) return () => {};
+    const give = await new Promise((resolve) => {
+      navigator.locks.request(`weft.stream.${i}`, { ifAvailable: true }, (lock) => (lock ? new Promise(resolve) : resolve(null)));
+    });
+    if (give) return give;
+  }
+  return null;
+}
 
 /** Reads events out of the text of a stream, in whatever pieces it comes. */
 export class SseParser {
@@ -71,6 +93,8 @@ export function openStream(path, { query, onEvent, onStatus, onBeat, endsWith, s
   const once = async () => {
     stop = new AbortController();
     let ended = false;
+    let isOver = false;
+    const give = await takePlace();
     let timer = setTimeout(() => stop.abort(), silenceMs);
     const parser = new SseParser((told) => {
       if (told.id) lastId = told.id;
@@ -82,14 +106,20 @@ export function openStream(path, { query, onEvent, onStatus, onBeat, endsWith, s
       const headers = { Accept: "text/event-stream" };
       if (lastId) headers["Last-Event-ID"] = lastId;
       const response = await send(path, query, { headers, signal: stop.signal });
-      if (response.status === 204 || !response.body) return true;
+      if (response.status === 204 || !response.body) return "ended";
       onStatus?.({ kind: "open" });
+      if (!give) {
+        clearTimeout(timer);
+        timer = setTimeout(() => ((isOver = true), stop.abort()), MOMENT_MS);
+      }
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
         const { done, value } = await reader.read();
         if (done || closed) break;
-        clearTimeout(timer);
-        timer = setTimeout(() => stop.abort(), silenceMs);
+        if (give) {
+          clearTimeout(timer);
+          timer = setTimeout(() => stop.abort(), silenceMs);
+        }
         pauseMs = parser.retryMs ?? 500;
         onBeat?.();
         parser.push(value);
@@ -98,10 +128,13 @@ export function openStream(path, { query, onEvent, onStatus, onBeat, endsWith, s
           break;
         }
       }
+    } catch (error) {
+      if (!isOver) throw error;
     } finally {
       clearTimeout(timer);
+      give?.();
     }
-    return ended;
+    return ended ? "ended" : isOver ? "over" : "broken";
   };
 
   const run = async () => {
@@ -112,9 +145,14 @@ export function openStream(path, { query, onEvent, onStatus, onBeat, endsWith, s
         if (closed) return;
       }
       try {
-        if (await once()) {
+        const how = await once();
+        if (how === "ended") {
           if (!closed) onStatus?.({ kind: "ended" });
           return;
+        }
+        if (how === "over") {
+          await new Promise((resolve) => setTimeout(resolve, BETWEEN_MS));
+          continue;
         }
       } catch (error) {
         if (closed) return;

@@ -110,6 +110,29 @@ async def until(play: Play, execution_id: str, is_there: Callable[[dict[str, Any
     raise AssertionError(attempts_of(timeline))
 
 
+async def test_each_look_of_a_poll_is_a_bar(play: Play) -> None:
+    poll = {"until": "output == 2", "every_seconds": 0.05, "timeout_seconds": LATER_SECONDS}
+    await play.store(node("a", poll=poll), echo("b", "a"))
+    execution_id = await play.start()
+    for output in (1, 2):
+        (await play.stage.call("a")).complete(output)
+    await play.ended(execution_id)
+    timeline = await shown(play, execution_id)
+    assert attempts_of(timeline) == [(0, 1, "P"), (0, 2, "C"), (1, 1, "C")]
+    assert [step["node"] for step in timeline["critical_path"]] == ["a", "b"]
+
+
+async def test_a_node_that_waits_is_a_bar_without_a_worker(play: Play) -> None:
+    await play.store(node("a", handler="wait", config={}), echo("b", "a"))
+    execution_id = await play.start()
+    await until(play, execution_id, lambda timeline: attempts_of(timeline) == [(0, 1, None)])
+    await play.post(f"/v1/executions/{execution_id}/nodes/a/answer", json={"value": 1})
+    await play.ended(execution_id)
+    timeline = await shown(play, execution_id)
+    assert attempts_of(timeline) == [(0, 1, "C"), (1, 1, "C")]
+    assert timeline["attempts"]["worker"][timeline["attempts"]["node"].index(0)] is None
+
+
 async def test_a_retry_keeps_the_attempts_of_the_generation_before(play: Play) -> None:
     await play.store(node("a"), node("b", "a"), echo("c", "b"))
     execution_id = await play.start()

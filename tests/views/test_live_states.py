@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.core.rows import ExecutionRow, History, NodeRow, Parked
+from weft.core.rows import ExecutionRow, History, NodeRow, Parked, Polled
 from weft.core.state import ExecutionState, NodeState
 from weft.definition.validation import check
 from weft.handlers.registry import Registry
@@ -167,6 +167,20 @@ def test_a_scheduled_retry_is_queued_when_it_is_due() -> None:
     assert shown(states) == "T"
     states.fire_due(NOW + 5)
     assert (shown(states), states.next_due) == ("Q", None)
+
+
+def test_a_node_waits_between_the_looks_of_its_poll_and_not_before_a_retry() -> None:
+    row = NodeRow(node_id="n1", attempt=2, ended=1, retry_at=NOW + 5, polled=Polled(0, 1))
+    states = begun(2, row)
+    states.apply(recorded(3, "n0", "node.polled", 1, due_at=NOW + 5), now=NOW)
+    assert shown(states) == "WW"
+    states.set_phases({"n0": NodeStatus("timer", 2, due_at=NOW + 5)}, now=NOW)
+    assert (shown(states), states.counts()["WAITING"], states.in_flight()) == ("WW", 2, (0, 0))
+    states.fire_due(NOW + 5)
+    assert shown(states) == "QQ"
+    states.apply(live("n0", "started", 2), now=NOW + 5)
+    states.apply(recorded(4, "n0", "node.retrying", 2, due_at=NOW + 9), now=NOW + 5)
+    assert shown(states) == "TQ"
 
 
 def test_what_the_store_says_is_not_held_against_what_came_later() -> None:

@@ -792,7 +792,7 @@ class Attempt(BaseModel):
     queued_at: Time | None
     started_at: Time | None
     finished_at: Time | None
-    outcome: Literal["completed", "failed", "lost", "cancelled"] | None
+    outcome: Literal["completed", "failed", "polled", "lost", "cancelled"] | None
     error: Error | None
 
 

@@ -54,8 +54,9 @@ class AttemptColumns(BaseModel):
     queued: list[int | None] = Field(description=f"{_MILLISECONDS}; of an earlier generation below 0")
     started: list[int | None]
     finished: list[int | None] = Field(description="null while it runs")
-    outcome: list[Literal["C", "F", "L", "X"] | None] = Field(
-        description="C completed, F failed, L lost with its worker, X cancelled; null while it is under way"
+    outcome: list[Literal["C", "F", "L", "P", "X"] | None] = Field(
+        description="C completed, F failed, L lost with its worker, P polled (the poll goes on), "
+        "X cancelled; null while it is under way"
     )
     worker: list[int | None] = Field(description="the index of its worker in `workers`")
 

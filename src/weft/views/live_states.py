@@ -72,9 +72,11 @@ class LiveStates:
         # Of each node: the number of the last event that changed it, and the last moment of its life.
         self._seqs = array("q", bytes(8 * len(self.ids)))
         self._moments = array("q", bytes(8 * len(self.ids)))
-        # Scheduled retries, the next first: (due time, index); and the due time that counts of each node.
+        # Scheduled retries and looks, the next first: (due time, index), and of each node its due time.
         self._timers: list[tuple[int, int]] = []
         self._due_at: dict[int, int] = {}
+        # Nodes whose next attempt is another look of their poll: until then they wait.
+        self._between_looks: set[int] = set()
         # Nodes that may have left PENDING: roots, those behind a settled node, and those of an open attempt.
         self._frontier = {self._index[node_id] for node_id in plan.graph.roots}
         self._changed: set[int] = set()
@@ -93,6 +95,8 @@ class LiveStates:
             return
         self._frontier.add(index)
         self._moments[index] = 4 * row.ended + _HAS_ENDED
+        if row.is_between_looks:
+            self._between_looks.add(index)
         if row.parked is not None:
             self._moments[index] = 4 * row.attempt + _IS_RUNNING
             self._set(index, _RUNNING if row.wait is None else LETTERS[NodeState.WAITING])
@@ -151,6 +155,10 @@ class LiveStates:
                 return  # a later attempt is under way
             self._moments[index] = moment
             self.has_phases = True
+            if event.type == "node.polled":
+                self._between_looks.add(index)
+            else:
+                self._between_looks.discard(index)
             if event.due_at is not None and event.due_at > now:
                 self._schedule(index, event.due_at)
             else:
@@ -183,7 +191,11 @@ class LiveStates:
         if self._due_at.get(index) != due_at:
             self._due_at[index] = due_at
             heappush(self._timers, (due_at, index))
-        self._set(index, RETRY_SCHEDULED)
+        self._set(index, self._scheduled(index))
+
+    def _scheduled(self, index: int) -> int:
+        """Return the letter of a node whose next attempt is due at a time ahead."""
+        return LETTERS[NodeState.WAITING] if index in self._between_looks else RETRY_SCHEDULED
 
     def _set(self, index: int, letter: int) -> None:
         self._touched.add(index)
@@ -192,12 +204,12 @@ class LiveStates:
             self._changed.add(index)
 
     def fire_due(self, now: int) -> None:
-        """Show a scheduled retry as queued once its time has come."""
+        """Show a scheduled retry or look as queued once its time has come."""
         while self._timers and self._timers[0][0] <= now:
             due_at, index = heappop(self._timers)
             if self._due_at.get(index) == due_at:
                 del self._due_at[index]
-                if self.letters[index] == RETRY_SCHEDULED:
+                if self.letters[index] == self._scheduled(index):
                     self._set(index, _QUEUED)
 
     # -- what the store says -----------------------------------------------------------------------
@@ -265,7 +277,7 @@ class LiveStates:
 
     @property
     def next_due(self) -> int | None:
-        """When the next scheduled retry is due."""
+        """When the next scheduled retry or look is due."""
         return self._timers[0][0] if self._timers else None
 
     def take_changed(self) -> Collection[int]:

@@ -40,6 +40,7 @@ _OUTCOMES = {
     "node.completed": "C",
     "node.failed": "F",
     "node.retrying": "F",
+    "node.polled": "P",
     "node.lost": "L",
     "node.cancelled": "X",
 }
@@ -55,7 +56,7 @@ class AttemptTimes(NamedTuple):
     queued_at: int | None
     started_at: int | None
     finished_at: int | None
-    # C completed, F failed, L lost, X cancelled; None while it is under way.
+    # C completed, F failed, L lost, P polled, X cancelled; None while it is under way.
     outcome: str | None
     worker: str | None
 

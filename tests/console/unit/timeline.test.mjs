@@ -5,8 +5,8 @@ import { densityOf, loadOf } from "../../../src/weft/console/timeline/density.js
 import { barsOf, expectedOf, lanesOf, nowOf } from "../../../src/weft/console/timeline/lanes.js";
 import { duration, ticksOf } from "../../../src/weft/console/timeline/ticks.js";
 
-const [QUEUED, RUNNING, COMPLETED, FAILED, RETRY] = [1, 2, 3, 4, 7];
-const NODES = ["a", "b", "c", "d"];
+const [QUEUED, RUNNING, COMPLETED, FAILED, RETRY, WAITING] = [1, 2, 3, 4, 7, 8];
+const NODES = { nodes: ["a", "b", "c", "d"], handlers: ["echo", "wait"], handler: [0, 0, 0, 1] };
 
 /** An answer of the API. Attempts are [node, number, queued, started, finished, outcome, worker]. */
 function timeline(attempts, more = {}) {
@@ -47,6 +47,12 @@ test("what has not happened yet ends now", () => {
   assert.equal(bars.started[1], 10_000);
 });
 
+test("a node that waits is told from one that runs, and a look of a poll from a failure", () => {
+  const bars = barsOf(timeline([[3, 1, 0, 0, null, null, null], [3, 1, 0, 0, 9, "C", null], [0, 1, 0, 1, 2, "P", 0], [0, 2, 4, 5, null, null, 0]]), NODES);
+  assert.deepEqual(Array.from(bars.kind), [WAITING, COMPLETED, WAITING, RUNNING]);
+  assert.deepEqual(Array.from(bars.waits), [1, 1, 0, 0]);
+});
+
 test("no bar runs backwards, whatever clocks said", () => {
   const bars = barsOf(timeline([[0, 1, 200, 100, 50, "C", 0], [1, 1, null, 30, 40, "C", 0]]), NODES);
   for (let i = 0; i < bars.count; i++) {
@@ -69,7 +75,7 @@ test("a node has one lane for all its attempts, ordered by when it was first que
 });
 
 test("every attempt has exactly one place, in lanes of nodes and of workers", () => {
-  const bars = barsOf(many(5000), []);
+  const bars = barsOf(many(5000), { nodes: [] });
   for (const by of ["node", "worker"]) {
     const lanes = lanesOf(bars, by);
     assert.deepEqual(Array.from(lanes.bars).sort((a, b) => a - b), Array.from({ length: 5000 }, (_, i) => i));
@@ -78,7 +84,7 @@ test("every attempt has exactly one place, in lanes of nodes and of workers", ()
 });
 
 test("a worker has as many lanes as attempts ran there at once, and no two of a lane overlap", () => {
-  const bars = barsOf(many(5000), []);
+  const bars = barsOf(many(5000), { nodes: [] });
   const lanes = lanesOf(bars, "worker");
   assert.equal(lanes.count, 8);
   assert.deepEqual(Array.from(lanes.worker), [0, 0, 0, 0, 1, 1, 1, 1]);
@@ -94,6 +100,13 @@ test("attempts that no worker has taken share a lane at the end", () => {
   const lanes = lanesOf(barsOf(answer, NODES), "worker");
   assert.deepEqual(Array.from(lanes.worker), [1, -1]);
   assert.equal(lanes.start[2] - lanes.start[1], 2);
+});
+
+test("what needs no worker has lanes of its own, in which nothing overlaps", () => {
+  const answer = timeline([[0, 1, 0, 1, 5, "C", 0], [3, 1, 0, 0, null, null, null], [3, 2, 2, 2, 4, "C", null], [1, 1, 3, null, null, null, null]]);
+  const lanes = lanesOf(barsOf(answer, NODES), "worker");
+  assert.deepEqual(Array.from(lanes.worker), [0, -2, -2, -1]);
+  assert.deepEqual(Array.from(lanes.bars), [0, 1, 2, 3]);
 });
 
 test("the critical path marks its attempts, in its order, and lanes can be narrowed to it", () => {
@@ -116,7 +129,7 @@ test("the expected end is in view, with its spread", () => {
 
 for (const rowHeight of [22, 3, 1, 0.05]) {
   test(`every bar is drawn alone or counted in a cell, at rows of ${rowHeight} pixels`, () => {
-    const bars = barsOf(many(20_000), []);
+    const bars = barsOf(many(20_000), { nodes: [] });
     const lanes = lanesOf(bars, "node");
     const window = { from: bars.first, to: bars.last, width: 1000, rowHeight, top: 0, height: lanes.count * rowHeight };
     const density = densityOf(bars, lanes, window);
@@ -135,7 +148,7 @@ test("a bar of two pixels is drawn alone, and a narrower one is not", () => {
 
 test("a failure shows where it shares a cell with what completed", () => {
   const attempts = Array.from({ length: 100 }, (_, i) => [i, 1, 0, 0, 1, i === 50 ? "F" : "C", 0]);
-  const bars = barsOf(timeline(attempts), []);
+  const bars = barsOf(timeline(attempts), { nodes: [] });
   const density = densityOf(bars, lanesOf(bars, "node"), { from: 0, to: 10_000, width: 100, rowHeight: 0.01, top: 0, height: 10 });
   assert.equal(density.rows, 1);
   assert.equal(density.count[0], 100);
@@ -143,7 +156,7 @@ test("a failure shows where it shares a cell with what completed", () => {
 });
 
 test("only what is seen is looked at", () => {
-  const bars = barsOf(many(20_000), []);
+  const bars = barsOf(many(20_000), { nodes: [] });
   const density = densityOf(bars, lanesOf(bars, "node"), { from: 0, to: bars.last, width: 1000, rowHeight: 20, top: 4000, height: 400 });
   assert.equal(density.wide.length + density.narrow, 20);
   assert.ok(density.rows <= 21);
@@ -155,6 +168,13 @@ test("the overview counts how many attempts ran at once", () => {
   const load = loadOf(bars, 10);
   const at = (column, kind) => Math.round(load[column * 9 + kind] * 1000) / 1000;
   assert.deepEqual([at(0, COMPLETED), at(0, FAILED), at(9, COMPLETED), at(9, FAILED)], [1, 1, 1, 0]);
+});
+
+test("the overview leaves out what waits", () => {
+  const bars = barsOf(timeline([[0, 1, 0, 0, 100, "C", 0], [3, 1, 0, 0, null, null, null]]), NODES);
+  const load = loadOf(bars, 10);
+  assert.ok(load[COMPLETED] > 0);
+  for (let column = 0; column < 10; column++) assert.equal(load[column * 9 + WAITING], 0);
 });
 
 test("marks of the axis are round and far enough apart", () => {

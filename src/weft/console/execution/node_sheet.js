@@ -102,7 +102,7 @@ function Why({ id, node, code }) {
     return html`<div class="why"><strong>${REASONS[node.reason] ?? node.reason}</strong>${node.cause && html` <${NodeLink} name=${node.cause} />`}</div>`;
   }
   return html`<div class="why" aria-live="polite">
-    <h3>${node.state === "RUNNING" ? "It runs" : "Why it does not run"}</h3>
+    <h3>${({ RUNNING: "It runs", WAITING: "What it waits for" })[node.state] ?? "Why it does not run"}</h3>
     ${!kept.current && html`<${Loading} />`}
     <ul class="stack">
       ${kept.current?.reasons.map((reason) => html`<li>
@@ -115,7 +115,10 @@ function Why({ id, node, code }) {
   </div>`;
 }
 
-const UNTIL = /** @type {Record<string, string>} */ ({ retry_scheduled: "next attempt in", rate_limited: "its turn is in", running: "wakes in" });
+const UNTIL = /** @type {Record<string, string>} */ ({
+  retry_scheduled: "next attempt in", rate_limited: "its turn is in", running: "wakes in", waiting_for_time: "goes on in",
+  waiting_for_look: "next look in", waiting_for_signal: "expires in", waiting_for_event: "expires in",
+});
 const REASONS = /** @type {Record<string, string>} */ ({
   upstream_failed: "Skipped, because this node failed:",
   upstream_skipped: "Skipped, because a parent was skipped:",
@@ -153,7 +156,7 @@ function CopyTrace({ text }) {
 function Attempts({ attempts, allowed }) {
   if (!attempts.length) return null;
   const last = attempts[attempts.length - 1];
-  return html`<${Section} name="Attempts" open=${attempts.length > 1} about=${`${attempts.length}, at most ${allowed} a generation`}>
+  return html`<${Section} name="Attempts" open=${attempts.length > 1} about=${attempts.some((one) => one.outcome === "polled") ? attempts.length : `${attempts.length}, at most ${allowed} a generation`}>
     <div class="scroll-x"><table class="attempts">
       <thead><tr><th>No.</th><th>Outcome</th><th>Waited</th><th>Took</th><th>Started</th><th>Worker</th></tr></thead>
       <tbody>
@@ -171,7 +174,7 @@ function Attempts({ attempts, allowed }) {
   </${Section}>`;
 }
 
-const OUTCOMES = /** @type {Record<string, string>} */ ({ completed: "COMPLETED", failed: "FAILED", cancelled: "CANCELLED", lost: "LOST" });
+const OUTCOMES = /** @type {Record<string, string>} */ ({ completed: "COMPLETED", failed: "FAILED", cancelled: "CANCELLED", lost: "LOST", polled: "POLLED" });
 
 /** @param {{id: string, node: string, settled: boolean}} props */
 function LogSection({ id, node, settled }) {

@@ -69,7 +69,7 @@ export function densityOf(bars, lanes, window) {
 
 /**
  * Return how many attempts ran at once in each column of a picture of the whole time: STATE_COUNT shares a column,
- * weighted by the part of the column's time.
+ * weighted by the part of the column's time. Nodes that wait do not run.
  * @param {import("./lanes.js").Bars} bars
  * @param {number} columns
  */
@@ -84,6 +84,7 @@ export function loadOf(bars, columns) {
     slope[(column + 1) * STATE_COUNT + kind] += sign;
   };
   for (let bar = 0; bar < bars.count; bar++) {
+    if (bars.waits[bar] === 1) continue;
     add((bars.started[bar] - bars.first) * scale, bars.kind[bar], 1);
     add((bars.finished[bar] - bars.first) * scale, bars.kind[bar], -1);
   }

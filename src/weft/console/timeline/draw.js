@@ -1,7 +1,7 @@
 // Draws lanes, axis and overview of a timeline on canvases. Called once a frame at most.
 
 import { fitted } from "../graph/cards.js";
-import { BY_WEIGHT, COMPLETED, FAILED, QUEUED, RUNNING, STATE_COUNT } from "../graph/palette.js";
+import { BY_WEIGHT, COMPLETED, FAILED, QUEUED, RUNNING, STATE_COUNT, WAITING } from "../graph/palette.js";
 import { drawSign } from "../graph/signs.js";
 import { CELL_WIDTH, LEAST_WIDTH, densityOf, loadOf } from "./density.js";
 import { duration, ticksOf } from "./ticks.js";
@@ -17,7 +17,7 @@ const LABEL_ROW = 11;
  *   ratio: number, width: number, height: number, left: number, from: number, to: number, rowHeight: number, top: number,
  *   bars: import("./lanes.js").Bars, lanes: import("./lanes.js").Lanes, labels: (lane: number) => string,
  *   selected: number | null, hovered: number, now: number | null,
- *   expected: {at: number, low: number, high: number} | null, brush: [number, number] | null, hatch: CanvasPattern | null,
+ *   expected: {at: number, low: number, high: number} | null, brush: [number, number] | null, hatches: ReturnType<typeof hatchesOf>,
  * }} Sheet
  */
 
@@ -110,20 +110,23 @@ function drawBars(sheet) {
     if (lanes.node[lanes.of[bar]] >= 0 || bars.kind[bar] === QUEUED) drawWait(sheet, bar, y, high);
     if (bars.kind[bar] === QUEUED) continue;
     const across = Math.max(LEAST_WIDTH, end - begin);
-    ctx.fillStyle = palette.states[bars.kind[bar]];
+    // A node that waits does not run: hatched, with its outcome as the frame and the sign.
+    const waits = bars.waits[bar] === 1 && rowHeight >= 6;
+    ctx.fillStyle = (waits && sheet.hatches.waiting) || palette.states[bars.kind[bar]];
     if (rowHeight >= 8 && across > 6) {
       ctx.beginPath();
       ctx.roundRect(begin, y, across, high, 3);
       ctx.fill();
     } else ctx.fillRect(begin, y, across, high);
-    if (bars.critical[bar] === 1 && rowHeight >= 4) outline(sheet, begin, y, across, high);
+    if (bars.critical[bar] === 1 && rowHeight >= 4) outline(sheet, palette.text, begin, y, across, high);
+    else if (waits) outline(sheet, palette.states[bars.kind[bar]], begin, y, across, high);
     if (rowHeight >= 14 && across >= SIGN_WIDTH) drawInside(sheet, bar, Math.max(begin, left), y, end, high);
   }
 }
 
-/** @param {Sheet} sheet @param {number} x @param {number} y @param {number} w @param {number} h */
-function outline({ ctx, palette }, x, y, w, h) {
-  ctx.strokeStyle = palette.text;
+/** @param {Sheet} sheet @param {string} colour @param {number} x @param {number} y @param {number} w @param {number} h */
+function outline({ ctx }, colour, x, y, w, h) {
+  ctx.strokeStyle = colour;
   ctx.lineWidth = 2;
   ctx.beginPath();
   ctx.roundRect(x, y, Math.max(2, w), h, 3);
@@ -132,11 +135,11 @@ function outline({ ctx, palette }, x, y, w, h) {
 
 /** @param {Sheet} sheet @param {number} bar @param {number} y @param {number} high */
 function drawWait(sheet, bar, y, high) {
-  const { ctx, palette, bars, left, width, hatch } = sheet;
+  const { ctx, palette, bars, left, width, hatches } = sheet;
   const begin = Math.max(left - 4, xOf(sheet, bars.queued[bar]));
   const end = Math.min(width + 4, xOf(sheet, bars.started[bar]));
   if (end - begin < LEAST_WIDTH) return;
-  ctx.fillStyle = sheet.rowHeight >= 6 && hatch !== null ? hatch : palette.states[QUEUED];
+  ctx.fillStyle = (sheet.rowHeight >= 6 && hatches.queued) || palette.states[QUEUED];
   ctx.globalAlpha = sheet.rowHeight >= 6 ? 0.9 : 0.35;
   ctx.fillRect(begin, y + high * 0.15, end - begin, Math.max(1, high * 0.7));
   ctx.globalAlpha = 1;
@@ -145,7 +148,7 @@ function drawWait(sheet, bar, y, high) {
 /** Draw the sign of a bar, and its length or its node where there is room. @param {Sheet} sheet @param {number} bar @param {number} x @param {number} y @param {number} end @param {number} high */
 function drawInside(sheet, bar, x, y, end, high) {
   const { ctx, palette, bars, lanes, width } = sheet;
-  const ink = palette.inks[bars.kind[bar]];
+  const ink = bars.waits[bar] === 1 ? palette.text : palette.inks[bars.kind[bar]];
   drawSign(ctx, bars.kind[bar], x + 10, y + high / 2, Math.min(5, high / 2.6), ink);
   const room = Math.min(end, width) - x - SIGN_WIDTH - 6;
   if (room < 34) return;
@@ -320,8 +323,13 @@ export function drawOverview(sheet, ctx, height) {
   ctx.strokeRect(x, 0.75, Math.max(2, end - x), height - 1.5);
 }
 
-/** Return a hatching for what waits. @param {CanvasRenderingContext2D} ctx @param {string} colour */
-export function hatchOf(ctx, colour) {
+/** Return hatchings for attempts that wait for a worker, and for nodes that wait. @param {CanvasRenderingContext2D} ctx @param {string[]} states */
+export function hatchesOf(ctx, states) {
+  return { queued: hatchOf(ctx, states[QUEUED]), waiting: hatchOf(ctx, states[WAITING]) };
+}
+
+/** @param {CanvasRenderingContext2D} ctx @param {string} colour */
+function hatchOf(ctx, colour) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;
   const pen = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));

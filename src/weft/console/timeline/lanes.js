@@ -1,33 +1,36 @@
 // Attempts as bars in lanes: a lane for each node, or as many for a worker as attempts ran there at once. Pure.
 
-import { CANCELLED, COMPLETED, FAILED, QUEUED, RETRY, RUNNING } from "../graph/palette.js";
+import { CANCELLED, COMPLETED, FAILED, QUEUED, RETRY, RUNNING, WAITING } from "../graph/palette.js";
 
 /**
  * Bar i is attempt i of the answer: it waits from `queued` to `started` and runs until `finished`, in milliseconds;
  * what has not happened yet ends now. `kind` is the state whose colour it has: an attempt that was lost with its
- * worker has that of a retry. Bars that run on the critical path have 1 in `critical`.
+ * worker has that of a retry. Bars that run on the critical path have 1 in `critical`, and those of nodes that wait for
+ * a time or an answer 1 in `waits`: nothing runs meanwhile.
  * @typedef {{
  *   count: number, node: Int32Array, number: Int32Array, worker: Int32Array, queued: Float64Array,
  *   started: Float64Array, finished: Float64Array, kind: Uint8Array, lost: Uint8Array, critical: Uint8Array,
+ *   waits: Uint8Array,
  *   path: Int32Array, first: number, last: number,
  * }} Bars
  *
- * `bars` lists the bars of each lane by their begin. `node` or `worker` is -1 where a lane is not one's own.
+ * `bars` lists the bars of each lane by their begin. `node` or `worker` is -1 where a lane is not one's own; `worker` is
+ * -2 where no worker is needed.
  * @typedef {{
  *   count: number, start: Int32Array, bars: Int32Array, of: Int32Array, node: Int32Array, worker: Int32Array,
  * }} Lanes
  */
 
 /** @type {Record<string, number>} */
-const KINDS = { C: COMPLETED, F: FAILED, L: RETRY, X: CANCELLED };
+const KINDS = { C: COMPLETED, F: FAILED, L: RETRY, P: WAITING, X: CANCELLED };
 
 /**
  * Return the bars of a timeline as the API answers it.
  * @param {any} timeline
- * @param {string[]} nodes the ids of the topology
+ * @param {{nodes: string[], handlers?: string[], handler?: number[]}} topology
  * @returns {Bars}
  */
-export function barsOf(timeline, nodes) {
+export function barsOf(timeline, { nodes, handlers = [], handler = [] }) {
   const { attempts } = timeline;
   const count = attempts.node.length;
   const now = nowOf(timeline);
@@ -36,6 +39,7 @@ export function barsOf(timeline, nodes) {
   const finished = new Float64Array(count);
   const kind = new Uint8Array(count);
   const lost = new Uint8Array(count);
+  const waits = new Uint8Array(count);
   const number = Int32Array.from(attempts.number);
   const node = Int32Array.from(attempts.node);
   let first = 0;
@@ -47,7 +51,8 @@ export function barsOf(timeline, nodes) {
     queued[i] = Math.min(attempts.queued[i] ?? started[i], started[i]);
     finished[i] = Math.max(end, started[i]);
     const outcome = attempts.outcome[i];
-    kind[i] = outcome === null ? (begin === null ? QUEUED : RUNNING) : (KINDS[outcome] ?? RUNNING);
+    waits[i] = handlers[handler[node[i]]] === "wait" ? 1 : 0;
+    kind[i] = outcome === null ? (begin === null ? QUEUED : waits[i] ? WAITING : RUNNING) : (KINDS[outcome] ?? RUNNING);
     lost[i] = outcome === "L" ? 1 : 0;
     first = Math.min(first, queued[i]);
     last = Math.max(last, finished[i]);
@@ -58,7 +63,7 @@ export function barsOf(timeline, nodes) {
   for (const bar of path) critical[bar] = 1;
   const expected = expectedOf(timeline);
   if (expected !== null) last = Math.max(last, expected.high);
-  return { count, node, number, worker, queued, started, finished, kind, lost, critical, path, first, last: Math.max(last, 1) };
+  return { count, node, number, worker, queued, started, finished, kind, lost, critical, waits, path, first, last: Math.max(last, 1) };
 }
 
 /** Return the time zero of a timeline. @param {any} timeline */
@@ -130,34 +135,38 @@ export function lanesOf(bars, by, criticalOnly = false) {
 }
 
 /**
- * Put the attempts of each worker into as few lanes as there were attempts at once. Attempts that no worker has
- * taken share one lane at the end.
+ * Put the attempts of each worker into as few lanes as there were attempts at once, and so those that need no worker
+ * (sleeps and waits). Attempts that no worker has taken share one lane at the end.
  * @param {Bars} bars
  * @param {Int32Array} order by begin
  */
 function workerLanes(bars, order) {
   let workers = 0;
   for (const one of bars.worker) workers = Math.max(workers, one + 1);
+  // Those without a worker come behind the last one.
+  const rowOf = (/** @type {number} */ bar) => (bars.worker[bar] >= 0 ? bars.worker[bar] : bars.kind[bar] === QUEUED ? -1 : workers);
   /** @type {number[][]} the end of the last bar in each lane of each worker */
-  const ends = Array.from({ length: workers }, () => []);
+  const ends = Array.from({ length: workers + 1 }, () => []);
   const slot = new Int32Array(bars.count);
   for (const bar of order) {
-    if (bars.worker[bar] < 0) continue;
-    const own = ends[bars.worker[bar]];
+    const row = rowOf(bar);
+    if (row < 0) continue;
+    const own = ends[row];
     let at = own.findIndex((end) => end <= bars.started[bar]);
     if (at < 0) at = own.push(0) - 1;
     own[at] = bars.finished[bar];
     slot[bar] = at;
   }
-  const offset = new Int32Array(workers + 1);
-  for (let i = 0; i < workers; i++) offset[i + 1] = offset[i] + ends[i].length;
+  const offset = new Int32Array(workers + 2);
+  for (let i = 0; i <= workers; i++) offset[i + 1] = offset[i] + ends[i].length;
   const worker = [];
-  for (let i = 0; i < workers; i++) for (let at = 0; at < ends[i].length; at++) worker.push(i);
+  for (let i = 0; i <= workers; i++) for (let at = 0; at < ends[i].length; at++) worker.push(i < workers ? i : -2);
   const of = new Int32Array(bars.count);
   let alone = false;
   for (let bar = 0; bar < bars.count; bar++) {
-    alone ||= bars.worker[bar] < 0;
-    of[bar] = bars.worker[bar] < 0 ? offset[workers] : offset[bars.worker[bar]] + slot[bar];
+    const row = rowOf(bar);
+    alone ||= row < 0;
+    of[bar] = row < 0 ? offset[workers + 1] : offset[row] + slot[bar];
   }
   if (alone) worker.push(-1);
   return { of, node: worker.map(() => -1), worker };

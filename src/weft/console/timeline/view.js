@@ -1,9 +1,9 @@
 // The timeline of an execution in an element: an overview, lanes that scroll, and a window of time that a brush sets.
 
-import { STATES, QUEUED, readPalette, watchTheme } from "../graph/palette.js";
+import { STATES, QUEUED, WAITING, readPalette, watchTheme } from "../graph/palette.js";
 import { useStyle } from "../graph/style.js";
 import { button } from "../graph/toolbar.js";
-import { AXIS, drawOverview, drawSheet, hatchOf, xOf } from "./draw.js";
+import { AXIS, drawOverview, drawSheet, hatchesOf, xOf } from "./draw.js";
 import { barsOf, expectedOf, lanesOf, nowOf } from "./lanes.js";
 import { duration } from "./ticks.js";
 
@@ -14,7 +14,7 @@ const KEYS = "Arrow keys move between lanes and attempts, plus and minus zoom, f
 
 /**
  * @typedef {{
- *   timeline: any, topology: {nodes: string[]}, by?: "node" | "worker", onSelect?: (index: number) => void,
+ *   timeline: any, topology: {nodes: string[], handlers: string[], handler: number[]}, by?: "node" | "worker", onSelect?: (index: number) => void,
  *   selected?: number | null,
  * }} TimelineOptions
  */
@@ -46,7 +46,7 @@ class View {
     this.ids = options.topology.nodes;
     this.by = options.by ?? "node";
     this.timeline = options.timeline;
-    this.bars = barsOf(this.timeline, this.ids);
+    this.bars = barsOf(this.timeline, options.topology);
     this.criticalOnly = false;
     this.lanes = lanesOf(this.bars, this.by);
     this.selected = options.selected ?? null;
@@ -100,7 +100,7 @@ class View {
     element.append(this.root);
     this.ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
     this.palette = readPalette(this.root);
-    this.hatch = hatchOf(this.ctx, this.palette.states[QUEUED]);
+    this.hatches = hatchesOf(this.ctx, this.palette.states);
     this.unwatch = watchTheme(() => this.recolour());
     this.sizes = new ResizeObserver(() => this.resize());
     this.sizes.observe(this.body);
@@ -114,7 +114,7 @@ class View {
   update(timeline) {
     const before = this.current < 0 ? null : [this.bars.node[this.current], this.bars.number[this.current]];
     this.timeline = timeline;
-    this.bars = barsOf(timeline, this.ids);
+    this.bars = barsOf(timeline, this.options.topology);
     this.hovered = -1;
     this.current = -1;
     for (let bar = 0; before !== null && bar < this.bars.count; bar++) {
@@ -176,7 +176,8 @@ class View {
     if (lane < 0) return this.ids[-1 - lane] ?? "";
     const node = this.lanes.node[lane];
     if (node >= 0) return this.ids[node] ?? "";
-    return this.lanes.worker[lane] < 0 ? "no worker yet" : (this.timeline.workers[this.lanes.worker[lane]] ?? "");
+    const worker = this.lanes.worker[lane];
+    return worker < 0 ? (worker === -1 ? "no worker yet" : "needs no worker") : (this.timeline.workers[worker] ?? "");
   }
 
   // The frame.
@@ -202,7 +203,7 @@ class View {
 
   recolour() {
     this.palette = readPalette(this.root);
-    this.hatch = hatchOf(this.ctx, this.palette.states[QUEUED]);
+    this.hatches = hatchesOf(this.ctx, this.palette.states);
     this.draw();
   }
 
@@ -221,7 +222,7 @@ class View {
       ...{ from, to, rowHeight: this.rowHeight, top, bars: this.bars, lanes: this.lanes },
       ...{ labels: (/** @type {number} */ lane) => this.label(lane), selected: this.selected, hovered: this.hovered },
       ...{ now: isRunning ? nowOf(this.timeline) : null, expected: isRunning ? expectedOf(this.timeline) : null },
-      ...{ brush: this.brush, hatch: this.hatch },
+      ...{ brush: this.brush, hatches: this.hatches },
     };
   }
 
@@ -329,10 +330,11 @@ class View {
     const waited = bars.started[bar] - bars.queued[bar];
     const ran = bars.finished[bar] - bars.started[bar];
     const worker = bars.worker[bar] < 0 ? "" : this.timeline.workers[bars.worker[bar]];
-    const word = bars.lost[bar] === 1 ? "lost with its worker" : STATES[bars.kind[bar]].word;
+    const isLook = bars.kind[bar] === WAITING && bars.waits[bar] === 0;
+    const word = bars.lost[bar] === 1 ? "lost with its worker" : isLook ? "looked, in vain" : STATES[bars.kind[bar]].word;
     return [
-      ...[this.ids[bars.node[bar]] ?? "", `attempt ${bars.number[bar]} · ${word}`, `waited ${duration(waited)}`],
-      ...(bars.kind[bar] === QUEUED ? [] : [`ran ${duration(ran)}`]),
+      ...[this.ids[bars.node[bar]] ?? "", `attempt ${bars.number[bar]} · ${word}`],
+      ...(bars.waits[bar] === 1 ? [`waits for ${duration(ran)}`] : [`waited ${duration(waited)}`, ...(bars.kind[bar] === QUEUED ? [] : [`ran ${duration(ran)}`])]),
       ...(worker ? [`on ${worker}`] : []),
       ...(bars.critical[bar] === 1 ? ["on the critical path"] : []),
     ];

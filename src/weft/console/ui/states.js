@@ -25,9 +25,10 @@ export const STATES = [
   { code: 8, letter: "W", name: "WAITING", word: "waiting", sign: "☰", css: "waiting" },
 ];
 
-/** States that only executions have. @type {StateKind[]} */
+/** States that only executions and attempts have. @type {StateKind[]} */
 const MORE = [
   { code: -1, letter: "", name: "LOST", word: "lost", sign: "?", css: "cancelled" },
+  { code: -1, letter: "", name: "POLLED", word: "looked", sign: "↻", css: "waiting" },
   { code: -1, letter: "", name: "PAUSED", word: "paused", sign: "‖", css: "paused" }];
 
 const BY_NAME = new Map([...STATES, ...MORE].map((state) => [state.name, state]));
@@ -35,7 +36,6 @@ const BY_LETTER = new Map(STATES.map((state) => [state.letter, state.code]));
 const UNKNOWN = { code: -1, letter: "", name: "", word: "unknown", sign: "?", css: "pending" };
 
 export const EXECUTION_STATES = ["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"];
-export const NODE_STATES = ["PENDING", "QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED"];
 
 /** True if nothing more happens to an execution in this state, unless it is retried. @param {string} name */
 export function isTerminal(name) {
@@ -50,15 +50,6 @@ export function isSettled(name) {
 /** @param {string} name @returns {StateKind} */
 export function stateOf(name) {
   return BY_NAME.get(name) ?? { ...UNKNOWN, name, word: String(name ?? "unknown").toLowerCase() };
-}
-
-/**
- * Return the code of a node's state: a node that is queued for a later attempt has one of its own.
- * @param {{state: string, attempt?: number, due_at?: string | null}} node
- */
-export function codeOf(node) {
-  if (node.state === "QUEUED" && (node.attempt ?? 0) > 1 && node.due_at) return 7;
-  return Math.max(0, stateOf(node.state).code);
 }
 
 /** @param {string} letter */

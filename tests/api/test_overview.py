@@ -58,6 +58,22 @@ async def test_an_overview_shows_what_runs_ended_and_failed(play: Play) -> None:
     await play.control(running, "cancel")
 
 
+async def test_an_overview_shows_open_questions_and_what_is_due_next(play: Play) -> None:
+    await play.store(node("a", handler="wait", config={"prompt": "Go on?"}), name="asks")
+    for name in ("f", "e", "d", "c", "b", "a"):
+        trigger = {"workflow": "asks", "schedule": {"every_seconds": 1000 + 100 * (ord(name) - ord("a"))}}
+        assert (await play.call("PUT", f"/v1/triggers/{name}", json=trigger)).status == 201
+    execution = await play.start("asks")
+    while (shown := await overview(play))["waits"] == 0:
+        pass
+    assert shown["waits"] == 1
+    assert [one["trigger"] for one in shown["due_next"]] == ["a", "b", "c", "d", "e"]
+    trigger = (await play.get("/v1/triggers/a")).json
+    assert shown["due_next"][0] == {"trigger": "a", "workflow": "asks", "at": trigger["next_at"]}
+    await play.control(execution, "cancel")
+    assert (await overview(play))["waits"] == 0
+
+
 async def test_an_hour_that_is_over_is_counted_once(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = play.server.service.ports.catalog
     asked: list[int] = []

@@ -10,6 +10,8 @@ import pytest
 from tests.api.play import Play, check_problem
 from tests.walks.stage import PATIENCE_SECONDS, echo, node
 
+from weft.core.time import parse_rfc3339
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -77,7 +79,12 @@ async def test_a_trigger_is_shown_as_it_was_stored(play: Play) -> None:
     }
     assert stored["next_at"] > stored["created_at"]
     found = await shown(play)
+    upcoming = found.pop("upcoming")
     assert found == {**stored, "executions": []}
+    # In Berlin there are two changes of clocks a year; a night is a day, or an hour more or less.
+    nights = [parse_rfc3339(at) / 3_600_000_000 for at in upcoming]
+    assert upcoming[0] == stored["next_at"]
+    assert [round(after - before) in (23, 24, 25) for before, after in pairwise(nights)] == [True] * 4
     # Once more changes nothing: neither its due times nor the history of changes.
     again = await put(play, {**NIGHTLY, "name": "nightly"}, status=200)
     assert again == stored

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from weft.core.time import MICROSECONDS, micros
-from weft.triggers.due import changed_row, due_between, due_times, fire_time
+from weft.triggers.due import changed_row, due_between, due_times, fire_time, upcoming_times
 from weft.triggers.model import CatchUp, Overlap, Schedule, Trigger, TriggerRow
 from weft.triggers.overlap import MAX_QUEUED, Step, decide
 
@@ -109,3 +109,9 @@ def test_overlap_decides_on_what_runs_and_what_waits() -> None:
     assert decide(Overlap.QUEUE, running=0, queued=1) is Step.QUEUE
     assert decide(Overlap.QUEUE, running=1, queued=MAX_QUEUED - 1) is Step.QUEUE
     assert decide(Overlap.QUEUE, running=1, queued=MAX_QUEUED) is Step.SKIP
+
+
+def test_the_upcoming_due_times_begin_with_the_next_one() -> None:
+    row = row_of()
+    assert upcoming_times(row, most=3) == [START + MINUTE, START + 2 * MINUTE, START + 3 * MINUTE]
+    assert upcoming_times(replace(row, next_at=None), most=3) == []

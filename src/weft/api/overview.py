@@ -27,6 +27,7 @@ from weft.errors import StoreError
 from weft.journal.contract import ExecutionQuery
 from weft.store.contract import WorkerState
 from weft.views.statistics import totals, workflow_statistics
+from weft.views.summary import time_of
 
 if TYPE_CHECKING:
     from weft.api.service import Service
@@ -45,6 +46,7 @@ _HOURS = 24
 _SETTLED = 120 * MICROSECONDS
 _SHARED = 2 * MICROSECONDS
 _GROUPS = 10
+_COMING = 5
 _RECENT = 50
 _ENDS = [state for state in ExecutionState if state in TERMINAL]
 
@@ -63,12 +65,18 @@ async def _overview(service: Service, namespace: str, now: int) -> dict[str, Any
     counts = await ports.catalog.namespace_counts(namespace=namespace)
     first = now // _HOUR - _HOURS + 1
     hours = [await _hour(service, namespace, first + number, now) for number in range(_HOURS)]
+    coming = await ports.catalog.coming_triggers(namespace=namespace, limit=_COMING)
     groups = await ports.catalog.newest_letter_groups(namespace=namespace, limit=_GROUPS)
     return {
         "executions": counts.executions | totals(hours, _ENDS),
         "hours": hours,
         "failures": await describe_groups(groups, ports),
         "dead_letters": counts.open_letters,
+        "waits": counts.open_waits,
+        "due_next": [
+            {"trigger": row.name, "workflow": row.trigger.workflow, "at": time_of(row.next_at)}
+            for row in coming
+        ],
         **await _fleet(ports),
     }
 

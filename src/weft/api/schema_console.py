@@ -190,6 +190,14 @@ class QueueDepth(BaseModel):
     oldest_age_seconds: float | None
 
 
+class DueTrigger(BaseModel):
+    """A trigger and its next due time."""
+
+    trigger: str
+    workflow: str
+    at: Time
+
+
 class Overview(BaseModel):
     """The state of everything at a glance. No figure of executions or letters counts above 100,000."""
 
@@ -199,6 +207,10 @@ class Overview(BaseModel):
             "hours": [_HOUR],
             "failures": [example_of(LetterGroup)],
             "dead_letters": 12,
+            "waits": 2,
+            "due_next": [
+                {"trigger": "nightly", "workflow": "order-report", "at": "2026-02-01T02:00:00.000000Z"}
+            ],
             "workers": {"alive": 1, "slots": 64, "running": 3},
             "queues": [{"name": "echo", "depth": 12, "oldest_age_seconds": 0.4}],
         }
@@ -210,6 +222,8 @@ class Overview(BaseModel):
     hours: list[Hour] = Field(description="the last 24 hours (UTC), the running one last")
     failures: list[LetterGroup] = Field(description="the 10 groups of open dead letters that grew last")
     dead_letters: int = Field(description="that are open")
+    waits: int = Field(description="nodes that wait for an answer")
+    due_next: list[DueTrigger] = Field(description="the 5 triggers that are due next")
     workers: WorkerTotals | None = Field(description="`null` while the store cannot be asked")
     queues: list[QueueDepth] | None = Field(description="`null` while the store cannot be asked")
 

@@ -139,10 +139,11 @@ class TriggerSummary(BaseModel):
 
 
 class TriggerDetail(TriggerSummary):
-    """A trigger with its last executions."""
+    """A trigger with its next due times and its last executions."""
 
-    model_config = ConfigDict(json_schema_extra=_example({**_SHOWN, "executions": []}))
+    model_config = ConfigDict(json_schema_extra=_example({**_SHOWN, "upcoming": [_NEXT], "executions": []}))
 
+    upcoming: list[Time] = Field(description="its next five due times, the first of them `next_at`")
     executions: list[ExecutionSummary] = Field(description="the last ten, newest first")
 
 

@@ -26,7 +26,7 @@ from weft.orchestrator.submit import find_source, limited, read_input, submit
 from weft.orchestrator.triggers.backfill import due_in_span, make_backfill
 from weft.orchestrator.triggers.fire import fire, make_firing
 from weft.triggers.definition import compile_input, read_trigger
-from weft.triggers.due import changed_row
+from weft.triggers.due import changed_row, upcoming_times
 from weft.triggers.filling import Occasion
 from weft.triggers.overlap import Step
 from weft.views.summary import NOTHING_IN_FLIGHT, batch_fields, in_flight_of, summarise_all, summary
@@ -42,6 +42,7 @@ router = APIRouter(tags=["triggers"])
 # A trigger is written by hand.
 _MAX_BYTES = 256 * 1024
 _SHOWN_EXECUTIONS = 10
+_SHOWN_DUE_TIMES = 5
 # Of those who change the same trigger at the same time, one is first; more often it is not tried.
 _TRIES = 20
 
@@ -165,13 +166,20 @@ async def list_triggers(request: Request, query: Annotated[TriggersQuery, Query(
     responses={**schema.answers(200, trigger_shapes.TriggerDetail), **schema.problems(404)},
 )
 async def get_trigger(name: str, request: Request) -> Response:
-    """Show a trigger with its next due time, its last error and its last executions."""
+    """Show a trigger with its next due times, its last error and its last executions."""
     ports = service_of(request).ports
     row = await require_trigger(request, name)
     rows = await ports.catalog.executions(
         ExecutionQuery(trigger=name), namespace=row.namespace, limit=_SHOWN_EXECUTIONS
     )
-    return answer({**trigger_fields(row), "executions": await summarise_all(rows, ports)})
+    upcoming = await service_of(request).run_in_thread(upcoming_times, row, most=_SHOWN_DUE_TIMES)
+    return answer(
+        {
+            **trigger_fields(row),
+            "upcoming": [rfc3339(at) for at in upcoming],
+            "executions": await summarise_all(rows, ports),
+        }
+    )
 
 
 @router.delete(

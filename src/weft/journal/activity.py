@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from weft.core.state import TERMINAL, ExecutionState
 from weft.journal.queries import Listing
 from weft.journal.search import MAX_COUNTED, NamespaceCounts, NodeRuns, PeriodCounts
+from weft.journal.waits import IS_OPEN
 
 if TYPE_CHECKING:
     from weft.journal.queries import Query
@@ -23,7 +24,9 @@ def namespace_counts(namespace: str) -> Query[NamespaceCounts]:
             ((counts[state],),) = yield active, (state.value, namespace, MAX_COUNTED)
     letters = _COUNT.format(_IN_STATE.format("dead_letters INDEXED BY dead_letters_state"))
     ((open_letters,),) = yield letters, ("open", namespace, MAX_COUNTED)
-    return NamespaceCounts(executions=counts, open_letters=open_letters)
+    waits = f"FROM waits INDEXED BY waits_open WHERE {IS_OPEN} AND namespace = ? LIMIT ?"
+    ((open_waits,),) = yield _COUNT.format(waits), (namespace, MAX_COUNTED)
+    return NamespaceCounts(executions=counts, open_letters=open_letters, open_waits=open_waits)
 
 
 def period_counts(namespace: str, since: int, until: int) -> Query[PeriodCounts]:

@@ -184,6 +184,9 @@ class TriggerCatalog(TriggerReader, Protocol):
     ) -> Sequence[TriggerRow]:
         """List triggers by name, all or those of a workflow. ``after``: the name of the last one shown."""
 
+    async def coming_triggers(self, *, namespace: str = ..., limit: int = 10) -> Sequence[TriggerRow]:
+        """List the triggers with a due time, those first that fire first."""
+
     async def inbound_events(
         self,
         *,

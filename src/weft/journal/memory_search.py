@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow
 from weft.core.state import TERMINAL, ExecutionState, NodeState
+from weft.definition.waits import WaitKind
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_EXECUTION,
@@ -164,6 +165,12 @@ class MemorySearch:
         return NamespaceCounts(
             executions={state: states[state] for state in ExecutionState if state not in TERMINAL},
             open_letters=len(letters),
+            open_waits=sum(
+                row.wait is not None and row.wait.kind is WaitKind.SIGNAL
+                for id_, rows in self._nodes.items()
+                if self._executions[id_].namespace == namespace
+                for row in rows.values()
+            ),
         )
 
     async def period_counts(

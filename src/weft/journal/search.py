@@ -113,10 +113,11 @@ class LetterGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamespaceCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The executions under way and the open dead letters of a namespace, at most MAX_COUNTED of each."""
+    """Counts of what is not done in a namespace, at most MAX_COUNTED of each."""
 
     executions: dict[ExecutionState, int]  # of the states that are not terminal
     open_letters: int
+    open_waits: int  # nodes that wait for an answer
 
 
 class PeriodCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -258,7 +258,7 @@ class SqlJournal:
         return await self._query(letter_groups.newest_groups, namespace, state, limit, nothing=[])
 
     async def namespace_counts(self, *, namespace: str = DEFAULT_NAMESPACE) -> NamespaceCounts:
-        nothing = NamespaceCounts(executions={}, open_letters=0)
+        nothing = NamespaceCounts(executions={}, open_letters=0, open_waits=0)
         return await self._query(activity.namespace_counts, namespace, nothing=nothing)
 
     async def period_counts(
@@ -398,6 +398,11 @@ class SqlJournal:
         limit: int = 50,
     ) -> Sequence[TriggerRow]:
         return await self._query(triggers.triggers, namespace, workflow, after, limit, nothing=[])
+
+    async def coming_triggers(
+        self, *, namespace: str = DEFAULT_NAMESPACE, limit: int = 10
+    ) -> Sequence[TriggerRow]:
+        return await self._query(triggers.coming_triggers, namespace, limit, nothing=[])
 
     async def due_triggers(self, *, now: int, limit: int) -> Sequence[TriggerRow]:
         return await self._query(triggers.due_triggers, now, limit, nothing=[])

@@ -63,6 +63,14 @@ def triggers(namespace: str, workflow: str | None, after: str, limit: int) -> Qu
     return [_read(values) for values in found]
 
 
+def coming_triggers(namespace: str, limit: int) -> Query[list[TriggerRow]]:
+    found = yield (
+        f"{_SELECT} namespace = ? AND fire_at IS NOT NULL ORDER BY fire_at LIMIT ?",
+        (namespace, limit),
+    )
+    return [_read(values) for values in found]
+
+
 def due_triggers(now: int, limit: int) -> Query[list[TriggerRow]]:
     found = yield f"{_SELECT} fire_at <= ? ORDER BY fire_at LIMIT ?", (now, limit)
     return [_read(values) for values in found]

@@ -124,6 +124,16 @@ class MemoryTriggers:
         ]
         return found[:limit]
 
+    async def coming_triggers(
+        self, *, namespace: str = DEFAULT_NAMESPACE, limit: int = 10
+    ) -> Sequence[TriggerRow]:
+        coming = [
+            (row.fire_at, name, row)
+            for (place, name), row in self._triggers.items()
+            if place == namespace and row.fire_at is not None
+        ]
+        return [row for _, _, row in sorted(coming, key=lambda one: one[:2])][:limit]
+
     async def due_triggers(self, *, now: int, limit: int) -> Sequence[TriggerRow]:
         due = [(row.fire_at, row) for row in self._triggers.values() if row.fire_at is not None]
         return [row for at, row in sorted(due, key=lambda one: one[0]) if at <= now][:limit]

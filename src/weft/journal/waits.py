@@ -16,7 +16,6 @@ import msgspec
 from weft.core.event import WaitAnswered
 from weft.core.payload import canonical, decode
 from weft.core.rows import Parked, Signal
-from weft.definition.waits import WaitKind
 from weft.journal.contract import DueWait, DueWaits, EndedWait, OpenWait
 from weft.journal.rows import decode_json, encode_json
 
@@ -57,6 +56,9 @@ SIGNAL = {
     "fits": "bytea",
 }
 SIGNAL_KEY = {"execution": "bigint", "number": "integer"}
+
+# In the words of the partial index: a plan that is made before its values are known could not take the index.
+IS_OPEN = "kind = 'signal' AND settled_at IS NULL"
 
 _decode_parked = msgspec.json.Decoder(Parked).decode
 
@@ -255,10 +257,10 @@ def open_waits(
     query: WaitQuery, namespace: str, after: tuple[int, str, str] | None, limit: int
 ) -> Query[list[OpenWait]]:
     """List the nodes that wait for an answer, those that have waited longest first."""
-    conditions, values = (
-        ["waits.namespace = ?", "kind = ?", "settled_at IS NULL"],
-        [namespace, str(WaitKind.SIGNAL)],
-    )
+    # The waits of one execution are found by its key, not in the index of all that are open.
+    place = "waits" if query.execution_id is None else "executions"
+    conditions: list[str] = [f"{place}.namespace = ?", IS_OPEN]
+    values: list[object] = [namespace]
     for column, value in (
         ("workflow", query.workflow),
         ("executions.id", query.execution_id),
@@ -268,13 +270,15 @@ def open_waits(
             conditions.append(f"{column} = ?")
             values.append(value)
     if after is not None:
-        conditions.append("(since, executions.id, waits.node_id) > (?, ?, ?)")
+        # The first of the two leads to the page in the index, which has no ids of executions.
+        conditions += ["since >= ?", "(since, executions.id, waits.node_id) > (?, ?, ?)"]
+        values += [after[0], *after]
     found = yield (
         "SELECT executions.id, workflow, digest, waits.node_id, waits.name, nodes.parked, since, due_at"  # noqa: S608
         " FROM waits JOIN executions ON executions.number = waits.execution"
         " JOIN nodes ON nodes.execution = waits.execution AND nodes.node_id = waits.node_id"
         f" WHERE {' AND '.join(conditions)} ORDER BY since, executions.id, waits.node_id LIMIT ?",
-        (*values, *(after or ()), limit),
+        (*values, limit),
     )
     return [_open_wait(values) for values in found if values[5] is not None]
 

@@ -340,7 +340,8 @@ class Trigger(Struct, frozen=True, kw_only=True):
     skipped: int
     skipped_at: datetime | None
     error: TriggerFailure | None
-    # The last ten, newest first; lists have none.
+    # Its next five due times, and its last ten executions, newest first; lists have neither.
+    upcoming: list[datetime] = []
     executions: list[Execution] = []
 
 
@@ -438,6 +439,14 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     oldest_age_seconds: float | None = None
 
 
+class DueTrigger(Struct, frozen=True, kw_only=True):
+    """A trigger and its next due time."""
+
+    trigger: str
+    workflow: str
+    at: datetime
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     """Everything at a glance; ``workers`` and ``queues`` are None while the store cannot be asked."""
 
@@ -445,6 +454,9 @@ class Overview(Struct, frozen=True, kw_only=True):
     hours: list[Hour]
     failures: list[LetterGroup]
     dead_letters: int
+    # Nodes that wait for an answer.
+    waits: int = 0
+    due_next: list[DueTrigger] = []
     workers: WorkerTotals | None = None
     queues: list[QueueDepth] | None = None
 

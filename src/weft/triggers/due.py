@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,6 +48,14 @@ def moments(schedule: Schedule, *, anchor: int, after: int) -> Iterator[int]:
 def first_after(schedule: Schedule, *, anchor: int, after: int) -> int | None:
     """Return the first due time behind ``after``."""
     return next(moments(schedule, anchor=anchor, after=after), None)
+
+
+def upcoming_times(row: TriggerRow, *, most: int) -> list[int]:
+    """Return the next due times of a trigger; none, where it has no schedule or is disabled."""
+    schedule = row.trigger.schedule
+    if schedule is None or row.next_at is None:
+        return []
+    return list(islice(moments(schedule, anchor=row.changed_at, after=row.next_at - 1), most))
 
 
 def fire_time(name: str, schedule: Schedule, due_at: int) -> int:

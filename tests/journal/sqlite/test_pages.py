@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.core.state import ExecutionState
-from weft.journal.contract import ExecutionQuery, LetterQuery
+from weft.journal.contract import ExecutionQuery, LetterQuery, WaitQuery
 from weft.journal.letter_groups import _group, letter_groups
 from weft.journal.pages import Named, PageOf, _named, execution_walks, letter_walk
 from weft.journal.queries import Listing
 from weft.journal.rows import LETTER_COLUMNS, LISTED_COLUMNS
 from weft.journal.sqlite.queries import translated
 from weft.journal.sqlite.schema import open_for_writing
+from weft.journal.waits import open_waits
 
 if TYPE_CHECKING:
     import sqlite3
@@ -160,6 +161,25 @@ def test_groups_of_dead_letters_are_read_by_seeks(connection: sqlite3.Connection
         found = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
         assert "dead_letters_groups (namespace=? AND state=? AND <expr>" in found[0]
         assert not [step for step in found if step.startswith(("SCAN dead", "USE TEMP"))]
+
+
+@pytest.mark.parametrize("after", [None, (5, "id", "node")], ids=["first page", "next page"])
+@pytest.mark.parametrize("query", [WaitQuery(), WaitQuery(workflow="w"), WaitQuery(signal="s")], ids=str)
+def test_a_list_of_questions_begins_at_its_page(
+    connection: sqlite3.Connection, query: WaitQuery, after: tuple[int, str, str] | None
+) -> None:
+    sql, values = translated(next(open_waits(query, "default", after, 50)))
+    first, *others = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+    assert first == f"SEARCH waits USING INDEX waits_open (namespace=?{' AND since>?' if after else ''})"
+    # What waits since the same microsecond is sorted by execution.
+    assert not [step for step in others if step.startswith("SCAN") or step.endswith("FOR ORDER BY")]
+
+
+def test_the_questions_of_an_execution_are_found_by_it(connection: sqlite3.Connection) -> None:
+    sql, values = translated(next(open_waits(WaitQuery(execution_id="e"), "default", None, 50)))
+    found = [step for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+    assert found[0].startswith("SEARCH executions USING INDEX sqlite_autoindex_executions_1 (id=?)")
+    assert found[1] == "SEARCH waits USING INDEX sqlite_autoindex_waits_1 (execution=?)"
 
 
 def test_payloads_stand_behind_all_that_lists_read(connection: sqlite3.Connection) -> None:

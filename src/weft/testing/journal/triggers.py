@@ -111,6 +111,17 @@ class TriggersContract:
         assert len(await journal.triggers(workflow="orders")) == 3
         assert await journal.triggers(namespace="other") == []
 
+    async def test_the_triggers_that_fire_next_come_first(self, journal: JournalAdapter) -> None:
+        for name, later in (("c", 2), ("a", 3), ("b", 1)):
+            row = row_of(name)
+            assert row.fire_at is not None
+            await put(journal, replace(row, fire_at=row.fire_at + later))
+        await put(journal, row_of("never", enabled=False))
+        await put(journal, replace(row_of("elsewhere"), namespace="other"))
+        assert [row.name for row in await journal.coming_triggers(limit=2)] == ["b", "c"]
+        assert [row.name for row in await journal.coming_triggers()] == ["b", "c", "a"]
+        assert [row.name for row in await journal.coming_triggers(namespace="other")] == ["elsewhere"]
+
     async def test_a_deleted_trigger_fires_no_more(self, journal: JournalAdapter) -> None:
         row = await put(journal, row_of())
         assert await journal.delete_trigger("nightly", actor="bob")

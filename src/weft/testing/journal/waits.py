@@ -317,6 +317,8 @@ class WaitRowsContract:
         await begin(other, "a", Wait(WaitKind.SIGNAL, "else"), seconds=SECONDS)
         await begin(run, "a")
         await begin(run, "t", TIMER, seconds=SECONDS)
+        assert (await journal.namespace_counts()).open_waits == len(await journal.open_waits())
+        assert (await journal.namespace_counts(namespace="nobody")).open_waits == 0
         found = await journal.open_waits()
         assert [(one.execution_id, one.node_id) for one in found] == [
             (run.id, "b"),

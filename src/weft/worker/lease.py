@@ -48,12 +48,14 @@ class HeartbeatThread:
         self._ended = False
         self._asked = threading.Event()
         self._thread = threading.Thread(target=self._beating, name="weft-heart", daemon=True)
-        # Of the thread: its loop, and the heartbeat under way.
-        self._own_loop: asyncio.AbstractEventLoop | None = None
+        # Of the thread: the heartbeat under way.
         self._under_way: asyncio.Task[list[Lease]] | None = None
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        # The thread's loop needs open files. Without a free one the start fails here, where its caller sees
+        # it: in the thread it would leave a worker that takes tasks and renews no lease.
+        self._own_loop = asyncio.new_event_loop()
         self._thread.start()
 
     def beat(self) -> None:
@@ -68,10 +70,9 @@ class HeartbeatThread:
         """End the thread, without waiting for a store that does not answer a heartbeat."""
         self._ended = True
         self._asked.set()
-        if self._own_loop is not None:
-            # The thread may have ended, and closed its loop.
-            with suppress(RuntimeError):
-                self._own_loop.call_soon_threadsafe(self._give_up)
+        # The thread may have ended, and closed its loop.
+        with suppress(RuntimeError):
+            self._own_loop.call_soon_threadsafe(self._give_up)
         self._thread.join()
 
     def _give_up(self) -> None:
@@ -90,8 +91,7 @@ class HeartbeatThread:
         return lost
 
     def _beating(self) -> None:
-        with asyncio.Runner() as runner:
-            self._own_loop = runner.get_loop()
+        with asyncio.Runner(loop_factory=lambda: self._own_loop) as runner:
             while True:
                 self._asked.wait(self._interval_seconds)
                 self._asked.clear()

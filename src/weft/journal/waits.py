@@ -81,10 +81,8 @@ def match_index(match: bytes | None) -> tuple[str | None, str | None]:
     return keys, hashlib.sha256(match).hexdigest()
 
 
-def written_values(changes: Changes) -> WaitValues | None:
-    """Return what a transaction writes of waits; None: nothing, as nearly always."""
-    if not (changes.waits_started or changes.waits_ended or changes.signals_kept or changes.signals_taken):
-        return None
+def written_values(changes: Changes) -> WaitValues:
+    """Return what a transaction writes of waits."""
     executions, ended = changes.executions, changes.waits_ended
     # One that began and ended in this transaction is written only if the store is still to be told of it.
     started = [

@@ -187,7 +187,9 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
         await send([task for task in ahead if (task.execution_id, task.node_id) in queued], ports)
     if over:
         await ports.store.end_leases(over)
-    await release_behind([row_update.execution for row_update in row_updates], ports)
+    in_lanes = [row_update.execution for row_update in row_updates if row_update.execution.lane is not None]
+    if in_lanes:
+        await release_behind(in_lanes, ports)
     for execution_id in unknown:
         # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
         await rebuild(execution_id, context.ports)

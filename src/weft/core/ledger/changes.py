@@ -247,6 +247,11 @@ class Changes:
         # (key, output, blob, ttl in seconds)
         self.cache: list[tuple[str, bytes | None, str | None, float]] = []
 
+    @property
+    def touches_waits(self) -> bool:
+        """True if a wait begins or ends, or a signal is kept or read: nearly no transaction does."""
+        return bool(self.waits_started or self.waits_ended or self.signals_kept or self.signals_taken)
+
     def put(self, change: Change, old: NodeRow, row: NodeRow) -> None:
         # In line: the call would cost more than the check.
         if row.state not in ROW_MOVES[old.state]:

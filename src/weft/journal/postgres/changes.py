@@ -287,7 +287,8 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         pieces[_ADD_NOTIFICATIONS] = notifications.new_values(changes)
     if changes.notification_ends:
         pieces[_END_NOTIFICATIONS] = notifications.ended_values(changes)
-    if (waiting := waits.written_values(changes)) is not None:
+    if changes.touches_waits:
+        waiting = waits.written_values(changes)
         pieces[_PUT_WAITS] = waiting.started
         pieces[_SETTLE_WAITS] = waiting.settled
         pieces[_DROP_WAITS] = waiting.gone

@@ -106,8 +106,8 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
         if changes.notification_ends:
             for ended in notifications.ended_values(changes):
                 connection.execute(_END_NOTIFICATION, ended)
-        if (waiting := waits.written_values(changes)) is not None:
-            _write_waits(connection, waiting)
+        if changes.touches_waits:
+            _write_waits(connection, waits.written_values(changes))
         if changes.cache:
             rows.REPLACE_CACHE.run(
                 connection,

@@ -24,7 +24,7 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
         "store.apply",
         "store.running",
         "store.free",
-        "journal.cached",
+        "journal.cached_sizes",
         "journal.blobs",
         "limits.join",
         "store.throttle",
@@ -42,6 +42,7 @@ CRASH_STEPS: dict[str, tuple[str, ...]] = {
         "store.apply",
         "store.running",
         "store.free",
+        "journal.cached_sizes",
         "journal.cached",
         "limits.join",
         "store.throttle",
@@ -100,17 +101,17 @@ WAIT_STEPS: dict[str, tuple[str, ...]] = {
     "api": (
         "journal.open_waits",
         "journal.put_blob",
-        "journal.forget_waits",
     ),
 }
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
-# an execution that ended while it was to be rebuilt, one that was accepted while the store was away.
+# an execution that ended while it was to be rebuilt, one that was accepted while the store was away, an
+# output in the cache, an answer of which the store was told.
 _RARE_STEPS: dict[str, tuple[str, ...]] = {
     # A token for a node that sleeps is spent by whoever starts it.
-    "orchestrator": ("store.inspect", "limits.spend"),
+    "orchestrator": ("store.inspect", "limits.spend", "journal.cached"),
     "sweeper": ("journal.blobs", "limits.leave", "limits.spend", "store.close"),
     "worker": ("limits.join", "store.throttle", "transport.publish"),
-    "api": ("journal.rebuild", "journal.drop_blobs"),
+    "api": ("journal.rebuild", "journal.drop_blobs", "journal.forget_waits"),
 }
 # Needs two rare things at once, and is not asked for: a place that another orchestrator took meanwhile,
 # an execution that was never taken up and is yet in the hands of an orchestrator, one that it does not find
@@ -120,6 +121,7 @@ _SELDOM_STEPS: dict[str, tuple[str, ...]] = {
         "transport.publish",
         "limits.leave",
         "store.close",
+        "store.end_leases",
         # With a small memory.
         "store.admit",
         "journal.put_blob",

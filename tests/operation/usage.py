@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,12 @@ def descriptors(pid: int) -> int:
 
 def children(pid: int) -> list[int]:
     """Return the processes that any thread of a process has started and that still run."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        # A thread may have ended since the folder was read.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.extend(int(child) for child in (task / "children").read_text().split())
+    return found
 
 
 def written_bytes(pid: int) -> int:

@@ -283,19 +283,19 @@ async def test_an_engine_whose_disk_is_full_holds_its_leases_and_goes_on_with_th
     """The output of an instant handler that is too large for a row waits beside the fetch loop, not in it."""
     filled, begun = asyncio.Event(), asyncio.Event()
 
-    async def wait(config: Any, context: Any) -> None:
+    async def hold(config: Any, context: Any) -> None:
         await filled.wait()
 
     async def begin(config: Any, context: Any) -> None:
         begun.set()
 
     registry = Registry()
-    registry.add(Handler("wait", HandlerKind.NATIVE, wait))
+    registry.add(Handler("hold", HandlerKind.NATIVE, hold))
     registry.add(Handler("begin", HandlerKind.NATIVE, begin))
     document: dict[str, Any] = {
         "name": "flow",
         "nodes": [
-            {"id": "gate", "handler": "wait"},
+            {"id": "gate", "handler": "hold"},
             {"id": "large", "handler": "echo", "dependencies": ["gate"], "config": ["{{ input.text }}"] * 10},
             {"id": "small", "handler": "begin", "dependencies": ["gate"]},
         ],

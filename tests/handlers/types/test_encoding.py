@@ -28,6 +28,11 @@ class Colour(Enum):
     DEEP = (1, 2)
 
 
+class Rank(Enum):
+    TENTH = 10
+    NINTH = 9
+
+
 class Level(IntEnum):
     HIGH = 3
 
@@ -123,6 +128,10 @@ def refusal(value: Any) -> str:
         ({3, 10, 2}, [2, 3, 10]),
         ({Decimal(10), Decimal(9)}, ["9", "10"]),
         ({"b", 1, None}, ["b", 1, None]),
+        ({10, 9.5, 9}, [9, 9.5, 10]),
+        ({(10, 1), (9, 2), (9, 1)}, [[9, 1], [9, 2], [10, 1]]),
+        (set(Rank), [9, 10]),
+        (set(np.array([10, 9])), [9, 10]),
         (frozenset({frozenset({2, 1}), frozenset({0})}), [[0], [1, 2]]),
         ({Point(2), Point(1)}, [{"x": 1, "y": 0}, {"x": 2, "y": 0}]),
         (b"\x00\xff", "AP8="),

@@ -28,7 +28,7 @@ from weft.errors import PayloadError
 
 PathStep: TypeAlias = str | int
 
-# A set of these has an order of its own. Other elements are ordered by their JSON text.
+# A set of these is ordered as Python orders them, other sets by the JSON of their elements.
 _ORDERED = (str, int, float, Decimal, date, time, timedelta, UUID, PurePath, bytes)
 
 # What a message advises, by the module and the name of the type.
@@ -196,7 +196,7 @@ class _Encoding:
                 return sorted(pairs, key=lambda pair: pair[0])
             except TypeError:  # moments with a zone and without one
                 pass
-        return sorted(pairs, key=lambda pair: canonical(pair[1]))
+        return sorted(pairs, key=lambda pair: _json_order(pair[1]))
 
     def _struct(self, value: msgspec.Struct) -> Json:
         config = value.__struct_config__
@@ -290,7 +290,7 @@ def _has_sets(model: Hashable) -> bool:
 def _with_sorted_sets(plain: Json, dumped: Any) -> Json:
     """Sort the lists of a model that were sets: pydantic writes sets in the order of their hashes."""
     if isinstance(dumped, (set, frozenset)) and isinstance(plain, list):
-        return sorted(plain, key=lambda item: (not isinstance(item, (int, float)), _sort_key(item)))
+        return sorted(plain, key=_json_order)
     if isinstance(dumped, dict) and isinstance(plain, dict):
         # Both have the same keys in the same order, but for keys that are no strings.
         items: Iterator[tuple[str, Any]] = zip(plain, dumped.values(), strict=False)
@@ -300,8 +300,18 @@ def _with_sorted_sets(plain: Json, dumped: Any) -> Json:
     return plain
 
 
-def _sort_key(item: Json) -> Any:
-    return item if isinstance(item, (int, float)) else canonical(item)
+def _json_order(item: Json) -> tuple[int, Any]:
+    """Return the place of a JSON value among all: of strings, numbers and arrays their own order."""
+    match item:
+        case str():
+            return 0, item
+        case list():
+            return 2, [_json_order(each) for each in item]
+        case bool() | None:
+            return 3, canonical(item)
+        case int() | float():
+            return 1, item
+    return 4, canonical(item)
 
 
 def _described_type(value: Any) -> str:

@@ -64,6 +64,11 @@ class Desk:
         self.columns = columns
         self.write(FLOW)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+        if not has_pandas:
+            installed = folder / "venv" / "site-packages"
+            installed.mkdir(parents=True)
+            (installed / "pandas.py").write_text(STAND_IN)
+            self.environment["PYTHONPATH"] = str(installed)
 
     def write(self, flow: str) -> None:
         (self.folder / "shop.py").write_text(flow)

@@ -2,6 +2,9 @@
 
 The pages are written for a reader of the source tree. Before Zensical reads them, the marks of fences that
 only ``page.py`` knows are removed, and so are links that lead out of docs/.
+
+For language models the site has each page as Markdown, too, and ``llms.txt``, which lists the pages
+(https://llmstxt.org).
 """
 
 from __future__ import annotations
@@ -50,6 +53,18 @@ def build(folder: Path) -> None:
         program = str(Path(sys.executable).with_name("zensical"))
         subprocess.run([program, "build", "--strict", "-f", str(config)], cwd=source, check=True)
         shutil.copytree(source / "site", folder, dirs_exist_ok=True)
+        for page in DOCS.rglob("*.md"):
+            shutil.copyfile(source / page.relative_to(ROOT), folder / page.relative_to(DOCS))
+    (folder / "llms.txt").write_text(llms_text(), encoding="utf-8")
+
+
+def llms_text() -> str:
+    """Return the list of pages for language models: that of the index, in the form of llms.txt."""
+    head, _, rest = _prepared(DOCS / "index.md").partition("\n## ")
+    title, summary = (line for line in head.splitlines() if line)
+    # Behind the last list there is a line for readers of the source.
+    pages = rest.rpartition("\n\n")[0].replace("\n  ", " ")
+    return f"{title}\n\n> {summary.partition('. ')[0]}.\n\n## {pages}\n"
 
 
 def _prepared(page: Path) -> str:

@@ -101,6 +101,38 @@ def test_wrong_usage_names_the_help_of_the_command(
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["runn"], "there is no command 'runn'; did you mean 'run'?"),
+        (["triggers", "aply"], "there is no command 'triggers aply'; did you mean 'apply'?"),
+        (["run"], "FILE is missing\nfor example: weft run order.yaml --input number=7"),
+        (["answer", "0198"], "NODE is missing\nfor example: weft answer 0198c5a2 approval approve"),
+        (["run", "a", "b"], "one argument too many: b"),
+        (["run", "a", "--data"], "--data needs a value\nfor example: weft run order.yaml --input number=7"),
+        (["list", "--limit", "x"], "--limit needs a whole number, not 'x'"),
+        (["list", "--max-seconds", "x"], "--max-seconds needs a number, not 'x'"),
+    ],
+)
+def test_wrong_usage_is_told_in_plain_words(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(given) == 2
+    assert capsys.readouterr().err.rpartition("\ntry: ")[0] == f"weft: {said}"
+
+
+def test_help_and_version_come_by_the_names_that_people_try(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, same in (
+        (["help"], ["--help"]),
+        (["help", "run"], ["run", "--help"]),
+        (["-V"], ["--version"]),
+        (["version"], ["--version"]),
+    ):
+        assert (main(given), main(same)) == (0, 0)
+        shown = capsys.readouterr().out
+        assert shown[: len(shown) // 2] == shown[len(shown) // 2 :] != ""
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["rnu"],

@@ -40,7 +40,7 @@ def test_the_problems_of_a_definition_are_those_of_validate(shell: Shell, tmp_pa
     deployed, validated = shell.weft("deploy", str(file)), shell.weft("validate", str(file))
     assert (deployed.code, deployed.out, validated.code) == (2, "", 2)
     for line, pointer in ((3, "/nodes/0/handler: "), (4, "/nodes/1/dependencies/0: ")):
-        assert f"line {line}: {pointer}" in deployed.err
+        assert f"{file}:{line}: {pointer}" in deployed.err
         assert f"bad.yaml:{line}: {pointer}" in validated.err
 
 
@@ -67,7 +67,8 @@ def store(fetch):
     assert (ended.code, ended.out) == (0, f"f{fresh} version 1\n")
     first, second = ended.err.splitlines()
     assert first == (
-        f"weft: warning: /nodes/0/config/function: no living worker may call 'flow_{fresh}:fetch': "
+        f"weft: {file}:flow: warning: /nodes/0/config/function: "
+        f"no living worker may call 'flow_{fresh}:fetch': "
         "serve the file that has it (`weft up FILE.py` or `weft dev FILE.py`), or name it in "
         "WEFT_PYTHON_ALLOW and its module in WEFT_IMPORTS"
     )
@@ -356,8 +357,8 @@ def test_a_url_that_is_none_is_exit_code_2(shell: Shell, monkeypatch: pytest.Mon
 def test_a_command_that_is_nearly_right_is_pointed_out(shell: Shell) -> None:
     ended = shell.weft("strat", "order")
     assert ended.code == 2
-    assert 'Did you mean "start"?' in ended.err
-    assert 'Did you mean "list"?' in shell.weft("dlq", "lst").err
+    assert "did you mean 'start'?" in ended.err
+    assert "did you mean 'list'?" in shell.weft("dlq", "lst").err
 
 
 def test_the_installed_command_works_in_a_pipe(shell: Shell) -> None:

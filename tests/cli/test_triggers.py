@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,7 +45,7 @@ def test_a_file_is_applied_listed_shown_and_deleted(shell: Shell, fresh: str, ni
     execution = shell.weft("triggers", "fire", fresh).out.strip()
     assert shell.client.wait(execution, timeout_seconds=60).trigger == fresh
     assert execution in shell.weft("triggers", "show", fresh).out
-    assert shell.weft("triggers", "delete", fresh).code == 0
+    assert shell.weft("triggers", "delete", fresh, "--json").json["name"] == fresh
     assert shell.weft("triggers", "show", fresh).code == 3
     assert shell.weft("triggers", "list", "--workflow", fresh).err == "weft: there are no triggers\n"
 
@@ -58,16 +59,47 @@ def test_a_backfill_lists_its_due_times_first(shell: Shell, fresh: str, nightly:
     assert shell.client.batch(batch).total == 2
 
 
-def test_what_is_wrong_is_named_and_nothing_is_stored(
+def test_all_that_is_wrong_in_a_file_is_named_with_its_lines_and_nothing_is_stored(
     shell: Shell, fresh: str, nightly: Path, tmp_path: Path
 ) -> None:
-    nightly.write_text(nightly.read_text().replace("0 3 * * *", "61 3 * * *"))
+    nightly.write_text(nightly.read_text().replace("0 3 * * *", "61 3 * * *") + "overlap: sikp\n")
     refused = shell.weft("triggers", "apply", str(nightly))
-    assert (refused.code, "/schedule/cron" in refused.err) == (2, True)
-    nameless = tmp_path / "nameless.json"
-    nameless.write_text("{}")
-    assert shell.weft("triggers", "apply", str(nameless)).code == 2
+    assert (refused.code, refused.out) == (2, "")
+    heading, first, second = refused.err.splitlines()
+    assert heading == f"weft: {nightly} has 2 problems:"
+    assert first.startswith(f"  {nightly}:5: /schedule/cron: ")
+    assert second.startswith(f"  {nightly}:6: /overlap: ")
+    several = tmp_path / "several.json"
+    several.write_text(f'[{{"name": "{fresh}", "workflow": "{fresh}", "event": {{"type": "a"}}}},\n{{}}]')
+    refused = shell.weft("triggers", "apply", str(several))
+    assert (refused.code, f"  {several}:2: /1: name is missing\n" in refused.err) == (2, True)
+    nightly.write_text("name: [")
+    broken = shell.weft("triggers", "apply", str(nightly))
+    assert (broken.code, broken.err.startswith(f"weft: {nightly}: line ")) == (2, True)
     assert shell.weft("triggers", "show", fresh).code == 3
+
+
+def test_what_the_server_refuses_is_named_with_its_line_and_what_was_stored_before(
+    shell: Shell, fresh: str, nightly: Path
+) -> None:
+    good, bad = (
+        {"name": name, "workflow": workflow, "event": {"type": "a"}}
+        for name, workflow in ((fresh, fresh), (f"{fresh}-2", "nowhere"))
+    )
+    nightly.write_text(f"- {json.dumps(good)}\n- {json.dumps(bad)}\n")
+    refused = shell.weft("triggers", "apply", str(nightly))
+    first, second = refused.err.splitlines()
+    assert (refused.code, first.startswith(f"weft: {nightly}:2: /1/workflow: ")) == (2, True)
+    assert second == f"stored before that: {fresh}"
+
+
+def test_a_name_that_is_nearly_right_is_pointed_out(shell: Shell, fresh: str, nightly: Path) -> None:
+    shell.weft("triggers", "apply", str(nightly))
+    span = ("--from", "2026-03-28T00:00:00Z", "--to", "2026-03-30T00:00:00Z")
+    for command in ("show", "enable", "disable", "fire", "delete", "backfill"):
+        missed = shell.weft("triggers", command, fresh[:-1], *(span if command == "backfill" else ()))
+        assert (missed.code, missed.out) == (3, ""), command
+        assert missed.err == f"weft: there is no trigger {fresh[:-1]!r}; did you mean {fresh!r}?\n"
 
 
 def test_the_client_has_the_same_calls(shell: Shell, fresh: str) -> None:

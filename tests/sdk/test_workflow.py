@@ -202,6 +202,19 @@ def test_a_parameter_that_nothing_fills_is_refused_with_its_function_and_place()
     assert [node["id"] for node in flow.definition()["nodes"]] == ["fetch"]
 
 
+def test_a_parameter_that_nearly_names_a_node_is_pointed_to_it() -> None:
+    flow = Workflow("flow")
+
+    @flow.node
+    def fetch() -> None: ...
+
+    def total(fecth: Any) -> None: ...
+
+    with pytest.raises(DefinitionError) as caught:
+        flow.node(total)
+    assert "'fecth' is not a parent of this node; did you mean 'fetch'?" in messages(caught.value)
+
+
 def test_a_parent_cannot_take_the_place_of_the_context() -> None:
     flow = Workflow("flow")
     flow.node(id="context", handler="echo", config=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from weft.cli.identify import execution_id
-from weft.cli.printing import print_text, say
+from weft.cli.printing import print_json, print_text, say
 from weft.cli.server import on_server
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def open_(
     /,
     *,
     url: Annotated[bool, Parameter("--url", help="print the address, and open nothing")] = False,
+    as_json: Annotated[bool, Parameter("--json", help="print the address as JSON, and open nothing")] = False,
 ) -> int:
     """Open the server's page, or that of one execution, in a browser."""
 
@@ -29,6 +30,9 @@ def open_(
         page = f"{server.connection.url.rstrip('/')}/"
         if execution is not None:
             page += f"#/executions/{await execution_id(execution, server)}"
+        if as_json:
+            print_json({"url": page})
+            return 0
         print_text(f"{page}\n")
         if not url and not _opened(page):
             say("no browser was found here: open the address above")

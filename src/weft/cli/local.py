@@ -14,9 +14,17 @@ from cyclopts import Parameter
 
 from weft.cli.main import FAILED, USAGE
 from weft.cli.pairs import Input, InputFile, read_input
-from weft.cli.printing import masked_stderr, print_json, print_text, say, write_error
+from weft.cli.printing import (
+    definition_error,
+    located,
+    masked_stderr,
+    print_json,
+    print_text,
+    say,
+    write_error,
+)
 from weft.core.payload import canonical
-from weft.errors import DefinitionError, DocumentError, InputError, Problem, SettingsError
+from weft.errors import DocumentError, InputError, Problem, SettingsError
 from weft.handlers.contract import PYTHON
 
 if TYPE_CHECKING:
@@ -67,9 +75,9 @@ def run(
             registry = load_registry(settings)
             loaded, checked = _check(file, registry, settings, named=False)
             for warning in checked.warnings:
-                say(f"warning: {warning}")
+                say(located(file, warning, "warning: "))
             if checked.plan is None:
-                raise DefinitionError(checked.problems)
+                raise definition_error(file, checked.problems)
             value = read_input(input, input_file, settings.bounds(), stdin_taken=file == "-")
             _check_input(checked.plan, value)
             followed = run_to_end(
@@ -129,7 +137,7 @@ def graph(
     settings = _settings(trust=trust)
     _, checked = _check(file, load_registry(settings), settings, named=False, trust=trust)
     if checked.plan is None:
-        raise DefinitionError(checked.problems)
+        raise definition_error(file, checked.problems)
     plan = checked.plan
     labels = {node.id: node.handler for node in plan.definition.nodes}
     if mermaid:
@@ -191,12 +199,8 @@ def _check(
     bounds = settings.bounds()
     loaded = load(file, registry, bounds=bounds, trusts_folder=trust)
     checked = check(loaded.document, handlers=registry, bounds=bounds, named=named)
-    located = replace(
-        checked,
-        problems=loaded.with_lines(checked.problems),
-        warnings=loaded.with_lines(checked.warnings),
-    )
-    return loaded, located
+    problems, warnings = loaded.with_lines(checked.problems), loaded.with_lines(checked.warnings)
+    return loaded, replace(checked, problems=problems, warnings=warnings)
 
 
 def _check_input(plan: Plan, value: dict[str, Any]) -> None:
@@ -333,17 +337,12 @@ def _finish(followed: Followed, *, serve: str | None, as_json: bool, quiet: bool
 # --- Printing.
 
 
-def _place(file: str, problem: Problem) -> str:
-    """Write where a problem is as compilers do, so that editors and terminals make a link of it."""
-    return file if problem.line is None else f"{file}:{problem.line}"
-
-
 def _print_verdict(
     file: str, problems: Sequence[Problem], warnings: Sequence[Problem], layers: Sequence[Sequence[str]]
 ) -> None:
     for warning in warnings:
-        say(f"{_place(file, warning)}: warning: {replace(warning, line=None)}")
+        say(located(file, warning, "warning: "))
     for problem in problems:
-        say(f"{_place(file, problem)}: {replace(problem, line=None)}")
+        say(located(file, problem))
     if not problems:
         print_text(f"{file}: valid; nodes: {sum(map(len, layers)):,}, layers: {len(layers):,}\n")

@@ -159,10 +159,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given or bool(os.environ.get("WEFT_DEBUG"))
     given = [argument for argument in given if argument != "--debug"]
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     if given in ([], ["--help"], ["-h"]):
         sys.stdout.write(_overview())
         return 0
-    if given == ["--version"]:
+    if given in (["--version"], ["-V"], ["version"]):
         sys.stdout.write(f"weft {_version()}\n")
         return 0
     return _call(given, debug=debug)
@@ -177,7 +179,10 @@ def _call(given: Sequence[str], *, debug: bool) -> int:
         code = parser()(given, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        _explain(f"{error}\ntry: {_help_for(given)}", error, debug=debug)
+        from weft.cli.usage import usage_text
+
+        examples = {command.name: command.example for command in COMMANDS}
+        _explain(usage_text(error, given, examples), error, debug=debug)
         return USAGE
     except WeftError as error:
         _explain(_message_of(error), error, debug=debug)
@@ -223,13 +228,6 @@ def parser() -> App:
             help_epilogue=f"Example: {command.example}",
         )
     return whole
-
-
-def _help_for(given: Sequence[str]) -> str:
-    """Return the command line that explains the command that was meant."""
-    names = {command.name for command in COMMANDS} | set(SUBJECTS)
-    meant = next((name for name in (" ".join(given[:2]), *given[:1]) if name in names), "")
-    return f"weft {meant} --help" if meant else "weft --help"
 
 
 def _message_of(error: WeftError) -> str:

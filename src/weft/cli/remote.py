@@ -395,7 +395,7 @@ def _print_plan(plan: Mapping[str, Any]) -> None:
     nodes = "node" if len(run) == 1 else "nodes"
     print_text(f"generation {plan['generation']} would run {len(run):,} {nodes} and keep {len(keep):,}\n")
     rows = [[name, "run"] for name in run] + [[name, "keep"] for name in keep]
-    print_text(table(["NODE", ""], rows[:MAX_SHOWN_NODES]))
+    print_text(table(["NODE", "PLAN"], rows[:MAX_SHOWN_NODES]))
     _say_left_out(len(rows), "--json")
 
 

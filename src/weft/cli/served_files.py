@@ -84,7 +84,7 @@ class ServedFiles:
         else:
             reading = await _read(self._newest, settings, registry)
             if reading.problems:
-                raise DocumentError("\n".join(problem.text for problem in reading.problems))
+                raise DocumentError("\n".join(map(_in_a_sentence, reading.problems)))
             self._serving = reading
         return self._code(settings)
 
@@ -153,6 +153,12 @@ class ServedFiles:
     def _code(self, settings: Settings) -> UserCode:
         code = code_of(self._serving.sources)
         return code.joined(modules=settings.imports, allow=settings.python_allow)
+
+
+def _in_a_sentence(problem: FileProblem) -> str:
+    """Return a problem with its file; a traceback alone has only the files of its frames."""
+    named = problem.text.startswith(problem.file)
+    return problem.text if named else f"{problem.file} cannot be loaded:\n{problem.text}"
 
 
 async def _read(sources: Sources, settings: Settings, registry: Registry) -> _CheckedFiles:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.printing import print_json, print_text, say
+from weft.cli.printing import definition_error, print_json, print_text, say
+from weft.cli.remote import Key  # noqa: TC001 - the parser reads the annotations
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, facts, moment, table
-from weft.definition.document import read_json, read_yaml
-from weft.errors import WeftError
+from weft.definition.bounds import DEFAULT_BOUNDS
+from weft.definition.source_lines import with_lines
+from weft.definition.suggestion import Suggester
+from weft.errors import ApiError, DocumentError, NotFoundError
 from weft.sdk import calls
-from weft.sdk.loading import read_bytes
+from weft.sdk.loading import parse, read_bytes
+from weft.triggers.definition import read_trigger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from weft.cli.server import RemoteServer
+    from weft.errors import Problem
     from weft.sdk.calls import ApiCall
 
 TriggerName = Annotated[str, Parameter(help="the name of a trigger")]
@@ -34,10 +42,15 @@ def apply(
     as_json: AsJson = False,
 ) -> int:
     """Store the triggers of a file; one that is stored already stays as it is."""
-    triggers = _read(file)
+    written = _read(file)
 
     async def work(server: RemoteServer) -> int:
-        stored = [await server.ask(calls.put_trigger(one["name"], one)) for one in triggers]
+        stored: list[dict[str, Any]] = []
+        for one in written:
+            try:
+                stored.append(await server.ask(calls.put_trigger(one.document["name"], one.document)))
+            except ApiError as error:
+                raise _refused(one, error, file, stored) from error
         if as_json:
             print_json({"items": stored})
         else:
@@ -47,15 +60,49 @@ def apply(
     return on_server(work)
 
 
-def _read(file: str) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A trigger of a file."""
+
+    document: dict[str, Any]
+    # Its place in the file's document.
+    pointer: str
+    text: bytes
+
+    def located(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Return problems of the trigger, with their lines in the file."""
+        moved = [replace(problem, pointer=self.pointer + problem.pointer) for problem in problems]
+        return with_lines(moved, self.text)
+
+
+def _read(file: str) -> list[_Written]:
+    """Read the triggers of a file, or raise DocumentError with all that is wrong with them."""
     text = read_bytes(file, max_bytes=_MAX_BYTES)
-    reader = read_json if file.lower().endswith(".json") else read_yaml
-    value = reader(text, max_bytes=_MAX_BYTES, max_depth=100)
-    triggers = value if isinstance(value, list) else [value]
-    for place, one in enumerate(triggers):
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or not one["name"]:
-            raise WeftError(f"{file}: trigger {place + 1} has no name; write name: and what it starts")
-    return triggers
+    value = parse(file, text, replace(DEFAULT_BOUNDS, max_body_bytes=_MAX_BYTES))
+    documents = value if isinstance(value, list) else [value]
+    written = []
+    problems: list[Problem] = []
+    for place, document in enumerate(documents):
+        one = _Written(document, f"/{place}" if isinstance(value, list) else "", text)
+        checked = read_trigger(document, name=None, bounds=DEFAULT_BOUNDS)
+        if isinstance(checked, list):
+            problems += one.located(checked)
+        written.append(one)
+    if problems:
+        raise definition_error(file, problems)
+    return written
+
+
+def _refused(
+    one: _Written, error: ApiError, file: str, stored: Sequence[Mapping[str, Any]]
+) -> DocumentError | ApiError:
+    """Return the server's problems of a trigger with their lines, and what was stored before it."""
+    if error.code != "invalid_request":
+        return error
+    text = str(definition_error(file, one.located(error.problems)))
+    if stored:
+        text += f"\nstored before that: {', '.join(each['name'] for each in stored)}"
+    return DocumentError(text)
 
 
 def list_(
@@ -109,7 +156,7 @@ def show(name: TriggerName, /, *, as_json: AsJson = False) -> int:
     """Show a trigger with its next due time, its last error and its last executions."""
 
     async def work(server: RemoteServer) -> int:
-        found = await server.ask(calls.trigger(name))
+        found = await _ask(name, calls.trigger(name), server)
         if as_json:
             print_json(found)
             return 0
@@ -137,17 +184,17 @@ def show(name: TriggerName, /, *, as_json: AsJson = False) -> int:
 
 def enable(name: TriggerName, /, *, as_json: AsJson = False) -> int:
     """Let a trigger start executions from now on."""
-    return _changed(calls.enable_trigger(name), as_json=as_json)
+    return _changed(name, calls.enable_trigger(name), as_json=as_json)
 
 
 def disable(name: TriggerName, /, *, as_json: AsJson = False) -> int:
     """Let a trigger start nothing until it is enabled."""
-    return _changed(calls.disable_trigger(name), as_json=as_json)
+    return _changed(name, calls.disable_trigger(name), as_json=as_json)
 
 
-def _changed(call: ApiCall[Any], *, as_json: bool) -> int:
+def _changed(name: str, call: ApiCall[Any], *, as_json: bool) -> int:
     async def work(server: RemoteServer) -> int:
-        found = await server.ask(call)
+        found = await _ask(name, call, server)
         if as_json:
             print_json(found)
         else:
@@ -161,13 +208,13 @@ def fire(
     name: TriggerName,
     /,
     *,
-    key: Annotated[str | None, Parameter(metavar="KEY", help="an idempotency key")] = None,
+    key: Key = None,
     as_json: AsJson = False,
 ) -> int:
     """Let a trigger start an execution now, and print its id."""
 
     async def work(server: RemoteServer) -> int:
-        execution = await server.ask(calls.fire_trigger(name, key=key))
+        execution = await _ask(name, calls.fire_trigger(name, key=key), server)
         if as_json:
             print_json(execution)
         else:
@@ -191,13 +238,14 @@ def backfill(
 
     async def work(server: RemoteServer) -> int:
         if dry_run:
-            plan = await server.ask(calls.backfill_plan(name, start, end))
+            plan = await _ask(name, calls.backfill_plan(name, start, end), server)
             if as_json:
                 print_json(plan)
             else:
                 print_text("".join(f"{at}\n" for at in plan["due"]))
             return 0
-        batch = await server.ask(calls.backfill_trigger(name, start, end, max_running=max_running))
+        call = calls.backfill_trigger(name, start, end, max_running=max_running)
+        batch = await _ask(name, call, server)
         if as_json:
             print_json(batch)
         else:
@@ -207,12 +255,30 @@ def backfill(
     return on_server(work)
 
 
-def delete(name: TriggerName, /) -> int:
+def delete(name: TriggerName, /, *, as_json: AsJson = False) -> int:
     """Delete a trigger; its executions stay."""
 
     async def work(server: RemoteServer) -> int:
-        await server.ask(calls.delete_trigger(name))
-        say(f"trigger {name} is deleted")
+        found = await _ask(name, calls.trigger(name), server)
+        await _ask(name, calls.delete_trigger(name), server)
+        if as_json:
+            print_json(found)
+        else:
+            print_text(f"{name} is deleted\n")
         return 0
 
     return on_server(work)
+
+
+async def _ask(name: str, call: ApiCall[Any], server: RemoteServer) -> Any:
+    """Ask something of a trigger by its name; one that is unknown may have been spelled wrong."""
+    try:
+        return await server.ask(call)
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        known = {item["name"] async for item in server.items(calls.triggers())}
+        if name in known:  # what is missing is its workflow
+            raise
+        hint = Suggester().hint(name, known)
+        raise NotFoundError(f"there is no trigger {name!r}{hint}") from error

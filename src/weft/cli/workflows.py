@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli.identify import workflow_missing
-from weft.cli.printing import print_json, print_text, say
+from weft.cli.printing import definition_error, located, print_json, print_text, say
 from weft.cli.server import AsJson, on_server
 from weft.cli.table import age, table
-from weft.errors import ApiError, DefinitionError, UnreachableError, WeftError
+from weft.errors import ApiError, DocumentError, Problem, UnreachableError, WeftError
 from weft.sdk import calls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from weft.cli.server import RemoteServer
     from weft.sdk.calls import ApiCall
@@ -51,8 +51,8 @@ def deploy(
         # A server that is too busy for it has stored the version all the same.
         with suppress(ApiError, UnreachableError):
             verdict = await server.ask(calls.check_deployed(call))
-            for warning in verdict["warnings"]:
-                say(f"warning: {warning['pointer']}: {warning['message']}")
+            for warning in _with_lines([Problem(**one) for one in verdict["warnings"]], file):
+                say(located(file, warning, "warning: "))
         return 0
 
     return on_server(work)
@@ -120,13 +120,22 @@ def alias(
 
 
 def _in_lines(error: ApiError, file: str) -> WeftError:
-    """Return the problems of a definition with their lines in its file, or ``error`` where it has none."""
-    path = Path(file)
-    if error.code != "invalid_definition" or not path.is_file() or path.suffix == ".py":
+    """Return the problems of a definition with their places in its file, or ``error`` where it has none."""
+    if error.code == "bad_syntax":
+        return DocumentError(f"{file}: {error}")
+    if error.code != "invalid_definition":
         return error
+    return definition_error(file, _with_lines(error.problems, file))
+
+
+def _with_lines(problems: Sequence[Problem], file: str) -> Sequence[Problem]:
+    """Return the problems with their lines, where the file is one of YAML or JSON."""
+    path = Path(file)
+    if not problems or not path.is_file() or path.suffix == ".py":
+        return problems
     from weft.definition.source_lines import with_lines
 
-    return DefinitionError(with_lines(error.problems, path.read_bytes()))
+    return with_lines(problems, path.read_bytes())
 
 
 def version_of(text: str | None) -> int | str | None:

@@ -178,10 +178,17 @@ def _described(error: BaseException) -> str:
     name = kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}"
     text = _cut(_text(error), _MAX_TEXT_CHARACTERS)
     lines = [f"{name}: {text}" if text else name]
+    if isinstance(error, SyntaxError):
+        # With the line that Python could not read: no frame has it.
+        lines = [_cut(line, _MAX_LINE_CHARACTERS) for line in _unread(error)] or lines
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
         lines += [_cut(_text(note), _MAX_TEXT_CHARACTERS) for note in notes[:_MAX_GROUP_MEMBERS]]
     return "\n".join(lines) + "\n"
+
+
+def _unread(error: SyntaxError) -> list[str]:
+    return "".join(traceback.format_exception_only(error)).splitlines()
 
 
 def _text(value: object) -> str:

@@ -74,7 +74,7 @@ def load(code: UserCode, registry: Registry) -> list[str]:
 
 def _problem(sentence: str, error: BaseException) -> str:
     trace = user_traceback(error)
-    return f"{sentence}: {described(error)}" + ("" if trace is None else f"\n{trace}")
+    return f"{sentence}: {described(error)}" if trace is None else f"{sentence}:\n{trace}"
 
 
 def import_file(file: Path, registry: Registry, sources: KeptSources) -> ModuleType:

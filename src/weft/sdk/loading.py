@@ -13,6 +13,7 @@ from weft.definition.document import read_json, read_yaml
 from weft.errors import DocumentError
 from weft.handlers import usercode
 from weft.handlers.usercode import UserCode
+from weft.sdk.declaration import Declaration
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,7 +40,9 @@ class Loaded:
     text: bytes = b""  # of a YAML or JSON file, for the lines of its problems
 
     def with_lines(self, problems: list[Problem]) -> list[Problem]:
-        """Return problems of the definition, with their lines where it was read from a YAML or JSON file."""
+        """Return problems of the definition with their places, in a YAML or JSON file or among functions."""
+        if problems and isinstance(self.workflow, Declaration):
+            return self.workflow.located(problems)
         if not problems or not self.text:
             return problems
         from weft.definition.source_lines import with_lines
@@ -60,7 +63,7 @@ def load(
     if match := PYTHON_FILE.fullmatch(source):
         return _load_python(source, Path(match["path"]), match["variable"], registry)
     text = read_bytes(source, max_bytes=bounds.max_body_bytes)
-    document = _parsed(source, text, bounds)
+    document = parse(source, text, bounds)
     # Nothing lies beside stdin.
     code = UserCode() if source == STDIN or not trusts_folder else usercode.beside(Path(source))
     usercode.load(code, registry)
@@ -69,10 +72,11 @@ def load(
 
 def read_value(source: str, *, bounds: Bounds = DEFAULT_BOUNDS) -> Json:
     """Read one JSON or YAML document from a file, or from stdin where ``source`` is ``-``."""
-    return _parsed(source, read_bytes(source, max_bytes=bounds.max_body_bytes), bounds)
+    return parse(source, read_bytes(source, max_bytes=bounds.max_body_bytes), bounds)
 
 
-def _parsed(source: str, text: bytes, bounds: Bounds) -> Json:
+def parse(source: str, text: bytes, bounds: Bounds) -> Json:
+    """Return the value of a file's text, or of stdin's; raises DocumentError, which names the file."""
     limits: dict[str, Any] = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
     suffix = Path(source).suffix.lower()
     try:
@@ -115,7 +119,7 @@ def _load_python(source: str, path: Path, variable: str | None, registry: Regist
     code = usercode.beside(path)
     problems = usercode.load(code, registry)
     if problems:
-        raise DocumentError(f"{source}: {problems[0]}")
+        raise DocumentError(f"{source}: it {problems[0].removeprefix(f'{path.resolve()} ')}")
     module = sys.modules[path.stem]
     declared = workflows_of(module)
     value: Any = module

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from weft.definition.suggestion import Suggester
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 _CONTEXT = "context"
 _INPUT = "input"
+# Of the nodes that a parameter may name, so many are listed.
+_MAX_NAMED = 20
 
 
 def reference(function: Callable[..., Any]) -> str:
@@ -68,8 +70,13 @@ def names_of_parents(function: Callable[..., Any]) -> list[str]:
     ]
 
 
-def arguments(function: Callable[..., Any], parents: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the templates that fill a function's parameters, and what keeps it from being a node."""
+def arguments(
+    function: Callable[..., Any], parents: Sequence[str], declared: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Return the templates that fill a function's parameters, and what keeps it from being a node.
+
+    ``declared``: the nodes that a parameter may name.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -95,7 +102,7 @@ def arguments(function: Callable[..., Any], parents: Sequence[str]) -> tuple[dic
         elif name == _INPUT:
             filled[name] = "{{ input }}"
         elif name != _CONTEXT and parameter.default is parameter.empty:
-            faults.append(_unknown(name, parents))
+            faults.append(_unknown(name, [*parents, *(one for one in declared if one not in parents)]))
     if takes_the_rest:
         filled.update({parent: _output_of(parent) for parent in parents if parent not in filled})
     return filled, faults
@@ -106,9 +113,10 @@ def _output_of(node_id: str) -> str:
     return f"{{{{ nodes[{json.dumps(node_id)}].output | default(none) }}}}"
 
 
-def _unknown(name: str, parents: Iterable[str]) -> str:
-    known = [*parents, _INPUT, _CONTEXT]
-    hint = Suggester().hint(name, known) or f"; known here: {', '.join(known)}"
+def _unknown(name: str, nodes: Sequence[str]) -> str:
+    shown = nodes if len(nodes) <= _MAX_NAMED else [*nodes[:_MAX_NAMED], "…"]
+    known = ", ".join([*shown, _INPUT, _CONTEXT])
+    hint = Suggester().hint(name, [*nodes, _INPUT, _CONTEXT]) or f"; known here: {known}"
     return (
         f"parameter {name!r} is not a parent of this node{hint}. "
         f"Declare the node {name!r} first, add it to the dependencies, or give the parameter a default"

@@ -316,7 +316,7 @@ class Workflow(Declaration):
                 raise self._fault(f"{place}: its name cannot be a node's id; give it one with node(id=…)")
         fields = self._fields_of(options, place)
         parents = self._parents_of(function, fields, node_id)
-        args, faults = signature.arguments(function, parents)
+        args, faults = signature.arguments(function, parents, self._positions)
         if not faults and signature.has_annotations(function):
             faults = self._declare_types(node_id, function, args, place)
         if faults:

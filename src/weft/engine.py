@@ -489,8 +489,10 @@ class Engine:
         Gives its id, or None where there is none.
         """
         given = await self._input(input, plan)
-        for active in await self.ports.journal.active(not_updated_since=self.ports.clock.now()):
-            row = await self._row(active.id)
+        journal = self.ports.journal
+        active = await journal.active(not_updated_since=self.ports.clock.now())
+        for execution_id in [*(one.id for one in active), *await journal.evicted()]:
+            row = await self._row(execution_id)
             if row.digest == plan.digest and row.input == given:
                 self.watch(row.id, total=len(plan.nodes))
                 (epoch,) = await self.ports.store.epochs([row.id])

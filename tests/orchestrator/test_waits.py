@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import WaitDue
+from weft.core.event import HotStateEvicted, WaitDue
 from weft.core.payload import decode
-from weft.core.state import NodeState
+from weft.core.state import ExecutionState, NodeState
 from weft.definition.plan import compile_plan
 from weft.errors import StoreError
 from weft.journal.contract import Submission
 from weft.orchestrator.advance import advance_free
 from weft.orchestrator.context import Context
+from weft.orchestrator.control import pause, resume
+from weft.orchestrator.recover import recover
 from weft.orchestrator.submit import submit
 from weft.orchestrator.sweep import sweep
-from weft.orchestrator.waits.answers import answer, tell_untold
+from weft.orchestrator.waits.answers import answer, signal, tell_untold
+from weft.orchestrator.waits.evict import evict
 
 if TYPE_CHECKING:
     from weft.clock import VirtualClock
@@ -103,6 +106,78 @@ async def test_an_answer_whose_caller_died_is_told_to_the_store_by_a_sweep(
     row = (await ports.journal.nodes("x"))["a"]
     assert row.output is not None
     assert decode(row.output)["value"] == 7
+
+
+async def evicted(ports: Ports, clock: VirtualClock, *nodes: dict[str, Any], **fields: Any) -> Context:
+    """Return the context of an execution that has waited until it left the hot state."""
+    context = await begun(ports, *nodes, **fields)
+    clock.advance(1)
+    assert await evict(ports, idle_seconds=1) == 1
+    assert await ports.store.inspect("x") is None
+    return context
+
+
+async def test_what_follows_on_the_wait_of_an_evicted_execution_starts_at_once(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    context = await evicted(ports, clock, wait("a"), BEHIND, wait("c", seconds=60))
+    # Recovery leaves it where it is.
+    assert await recover(ports, grace_seconds=0) == 0
+    assert await ports.store.inspect("x") is None
+    await answer("x", "a", 7, ports, by="ann")
+    await advance_free(["x"], context)
+    assert await tasks(ports) == [("b", b"7")]
+    # The other wait goes on, and ends at its time.
+    clock.advance(60)
+    await sweep(context)
+    row = (await ports.journal.nodes("x"))["c"]
+    assert row.state is NodeState.COMPLETED
+
+
+async def test_a_wait_of_an_evicted_execution_ends_at_its_time(ports: Ports, clock: VirtualClock) -> None:
+    context = await evicted(ports, clock, wait("a", seconds=60), BEHIND)
+    clock.advance(59)
+    await sweep(context)
+    await advance_free(["x"], context)
+    assert await tasks(ports) == [("b", b"null")]
+
+
+async def test_the_deadline_of_an_evicted_execution_ends_it(ports: Ports, clock: VirtualClock) -> None:
+    context = await evicted(ports, clock, wait("a"), BEHIND, timeout_seconds=60)
+    clock.advance(59)
+    await sweep(context)
+    row = await ports.journal.execution("x")
+    assert row is not None
+    assert (row.state, row.error and row.error["code"]) == (ExecutionState.FAILED, "deadline_exceeded")
+
+
+async def test_what_a_crash_has_left_of_an_evicted_execution_is_dropped(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    await begun(ports, wait("a"), BEHIND)
+    row = await ports.journal.execution("x")
+    assert row is not None
+    # Whoever evicts it dies behind the commit.
+    await ports.journal.record(
+        [HotStateEvicted(execution_id="x", generation=1, epoch=row.epoch, seq=row.seq)]
+    )
+    assert await ports.store.inspect("x") is not None
+    await recover(ports, grace_seconds=0)
+    assert await ports.store.inspect("x") is None
+
+
+async def test_a_signal_that_is_kept_and_a_pause_leave_an_evicted_execution_right(
+    ports: Ports, clock: VirtualClock
+) -> None:
+    context = await evicted(ports, clock, wait("a"), BEHIND, wait("c"))
+    assert await signal("x", "none", 1, ports) is None
+    await pause("x", ports)
+    await answer("x", "a", 7, ports)
+    await advance_free(["x"], context)
+    assert await tasks(ports) == []
+    await resume("x", ports)
+    await advance_free(["x"], context)
+    assert len(await tasks(ports)) == 1
 
 
 class Away:

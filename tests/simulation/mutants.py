@@ -827,7 +827,7 @@ MUTANTS = (
         " and execution.state is not ExecutionState.PAUSED",
         " and (isinstance(event, WaitStarted) or execution.state is not ExecutionState.PAUSED)",
         "waits_paused",
-        60,
+        700,
         "a node that was free when its execution was paused begins to wait all the same",
     ),
     Mutant(
@@ -863,7 +863,7 @@ MUTANTS = (
         "changes.untold.add((change.row.id, row.node_id))",
         "pass",
         "waits_crash",
-        60,
+        300,
         "whoever ends a wait by its time dies, and nobody tells the store",
     ),
     Mutant(
@@ -893,7 +893,7 @@ MUTANTS = (
         "        )\n"
         "        await _apply(execution, recorded_event.plan, rows, ports)\n",
         "waits_crash",
-        60,
+        300,
         "an answer leaves the index before the store knows it",
     ),
     Mutant(
@@ -913,5 +913,32 @@ MUTANTS = (
         "waits",
         60,
         "an orchestrator looks for due waits only at the times that it knows of itself",
+    ),
+    Mutant(
+        "what_runs_is_evicted",
+        "weft.store.memory.execution:OpenExecution.has_nothing_to_do",
+        "self.free or self.slots or self.parked or self.delayed",
+        "self.free or self.parked or self.delayed",
+        "waits",
+        60,
+        "an execution leaves the hot state while an attempt of it is in hand",
+    ),
+    Mutant(
+        "evicted_may_be_in_hand",
+        f"{_LEDGER}.control:hot_state_evicted",
+        "execution.halt = Halt(execution.epoch, paused_seq, {})",
+        "execution.halt = None",
+        "waits",
+        60,
+        "what follows on the wait of an evicted execution is taken for lost, and gets another attempt",
+    ),
+    Mutant(
+        "evicted_is_rebuilt_twice",
+        f"{_ORCHESTRATOR}.advance:apply",
+        "seen_epoch=row.epoch",
+        "seen_epoch=None",
+        "waits",
+        120,
+        "of two sweeps that end a wait of an evicted execution, the second rebuilds what the first has",
     ),
 )

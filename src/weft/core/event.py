@@ -216,6 +216,16 @@ class HaltObserved(_Event, frozen=True, kw_only=True, gc=False):
     in_hand: dict[str, int]
 
 
+class HotStateEvicted(_Event, frozen=True, kw_only=True, gc=False):
+    """The store of this epoch had nothing to do for an execution but to wait: it leaves the hot state.
+
+    ``seq``: the last event of the history that the store had merged.
+    """
+
+    epoch: int
+    seq: int
+
+
 class RetryRequested(_Event, frozen=True, kw_only=True, gc=False):
     """``nodes``: to run again besides those that did not complete, with everything behind them."""
 
@@ -254,6 +264,7 @@ Event: TypeAlias = (
     | PauseRequested
     | ResumeRequested
     | HaltObserved
+    | HotStateEvicted
     | RetryRequested
     | NotificationEnded
 )

@@ -73,6 +73,8 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     # Its nodes that wait for a time, an answer or an event, and the signals that nobody has waited for yet.
     waiting: int = 0
     mailbox: int = 0
+    # True if it has left the hot state, because only waits are open in it: the end of one has it rebuilt.
+    evicted: bool = False
     # What a rebuild may know of attempts that were never handed out; None: nothing.
     halt: Halt | None = None
     # The execution whose settled nodes this one began with.

@@ -133,6 +133,8 @@ class ActiveExecution(msgspec.Struct, frozen=True):
     generation: int
     epoch: int
     updated_at: int
+    # The number of its last event.
+    seq: int
 
 
 Stream: TypeAlias = Literal["stdout", "stderr", "log"]
@@ -204,6 +206,8 @@ class DueWaits(msgspec.Struct, frozen=True):
 
     due: Sequence[DueWait]
     next_in_seconds: float | None
+    # Evicted executions whose deadline has passed, with their generations: no store has a timer for them.
+    deadlines: Sequence[tuple[str, int]] = ()
 
 
 class OpenWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,7 +330,16 @@ class Journal(RowReader, TriggerEngine, Protocol):
         """
 
     async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
-        """List executions that are not terminal and have not changed since then."""
+        """List executions that the store should have, and that have not changed since then.
+
+        These are not terminal, do not wait for their turn in a lane, and were not evicted.
+        """
+
+    async def waiting(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
+        """List those of ``active`` in which a node waits: they may be evicted (``HotStateEvicted``)."""
+
+    async def evicted(self) -> Sequence[str]:
+        """Name the executions that have left the hot state, in the order in which they were submitted."""
 
     async def cached(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         """Return the outputs that the result cache has for these keys, without those that are too old."""
@@ -355,7 +368,8 @@ class Journal(RowReader, TriggerEngine, Protocol):
     async def due_waits(self, *, limit: int) -> DueWaits:
         """Return the waits whose time has come by the journal's clock, and how long the next one is off.
 
-        One stays listed until its end is recorded, as an event (``WaitDue``).
+        One stays listed until its end is recorded, as an event (``WaitDue``). With them come the deadlines of
+        evicted executions, each until its event is recorded (``DeadlinePassed``).
         """
 
     async def untold_waits(self, *, older_than_seconds: float, limit: int) -> Sequence[EndedWait]:

@@ -413,8 +413,16 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
             for at, id_, node_id, row in timed
             if at <= now
         ]
-        later = next((at for at, *_ in timed if at > now), None)
-        return DueWaits(due[:limit], None if later is None else (later - now) / MICROSECONDS)
+        deadlines = sorted(
+            (row.deadline_at, row.id, row.generation)
+            for row in self._executions.values()
+            if row.evicted and row.deadline_at is not None and not row.is_terminal
+        )
+        late = [(id_, generation) for at, id_, generation in deadlines if at <= now]
+        times = [*(at for at, *_ in timed), *(at for at, *_ in deadlines)]
+        later = min((at for at in times if at > now), default=None)
+        next_in_seconds = None if later is None else (later - now) / MICROSECONDS
+        return DueWaits(due[:limit], next_in_seconds, late[:limit])
 
     async def untold_waits(self, *, older_than_seconds: float, limit: int) -> Sequence[EndedWait]:
         before = self._now() - micros(older_than_seconds)
@@ -595,10 +603,19 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
 
     async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
         return [
-            ActiveExecution(row.id, row.generation, row.epoch, row.updated_at)
+            ActiveExecution(row.id, row.generation, row.epoch, row.updated_at, row.seq)
             for row in self._executions.values()
-            if not row.is_terminal and row.updated_at <= not_updated_since and row.id not in self._queued
+            if not (row.is_terminal or row.evicted)
+            and row.updated_at <= not_updated_since
+            and row.id not in self._queued
         ]
+
+    async def waiting(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
+        active = await self.active(not_updated_since=not_updated_since)
+        return [one for one in active if self._executions[one.id].waiting]
+
+    async def evicted(self) -> Sequence[str]:
+        return [row.id for row in self._executions.values() if row.evicted and not row.is_terminal]
 
     async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
         row = self._executions.get(execution_id)

@@ -50,6 +50,9 @@ class Listing(NamedTuple):
 Query: TypeAlias = Generator[tuple[str, tuple[Any, ...]] | Listing, Any, T]
 
 IS_ACTIVE = "state IN ('PENDING', 'RUNNING', 'PAUSED')"
+# Written like the predicate of the partial index.
+IS_HOT = f"NOT evicted AND {IS_ACTIVE}"
+_ACTIVE = "id, generation, epoch, updated_at, seq"
 # Nothing needs a definition that neither a version nor an execution names.
 UNNAMED_DEFINITION = """
     NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = definitions.digest)
@@ -83,12 +86,25 @@ def inputs(execution_ids: list[str]) -> Query[dict[str, bytes]]:
 def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
     # What waits for its turn in a lane is nowhere but in the journal.
     found = yield (
-        f"SELECT id, generation, epoch, updated_at FROM progress WHERE {IS_ACTIVE} AND updated_at <= ?"  # noqa: S608
+        f"SELECT {_ACTIVE} FROM progress WHERE {IS_HOT} AND updated_at <= ?"  # noqa: S608
         " AND NOT EXISTS (SELECT 1 FROM queued_executions AS queued"
         " WHERE queued.execution = progress.execution)",
         (not_updated_since,),
     )
     return [ActiveExecution(*values) for values in found]
+
+
+def waiting(not_updated_since: int) -> Query[list[ActiveExecution]]:
+    found = yield (
+        f"SELECT {_ACTIVE} FROM progress WHERE {IS_HOT} AND waiting > 0 AND updated_at <= ?",  # noqa: S608
+        (not_updated_since,),
+    )
+    return [ActiveExecution(*values) for values in found]
+
+
+def evicted() -> Query[list[str]]:
+    found = yield f"SELECT id FROM progress WHERE {IS_ACTIVE} AND evicted ORDER BY execution", ()  # noqa: S608
+    return [id_ for (id_,) in found]
 
 
 def stats() -> Query[JournalStats]:

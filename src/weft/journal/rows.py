@@ -73,6 +73,7 @@ PROGRESS = {
     "halt": "bytea",
     "waiting": "integer",
     "mailbox": "integer",
+    "evicted": "boolean",
 }
 # What events change of it within one state of one generation.
 COUNTERS = {name: PROGRESS[name] for name in ("unsettled", "failed", "skipped", "seq", "updated_at")}
@@ -159,6 +160,7 @@ LISTED_COLUMNS = (
         "(SELECT count(*) FROM waits WHERE waits.execution = number AND settled_at IS NULL)",
     )
     .replace("progress.mailbox", "0")
+    .replace("progress.evicted", "0")
 )
 # The same width, with an empty input in place of a large one. Neither database reads what it only measures.
 LEAN_COLUMNS = EXECUTION_COLUMNS.replace(
@@ -353,6 +355,7 @@ def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
         halt=None if halt is None else _decode_halt(halt),
         waiting=values[start + 15],
         mailbox=values[start + 16],
+        evicted=bool(values[start + 17]),
     )
 
 

@@ -126,6 +126,12 @@ class SqlJournal:
     async def active(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
         return await self._query(queries.active, not_updated_since, nothing=[])
 
+    async def waiting(self, *, not_updated_since: int) -> Sequence[ActiveExecution]:
+        return await self._query(queries.waiting, not_updated_since, nothing=[])
+
+    async def evicted(self) -> Sequence[str]:
+        return await self._query(queries.evicted, nothing=[])
+
     async def execution(self, execution_id: str, *, namespace: str | None = None) -> ExecutionRow | None:
         found = await self._query(queries.execution, execution_id, nothing=None)
         return found[1] if found is not None and namespace in (None, found[1].namespace) else None

@@ -17,6 +17,7 @@ from weft.core.event import WaitAnswered
 from weft.core.payload import canonical, decode
 from weft.core.rows import Parked, Signal
 from weft.journal.contract import DueWait, DueWaits, EndedWait, OpenWait
+from weft.journal.queries import IS_ACTIVE
 from weft.journal.rows import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ SIGNAL_KEY = {"execution": "bigint", "number": "integer"}
 
 # In the words of the partial index: a plan that is made before its values are known could not take the index.
 IS_OPEN = "kind = 'signal' AND settled_at IS NULL"
+# Written like the predicate of the partial index.
+_WITH_DEADLINE = f"evicted AND deadline_at IS NOT NULL AND {IS_ACTIVE}"
 
 _decode_parked = msgspec.json.Decoder(Parked).decode
 
@@ -141,9 +144,21 @@ def due(now: int, limit: int) -> Query[DueWaits]:
         " WHERE due_at <= ? AND settled_at IS NULL ORDER BY due_at LIMIT ?",
         (now, limit),
     )
-    ((next_at,),) = yield ("SELECT min(due_at) FROM waits WHERE due_at > ? AND settled_at IS NULL", (now,))
+    late = yield (
+        f"SELECT id, generation FROM progress WHERE {_WITH_DEADLINE} AND deadline_at <= ?"  # noqa: S608
+        " ORDER BY deadline_at LIMIT ?",
+        (now, limit),
+    )
+    ((next_wait, next_deadline),) = yield (
+        "SELECT (SELECT min(due_at) FROM waits WHERE due_at > ? AND settled_at IS NULL),"  # noqa: S608
+        f" (SELECT min(deadline_at) FROM progress WHERE {_WITH_DEADLINE} AND deadline_at > ?)",
+        (now, now),
+    )
+    next_at = min((at for at in (next_wait, next_deadline) if at is not None), default=None)
     return DueWaits(
-        [DueWait(*values) for values in found], None if next_at is None else (next_at - now) / 1_000_000
+        [DueWait(*values) for values in found],
+        None if next_at is None else (next_at - now) / 1_000_000,
+        [(id_, generation) for id_, generation in late],
     )
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.core.decide import FreeNode
+    from weft.core.rows import ExecutionRow
     from weft.orchestrator.context import Context
     from weft.ports import Ports
 
@@ -168,10 +169,10 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
     applications = await ports.store.apply(row_updates, ahead) if row_updates else ()
     free: list[FreeNode] = []
     queued: set[tuple[str, str]] = set()
-    unknown: list[str] = []
+    unknown: list[ExecutionRow] = []
     for row_update, applied in zip(row_updates, applications, strict=True):
         if applied.answer is Answer.UNKNOWN:
-            unknown.append(row_update.execution.id)
+            unknown.append(row_update.execution)
         elif applied.answer is Answer.REFUSED:
             # A peer has closed the execution, or the store has a later epoch of it. The leases of attempts
             # that ended are dropped: their numbers are not given again.
@@ -190,9 +191,10 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
     in_lanes = [row_update.execution for row_update in row_updates if row_update.execution.lane is not None]
     if in_lanes:
         await release_behind(in_lanes, ports)
-    for execution_id in unknown:
-        # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied.
-        await rebuild(execution_id, context.ports)
+    for row in unknown:
+        # The snapshot of the rebuild is read after the commit above, so it holds what was to be applied. So
+        # does that of a peer who was quicker: once more would orphan what the peer has freed.
+        await rebuild(row.id, context.ports, seen_epoch=row.epoch)
     return free
 
 

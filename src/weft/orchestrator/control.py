@@ -182,7 +182,7 @@ async def _tell(recorded_event: RecordedEvent, ports: Ports) -> Answer:
     row_update = RowUpdate(recorded_event.execution, recorded_event.plan, ())
     (applied,) = await ports.store.apply([row_update])
     if applied.answer is Answer.UNKNOWN:
-        await rebuild(recorded_event.execution.id, ports)
+        await rebuild(recorded_event.execution.id, ports, seen_epoch=recorded_event.execution.epoch)
     return applied.answer
 
 

@@ -88,7 +88,7 @@ async def recover(ports: Ports, *, grace_seconds: float) -> int:
     still_active = {execution.id for execution in active}
     for execution_id in unchanged:
         if execution_id not in still_active:
-            await _close_if_terminal(execution_id, ports)
+            await _drop_if_over(execution_id, ports)
     return rebuilt
 
 
@@ -102,13 +102,16 @@ async def _tell(execution_id: str, ports: Ports) -> None:
     await ports.transport.publish([Wake(row.id, row.generation, row.digest)])
 
 
-async def _close_if_terminal(execution_id: str, ports: Ports) -> None:
+async def _drop_if_over(execution_id: str, ports: Ports) -> None:
+    """Drop an execution from the store if it has ended, or has left the hot state."""
     row = await ports.journal.execution(execution_id)
     if row is None:
         # Purged since: what is left of it is a name in a list, or the store refuses.
         await ports.store.close(execution_id, generation=0, epoch=0)
     elif row.is_terminal:
         await ports.store.close(execution_id, generation=row.generation, epoch=row.epoch)
+    elif row.evicted:
+        await ports.store.evict([row])
 
 
 async def observe_pause(execution: ExecutionRow, ports: Ports) -> None:

@@ -19,6 +19,7 @@ from weft.orchestrator.sweep import reclaim, sweep
 from weft.orchestrator.triggers.lanes import release_stalled
 from weft.orchestrator.triggers.schedule import Scheduler
 from weft.orchestrator.waits.answers import tell_untold
+from weft.orchestrator.waits.evict import evict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -213,6 +214,7 @@ class Orchestrator:
             if self._recovers:
                 await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
                 await self._guarded(lambda: tell_untold(self.ports))
+                await self._guarded(lambda: evict(self.ports, idle_seconds=2 * self.ports.sweep_seconds))
                 await self._guarded(lambda: release_stalled(self.ports))
 
     async def _purging(self, retention_seconds: float) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from weft.core.decide import FreeNode
     from weft.core.event import Running
+    from weft.core.rows import ExecutionRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
@@ -266,6 +267,19 @@ class StateStore(Protocol):
         """Drop an execution and leave a tombstone, even of an unknown one: nothing starts after this.
 
         ``plan`` tells which of its nodes sleep: without it their timers stay until they are due.
+        """
+
+    async def evictable(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        """Return of each execution that has nothing to do here the number of the last event that was merged.
+
+        No node is free, in flight, throttled, asleep or delayed: what is unsettled waits for parents, or
+        for a time, an answer or an event. None: it has something to do, or is not here.
+        """
+
+    async def evict(self, evicted: Sequence[ExecutionRow]) -> None:
+        """Drop executions that the journal has taken out of the hot state, and refuse late installs of them.
+
+        The rows are those of that commit: what has a higher epoch stays.
         """
 
     async def apply(self, row_updates: Sequence[RowUpdate], ahead: Sequence[Task] = ()) -> Sequence[Applied]:

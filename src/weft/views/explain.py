@@ -73,10 +73,10 @@ def explain(
     reasons: list[Why] = []
     if (of_execution := _OF_EXECUTION.get(execution.state)) is not None:
         reasons.append(of_execution)
-    if position is None:
-        if not reasons:
-            reasons.append(Why("recovering", "the execution is being recovered from the journal"))
-        return reasons
+    if position is None and not execution.evicted:
+        return reasons or [Why("recovering", "the execution is being recovered from the journal")]
+    # Of an evicted execution only waits are open: what does not wait itself is behind one that does.
+    position = position or Position(None)
     match position.phase:
         case None | "waiting":
             awaited = tuple(name for name in plan.graph.parents[row.node_id] if name not in settled)

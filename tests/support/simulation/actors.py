@@ -21,6 +21,7 @@ from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.sweep import reclaim, sweep
 from weft.orchestrator.waits.answers import tell_untold
+from weft.orchestrator.waits.evict import evict
 from weft.worker.lease import renew
 from weft.worker.service import begin
 
@@ -96,6 +97,8 @@ async def _look_back(world: World, context: Context, nets: frozenset[str]) -> No
             world.hits["sweep: executions the store does not have"] += rebuilt
         if world.profile.waits:
             await tell_untold(context.ports)
+    if world.profile.waits:
+        await evict(context.ports, idle_seconds=pace.EVICT_SECONDS)
 
 
 async def _rebuild_by_mistake(world: World, ports: Ports) -> None:

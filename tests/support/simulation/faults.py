@@ -38,6 +38,9 @@ _COMMITS = frozenset({"submit", "record", "rebuild"})
 # Every sweep asks for them. Where no node waits that is no step, so that old seeds stay the runs they were.
 _OF_WAITS = frozenset({"due_waits"})
 
+# An answer that is so long on its way that much may change meanwhile.
+_SLOW = {"store.evictable": 0.8}
+
 
 class PortError(Exception):
     """The store, the transport or the limits did not answer."""
@@ -102,7 +105,7 @@ class Faulty:
     def _other(self, method: str) -> Any:
         world, actor, target = self._world, self._actor, self._target
         step = f"{self._name}.{method}"
-        before, after = Step(f"{step}:before"), Step(f"{step}:after")
+        before, after = Step(f"{step}:before"), Step(f"{step}:after", _SLOW.get(step, 0.0))
         chance = world.amounts["port_error"] * (_FAVOURITE if step == world.favourite_error else 1)
         error = AwayError if actor.kind == "api" else PortError
 

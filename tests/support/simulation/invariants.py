@@ -18,6 +18,7 @@ from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
     AttemptParked,
+    HotStateEvicted,
     NodeCompleted,
     NodeFailed,
     ParkedDue,
@@ -392,6 +393,8 @@ class Invariants:
                         self._complete_wait(self.waits.begun(recorded_event), recorded_event)
                     case WaitDue():
                         self._complete_wait(self.waits.came_due(recorded_event), recorded_event)
+                    case HotStateEvicted():
+                        self._evicted(recorded_event.event)
                     case WaitAnswered() | SignalReceived():
                         self._complete_wait(self.waits.answered(recorded_event), recorded_event)
         for execution_id in dict.fromkeys(s.execution.id for s in recorded_events if s.execution is not None):
@@ -407,6 +410,12 @@ class Invariants:
         if once in self._accepted:
             raise Violation(f"I3 two results of {node_id} were accepted in one generation")
         self._accepted.add(once)
+
+    def _evicted(self, event: HotStateEvicted) -> None:
+        """Check that an execution leaves the hot state with nothing in hand, and with an open wait."""
+        in_hand = self._replay(event.execution_id).in_hand
+        if in_hand or not any(id_ == event.execution_id for id_, _ in self.waits.open):
+            raise Violation(f"I30 {event.execution_id} was evicted with {in_hand} in hand")
 
     def _accept(self, event: NodeCompleted) -> None:
         key = (event.execution_id, event.node_id, event.generation)

@@ -15,6 +15,8 @@ LOOK_BACK_SECONDS = 3.0
 SHORTEST_SWEEP_SECONDS = 0.2
 GRACE_SECONDS = 6.0
 PAUSE_AFTER_ERROR_SECONDS = 0.5
+# Soon enough that waits of a few seconds are evicted, and that a look is close to what somebody else does.
+EVICT_SECONDS = 0.5
 # How long a collector waits while another of its process reads.
 WAIT_TO_READ_SECONDS = 0.005
 SLOTS = 3

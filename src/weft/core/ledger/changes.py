@@ -274,6 +274,8 @@ class Changes:
         key = (execution.id, row.node_id)
         if old.wait is not None and row.wait is None:
             execution.waiting -= 1
+            # What follows on the end of a wait needs the hot state.
+            execution.evicted = False
             self.waits_ended[key] = key in self.untold
         elif old.wait is None and row.wait is not None:
             execution.waiting += 1

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         DeadlinePassed,
         ExecutionStarted,
         HaltObserved,
+        HotStateEvicted,
         NotificationEnded,
         PauseRequested,
         ResumeRequested,
@@ -99,6 +100,26 @@ def halt_observed(event: HaltObserved, execution: ExecutionRow) -> Verdict:
     return Verdict.ACCEPTED
 
 
+def hot_state_evicted(event: HotStateEvicted, execution: ExecutionRow) -> Verdict:
+    """Let an execution leave the hot state, if nothing of it has changed since the store was asked.
+
+    Nothing was ready then but what waits, and whatever gets ready needs another commit. So no attempt is in
+    anybody's hand, and none can be handed out by the store of the earlier epoch any more.
+    """
+    if (
+        execution.is_terminal
+        or execution.waiting == 0
+        or (event.generation, event.epoch, event.seq)
+        != (execution.generation, execution.epoch, execution.seq)
+    ):
+        return Verdict.STALE
+    execution.epoch += 1
+    execution.evicted = True
+    paused_seq = 0 if execution.halt is None else execution.halt.paused_seq
+    execution.halt = Halt(execution.epoch, paused_seq, {})
+    return Verdict.ACCEPTED
+
+
 def resume(changes: Changes, event: ResumeRequested, execution: ExecutionRow) -> Verdict:
     if execution.is_terminal:
         return Verdict.REFUSED
@@ -125,6 +146,7 @@ def retry(changes: Changes, event: RetryRequested, change: Change) -> Verdict:
     execution.generation += 1
     execution.epoch += 1
     execution.halt = None
+    execution.evicted = False
     move_execution(execution, ExecutionState.RUNNING)
     execution.unsettled = len(again)
     execution.output = execution.error = None

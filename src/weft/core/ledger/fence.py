@@ -31,6 +31,7 @@ from weft.core.event import (
     Event,
     ExecutionStarted,
     HaltObserved,
+    HotStateEvicted,
     NodeCached,
     NodeCompleted,
     NodeFailed,
@@ -159,6 +160,7 @@ class Ledger:
             return None
         if not change.row.is_terminal:
             change.row.epoch += 1
+            change.row.evicted = False
             change.row.updated_at = self.changes.now
         return change
 
@@ -209,6 +211,8 @@ class Ledger:
                 verdict = control.resume(self.changes, event, change.row)
             case HaltObserved():
                 verdict = control.halt_observed(event, change.row)
+            case HotStateEvicted():
+                verdict = control.hot_state_evicted(event, change.row)
             case NotificationEnded():
                 verdict = control.notification_ended(self.changes, event, change.row)
             case _:

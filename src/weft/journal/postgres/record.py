@@ -350,7 +350,7 @@ class Recorder:
             if change.live.number not in written[1]:
                 del recorded_events[execution_id]
                 self._live.drop(execution_id)
-            elif change.row.is_terminal:
+            elif change.row.is_terminal or change.row.evicted:
                 self._live.drop(execution_id)
             else:
                 change.commit()

@@ -251,7 +251,7 @@ class SqliteJournal(SqlJournal):
         """Write the gathered changes, and bring the executions in memory up to date with them."""
         changes.write(connection, gathered, now)
         for execution_id, change in gathered.executions.items():
-            if change.row.state in TERMINAL:
+            if change.row.state in TERMINAL or change.row.evicted:
                 self._live.drop(execution_id)
             else:
                 most = _INLINE_OUTPUT_BYTES if self._live.weight < _MANY_BYTES else _FEW_OUTPUT_BYTES

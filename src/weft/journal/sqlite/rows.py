@@ -87,7 +87,7 @@ INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=
 # Of an execution that is new: its first generation and epoch, and nothing has settled but what a fork keeps.
 INSERT_PROGRESS = RowsStatement(
     "INSERT OR FAIL INTO progress VALUES {rows}",
-    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL,0,0,?",
+    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL,0,0,?,0",
 )
 UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
 UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
@@ -115,6 +115,7 @@ RESULT_COLUMNS = (
     .replace("progress.halt", "NULL")
     .replace("progress.waiting", "0")
     .replace("progress.mailbox", "0")
+    .replace("progress.evicted", "0")
 ) + f", batch_index, {_IS_LARGE}"
 _OUTPUT = list(rows.PLAIN_NODE).index("output")
 NODE_COLUMNS = rows.NODE_COLUMNS.replace("nodes.output,", f"{_JOINED_OUTPUT},") + f", {_IS_LARGE}"

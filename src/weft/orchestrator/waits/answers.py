@@ -185,7 +185,7 @@ async def tell_untold(ports: Ports) -> None:
 async def _apply(execution: ExecutionRow, plan: Plan, rows: Sequence[NodeRow], ports: Ports) -> None:
     (applied,) = await ports.store.apply([RowUpdate(execution, plan, rows)])
     if applied.answer is Answer.UNKNOWN:
-        await rebuild(execution.id, ports)
+        await rebuild(execution.id, ports, seen_epoch=execution.epoch)
     if not execution.is_terminal:
         await ports.transport.publish([Wake(execution.id, execution.generation, execution.digest)])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.event import WaitDue
+from weft.core.event import DeadlinePassed, WaitDue
 from weft.core.skip_propagation import skips_behind_failure
 from weft.definition.waits import WaitKind
 from weft.journal.contract import EndedWait
@@ -32,14 +32,22 @@ async def end_due_waits(context: Context) -> int | None:
     if not timer.is_due(now, sweep_seconds=ports.sweep_seconds):
         return timer.next_at
     found = await ports.journal.due_waits(limit=AT_ONCE)
+    if found.deadlines:
+        # No attempt is in hand of what has left the hot state.
+        late = [
+            DeadlinePassed(execution_id=id_, generation=generation, running={})
+            for id_, generation in found.deadlines
+        ]
+        await advance(late, context)
     if found.due:
         await advance([await _ended(one, context) for one in found.due], context)
         # The store was told. Where a process dies before this, the sweep tells the store.
         await ports.journal.forget_waits(
             [EndedWait(one.execution_id, one.generation, one.node_id) for one in found.due]
         )
-    # Where that were not all, the next look is at once.
-    next_in_seconds = 0.0 if len(found.due) == AT_ONCE else found.next_in_seconds
+    # Where those were not all, the next look is at once.
+    are_all = max(len(found.due), len(found.deadlines)) < AT_ONCE
+    next_in_seconds = found.next_in_seconds if are_all else 0.0
     timer.asked(now, next_in_seconds)
     return timer.next_at
 

@@ -95,3 +95,7 @@ class OpenExecution:
         self.held: dict[str, int] = {}
         self.held_bytes = 0
         self.refused: dict[str, int] = {}
+
+    def has_nothing_to_do(self) -> bool:
+        """True if no node is free, in flight, asleep or delayed: all waits for what comes from outside."""
+        return not (self.free or self.slots or self.parked or self.delayed)

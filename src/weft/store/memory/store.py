@@ -207,6 +207,18 @@ class MemoryStore:
     ) -> Answer:
         return self._close(execution_id, generation, epoch)
 
+    async def evictable(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        found = (self._executions.get(execution_id) for execution_id in execution_ids)
+        return [
+            execution.row.seq if execution is not None and execution.has_nothing_to_do() else None
+            for execution in found
+        ]
+
+    async def evict(self, evicted: Sequence[ExecutionRow]) -> None:
+        for row in evicted:
+            # No generation of it has ended, so no call about one is answered as if it had.
+            self._close(row.id, 0, row.epoch)
+
     def _close(self, execution_id: str, generation: int, epoch: int) -> Answer:
         known = self._executions.get(execution_id)
         if known is not None and known.row.epoch > epoch:
@@ -224,8 +236,8 @@ class MemoryStore:
         self._with_free.pop(execution_id, None)
         for node_id in execution.nodes:
             self._leases.pop((execution_id, node_id), None)
-        if execution.parked:
-            self._timers.end(len(execution.parked), is_open=self._executions)
+        if timers := len(execution.parked) + (execution.deadline_at is not None):
+            self._timers.end(timers, is_open=self._executions)
         self._config_memory.drop(execution)
 
     # -- merging what the journal recorded ---------------------------------------------------------

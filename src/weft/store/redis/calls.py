@@ -320,6 +320,14 @@ def close_calls(header: Header, sleeps: Sequence[str], keys: Keys) -> ScriptCall
     return calls
 
 
+def evict_calls(evicted: Sequence[ExecutionRow], keys_of: Callable[[ExecutionRow], Keys]) -> ScriptCalls:
+    """Make the calls that let go of executions of which no generation has ended."""
+    calls = ScriptCalls()
+    for row in evicted:
+        add_end(calls, keys_of(row), ended(row.id, 0, row.epoch), None, (), ())
+    return calls
+
+
 def queue_calls(
     tasks: Sequence[Task], indexes: Iterable[int], keys_of: Callable[[str], Keys], *, sent: bool
 ) -> ScriptCalls:

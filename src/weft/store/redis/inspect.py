@@ -22,6 +22,7 @@ from weft.store.redis.layout import (
     read_node,
     read_plan,
     read_progress,
+    read_seq,
     script,
 )
 from weft.store.redis.partitions import MOST_FIELDS, Partitions, checked
@@ -39,7 +40,9 @@ _MOST_FORGOTTEN = 500
 _MOST_LISTED = 10_000
 _MOST_READ = 500
 
-_ROW, _PLAN, _COUNTS, _HALTED = (str(CONSTANTS[name]) for name in ("ROW", "PLAN", "COUNTS", "HALTED"))
+_ROW, _PLAN, _COUNTS, _FREE_LIST, _HALTED = (
+    str(CONSTANTS[name]) for name in ("ROW", "PLAN", "COUNTS", "FREE_LIST", "HALTED")
+)
 _RUNNING = str(CONSTANTS["RUNNING"]).encode()
 _SENTINEL = str(CONSTANTS["SENTINEL"])
 _ANNOUNCE, _WORKERS, _RECOUNT = script("announce"), script("workers"), script("recount")
@@ -73,6 +76,18 @@ class Inspector(Partitions):
                 continue
             counted.append((in_flight - in_hand + delayed, in_hand))
         return counted
+
+    async def evictable(self, execution_ids: Sequence[str]) -> Sequence[int | None]:
+        numbers: list[int | None] = []
+        for values in await self._find(execution_ids, _COUNTS, _FREE_LIST, _ROW):
+            number = None
+            if values is not None:
+                _, counts, free_list, row = values
+                with suppress(PoisonError):  # the next move drops it
+                    if free_list is None and not any(read_counts(counts)):
+                        number = read_seq(row)
+            numbers.append(number)
+        return numbers
 
     async def idle_since(self, since: int) -> Mapping[str, int]:
         found: dict[str, int] = {}

@@ -507,6 +507,14 @@ def read_progress(value: bytes) -> tuple[int, int]:
         raise PoisonError("the row of an execution is unreadable") from error
 
 
+def read_seq(value: bytes | None) -> int:
+    """Return the number of the last event that was merged into the field of an execution's row."""
+    number, _, _ = (value or b"").partition(b" ")
+    if not number.isdigit():
+        raise PoisonError("the row of an execution is unreadable")
+    return int(number)
+
+
 def read_counts(value: bytes | None) -> tuple[int, int, int]:
     """Return how many nodes are in flight, in a worker's hand, and delayed."""
     if not (value or b"0").isdigit():

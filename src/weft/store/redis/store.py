@@ -38,6 +38,7 @@ from weft.store.redis.calls import (
     apply_calls,
     close_calls,
     ended,
+    evict_calls,
     free_calls,
     move_calls,
     queue_calls,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from weft.core.attempt import AttemptRef
+    from weft.core.rows import ExecutionRow
     from weft.core.snapshot import RowUpdate, Snapshot
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
@@ -228,6 +230,10 @@ class RedisStore(Inspector, Sweep):
                     other = await self._close(header, sleeps, keys)
                     answer = Answer.REFUSED if other == REFUSED else answer
         return answer
+
+    async def evict(self, evicted: Sequence[ExecutionRow]) -> None:
+        # Of a partition that has lost its incarnation nothing is left to drop, and every install is refused.
+        await self._run(_APPLY, evict_calls(evicted, self._keys_of_row), *self._apply_told)
 
     async def _close(self, header: Header, sleeps: Sequence[str], keys: Keys) -> int:
         calls = close_calls(header, sleeps, keys)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import AttemptPolled, SignalReceived, WaitAnswered, WaitDue, WaitStarted
+from weft.core.event import (
+    AttemptPolled,
+    DeadlinePassed,
+    HotStateEvicted,
+    SignalReceived,
+    WaitAnswered,
+    WaitDue,
+    WaitStarted,
+)
 from weft.core.ledger.changes import Verdict
 from weft.core.ledger.waits import MAILBOX_SIGNALS, wait_output
 from weft.core.payload import canonical, decode
-from weft.core.rows import Parked, Polled, Wait
+from weft.core.rows import Halt, Parked, Polled, Wait
 from weft.core.skip_propagation import skips_behind_failure
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros, rfc3339
@@ -459,6 +467,81 @@ class WaitRowsContract:
             raise AssertionError("the key was taken twice")
         assert (await run.row()).mailbox == 1
 
+    async def test_an_execution_in_which_only_waits_are_open_leaves_the_hot_state(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        run = await Recording.start(journal, waiter("a"), waiter("b"), node("c", "a"))
+        other = await Recording.start(journal, node("a"), execution_id="execution-2")
+        assert [one.id for one in await journal.waiting(not_updated_since=2**60)] == []
+        await begin(run, "a")
+        await begin(run, "b")
+        (found,) = await journal.waiting(not_updated_since=2**60)
+        before = await run.row()
+        assert (found.id, found.generation, found.epoch, found.seq) == (run.id, 1, 1, before.seq)
+        history = await run.events()
+        assert (await evict(run)).verdict is Verdict.ACCEPTED
+        row = await run.row()
+        assert (row.evicted, row.epoch, row.halt) == (True, 2, Halt(2, 0, {}))
+        assert await run.events() == history
+        assert list(await journal.evicted()) == [run.id]
+        assert [one.id for one in await journal.active(not_updated_since=2**60)] == [other.id]
+        assert list(await journal.waiting(not_updated_since=2**60)) == []
+        # The end of one wait brings it back, and what follows was never handed out.
+        await answer(run, "a")
+        assert not (await run.row()).evicted
+        assert list(await journal.evicted()) == []
+        snapshot = await journal.rebuild(run.id, seen_epoch=2)
+        assert snapshot is not None
+        assert not snapshot.may_be_in_hand("c", 1)
+        await assert_consistent(journal, run.id)
+
+    async def test_none_leaves_that_has_changed_or_has_nothing_to_wait_for(
+        self, journal: JournalAdapter
+    ) -> None:
+        run = await Recording.start(journal, waiter("a"), waiter("b"), node("c"))
+        assert (await evict(run)).verdict is Verdict.STALE
+        await begin(run, "a")
+        seq = (await run.row()).seq
+        assert (await evict(run, epoch=2)).verdict is Verdict.STALE
+        assert (await evict(run, generation=2)).verdict is Verdict.STALE
+        await begin(run, "b")
+        assert (await evict(run, seq=seq)).verdict is Verdict.STALE
+        assert not (await run.row()).evicted
+        await run.cancel()
+        assert (await evict(run)).verdict is Verdict.STALE
+
+    async def test_a_rebuild_a_cancel_and_a_retry_bring_back_what_was_evicted(
+        self, journal: JournalAdapter
+    ) -> None:
+        run = await Recording.start(journal, waiter("a"))
+        await begin(run, "a")
+        await evict(run)
+        assert await journal.rebuild(run.id, seen_epoch=2) is not None
+        assert not (await run.row()).evicted
+        await evict(run, epoch=3)
+        assert (await run.row()).evicted
+        await run.cancel()
+        assert list(await journal.evicted()) == []
+        await run.retry()
+        assert not (await run.row()).evicted
+        assert [one.id for one in await journal.active(not_updated_since=2**60)] == [run.id]
+
+    async def test_the_deadline_of_what_was_evicted_is_listed_until_it_is_recorded(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        run = await Recording.start(journal, waiter("a"), timeout_seconds=SECONDS)
+        await begin(run, "a", seconds=2 * SECONDS)
+        found = await journal.due_waits(limit=10)
+        assert (list(found.deadlines), found.next_in_seconds) == ([], 2 * SECONDS)
+        await evict(run)
+        assert (await journal.due_waits(limit=10)).next_in_seconds == SECONDS
+        clock.advance(SECONDS)
+        assert list((await journal.due_waits(limit=10)).deadlines) == [(run.id, 1)]
+        await run.record(DeadlinePassed(execution_id=run.id, generation=1, running={}))
+        assert (await run.row()).state is ExecutionState.FAILED
+        found = await journal.due_waits(limit=10)
+        assert (list(found.due), list(found.deadlines), found.next_in_seconds) == ([], [], None)
+
     async def test_what_waits_leave_goes_with_the_execution(
         self, journal: JournalAdapter, clock: VirtualClock
     ) -> None:
@@ -525,6 +608,12 @@ async def answer(
     return await run.record(
         WaitAnswered(execution_id=run.id, generation=0, node_id=node_id, output=output, actor="ann", **fields)
     )
+
+
+async def evict(run: Recording, **fields: int) -> RecordedEvent:
+    row = await run.row()
+    known = {"generation": row.generation, "epoch": row.epoch, "seq": row.seq, **fields}
+    return await run.record(HotStateEvicted(execution_id=run.id, **known))
 
 
 async def signal(run: Recording, output: bytes | None = b'{"value":null}', **fields: Any) -> RecordedEvent:

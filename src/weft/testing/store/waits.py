@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import SignalReceived, WaitDue
+from weft.core.event import HotStateEvicted, SignalReceived, WaitDue
 from weft.core.snapshot import RowUpdate
 from weft.core.time import micros
 from weft.store.contract import Answer
@@ -84,6 +84,56 @@ class WaitContract:
         assert await walk.advance(signal(name="b")) == []
         walk.clock.advance(SECONDS)
         assert await walk.advance(WaitDue("x1", 1, "a", 1)) == ["c"]
+
+    async def test_it_may_leave_the_store_where_nothing_else_is_to_be_done(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk(wait("a"), wait("b", seconds=SECONDS), node("c"), node("d", "a"), max_concurrency=2)
+        await walk.begin()
+        assert list(await walk.store.evictable(["x1", "nowhere"])) == [None, None]
+        await walk.complete("c")
+        seq = (await walk.execution()).seq
+        assert list(await walk.store.evictable(["nowhere", "x1"])) == [None, seq]
+        await walk.advance(signal())
+        assert await phases(walk) == {"b": "parked", "d": "running"}
+        assert list(await walk.store.evictable(["x1"])) == [None]
+
+    async def test_what_was_evicted_is_unknown_until_a_higher_epoch_is_installed(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        walk = new_walk(wait("a"), node("b", "a"), timeout_seconds=SECONDS)
+        late = await walk.submit()
+        assert await walk.install(late, fresh=True) is Answer.YES
+        (applied,) = await walk.store.free(["x1"])
+        await walk.carry_on(applied.free)
+        row = await walk.execution()
+        recorded_event = await walk.record(
+            HotStateEvicted(execution_id="x1", generation=1, epoch=row.epoch, seq=row.seq)
+        )
+        assert recorded_event.execution is not None
+        await walk.store.evict([recorded_event.execution])
+        assert await walk.store.inspect("x1") is None
+        assert await walk.store.backlog() == 0
+        assert await walk.install(late, fresh=True) is Answer.REFUSED
+        assert (await walk.store.due(idle_seconds=NEVER)).next_at is None
+        ended = await walk.record(signal())
+        assert ended.execution is not None
+        (applied,) = await walk.store.apply([RowUpdate(ended.execution, walk.plan, ended.rows)])
+        assert applied.answer is Answer.UNKNOWN
+        assert await walk.rebuild() is Answer.YES
+        # No lease has to run out before what follows starts.
+        assert await phases(walk) == {"b": "free"}
+        # Whoever evicts it late is refused by the epoch.
+        await walk.store.evict([recorded_event.execution])
+        assert await phases(walk) == {"b": "free"}
+
+    async def test_what_sleeps_or_waits_for_a_retry_is_not_evictable(
+        self, new_walk: Callable[..., Walk]
+    ) -> None:
+        sleeps = node("s", handler="sleep", config={"seconds": SECONDS})
+        walk = new_walk(wait("a"), sleeps)
+        await walk.begin()
+        assert list(await walk.store.evictable(["x1"])) == [None]
 
     async def test_the_same_row_again_changes_nothing(self, new_walk: Callable[..., Walk]) -> None:
         walk = new_walk(wait("a", expires_seconds=SECONDS), node("b", "a"))

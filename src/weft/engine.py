@@ -256,7 +256,7 @@ class Engine:
             sweep_seconds=settings.orchestrator_sweep_interval_seconds,
             feed=MemoryFeed(),
             outbound=self._outbound,
-            announce=self._hear,
+            announce=self._on_recorded,
             rows_at_hand=self._store.rows_at_hand,
             tracing=None if parts.tracing is None else parts.tracing(clock.now),
             incarnation=None if parts.journal is None else lambda: str(self._began_at),
@@ -531,15 +531,15 @@ class Engine:
             raise NotFoundError(f"there is no execution {execution_id}")
         return row
 
-    def _hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def _on_recorded(self, recorded_events: Sequence[RecordedEvent]) -> None:
         if self._listen is not None:
             self._listen(recorded_events)
         if self.metrics is not None:
-            self.metrics.hear(recorded_events)
+            self.metrics.receive(recorded_events)
             # A process that counts is a server.
             log_failed_executions(recorded_events, trace_id=self.ports.trace_id)
         if self.ports.tracing is not None:
-            self.ports.tracing.hear(recorded_events)
+            self.ports.tracing.receive(recorded_events)
         feed = self.ports.feed
         if feed is not None and not feed.has_listeners:
             feed = None

@@ -206,7 +206,7 @@ class Fleet:
             outbound=self._outbound,
             send_notification=None if self._webhooks is None else self._webhooks.send,
             notifies_of_all=bool(settings.notify),
-            announce=self._hear,
+            announce=self._on_recorded,
             tracing=open_tracing(self._clock.now),
             incarnation=lambda: None if self._watch.current is None else self._watch.current.id,
             incarnation_began=lambda: self._redis.began_at,
@@ -362,13 +362,13 @@ class Fleet:
             seconds, micros = await self._redis.call("TIME")
             self._clock.follow(int(seconds) * MICROSECONDS + int(micros), asked_at=asked_at)
 
-    def _hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def _on_recorded(self, recorded_events: Sequence[RecordedEvent]) -> None:
         if self.metrics is not None:
-            self.metrics.hear(recorded_events)
+            self.metrics.receive(recorded_events)
             # A process that counts is a server.
             log_failed_executions(recorded_events, trace_id=self.ports.trace_id)
         if self.ports.tracing is not None:
-            self.ports.tracing.hear(recorded_events)
+            self.ports.tracing.receive(recorded_events)
         if not self._feed.has_listeners:
             return
         for recorded_event in recorded_events:

@@ -368,7 +368,7 @@ class Metrics(Collector):
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def receive(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Count what was recorded, a batch at a time."""
         for recorded_event in recorded_events:
             row = recorded_event.completed_row

@@ -325,7 +325,7 @@ def plan_of(handler: str, **fields: Any) -> Plan:
 def test_handlers_and_queues_without_number_make_a_page_of_a_bounded_size() -> None:
     metrics = Metrics()
     for number in range(2 * MAX_LABEL_VALUES):
-        metrics.hear([completed(plan_of("echo", queue=f"q{number}"))])
+        metrics.receive([completed(plan_of("echo", queue=f"q{number}"))])
     metrics.show(QUEUE_DEPTH, {(f"q{number}",): 1 for number in range(2 * MAX_LABEL_VALUES)})
     found = read(metrics.render().decode())
     waits = {key[1]: value for key, value in found.items() if key[0] == "weft_queue_wait_seconds_count"}
@@ -337,7 +337,7 @@ def test_handlers_and_queues_without_number_make_a_page_of_a_bounded_size() -> N
 
 def test_durations_fall_under_their_bounds() -> None:
     metrics = Metrics()
-    metrics.hear([completed(plan_of("echo"))])
+    metrics.receive([completed(plan_of("echo"))])
     found = read(metrics.render().decode())
     assert found["weft_attempt_duration_seconds_sum", "echo"] == 2.0
     assert found["weft_queue_wait_seconds_sum", "echo"] == 0.5
@@ -362,7 +362,7 @@ def test_tokens_of_llm_calls_are_counted_by_model() -> None:
     plan = plan_of("llm_service", config={"prompt": "hello"})
     reply = b'{"text": "hi", "model": "m-1", "usage": {"input_tokens": 12, "output_tokens": 3}}'
     strange = [b'{"model": null, "usage": null}', b'{"usage": {"input_tokens": "many"}}', b"[]", b'"text"']
-    metrics.hear([completed(plan, output=output) for output in [reply, reply, *strange]])
+    metrics.receive([completed(plan, output=output) for output in [reply, reply, *strange]])
     found = read(metrics.render().decode())
     tokens = {key[1:]: value for key, value in found.items() if key[0] == "weft_llm_tokens_total"}
     assert tokens == {("input", "m-1"): 24, ("output", "m-1"): 6}

@@ -19,7 +19,7 @@ from weft.core.task import PRIORITIES
 from weft.envelope import pack_json, unpack_json
 from weft.testing.transport_contract import GrowOld, a_result, a_task, fetch, numbers
 from weft.transport.celery import CeleryTransport, celery_queue, limits
-from weft.transport.contract import DeliveryId, QueueSight, TaskDelivery, Transport
+from weft.transport.contract import DeliveryId, QueueStatus, TaskDelivery, Transport
 from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:
@@ -247,8 +247,8 @@ class CeleryTransportContract(RedisTransportContract):
         taken = await fetch(transport, queues=["a"], limit=1)
         shown = {status.name: status for status in await transport.queues()}
         assert shown.keys() == set(QUEUES)
-        assert (shown["a"], shown["b"]) == (QueueSight("a", 2, 0, None), QueueSight("b", 1, 0, None))
-        assert shown["nobody"] == QueueSight("nobody", 0, 0, None)
+        assert (shown["a"], shown["b"]) == (QueueStatus("a", 2, 0, None), QueueStatus("b", 1, 0, None))
+        assert shown["nobody"] == QueueStatus("nobody", 0, 0, None)
         await transport.ack_tasks("w", [one.id for one in taken])
         await transport.ack_tasks("w", [one.id for one in await fetch(transport)])
         assert {status.depth for status in await transport.queues()} == {0}

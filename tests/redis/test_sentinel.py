@@ -41,7 +41,7 @@ async def test_a_store_goes_on_where_the_replica_has_taken_over(sentinels: Redis
     redis = Redis(sentinels.url)
     store = RedisStore(redis, plans=_nothing, new_id=new_id)
     heard: list[bytes] = []
-    channels = Channels(redis, hear=lambda _, message: heard.append(message), connected=_connected)
+    channels = Channels(redis, on_message=lambda _, message: heard.append(message), connected=_connected)
     await channels.add("news")
     await channels.open(wait_seconds=PATIENCE_SECONDS)
     incarnation_id = await store.incarnation_id()

@@ -27,7 +27,7 @@ class Heard:
         self.messages: list[tuple[str, bytes]] = []
         self.times_connected = 0
 
-    def hear(self, channel: str, message: bytes) -> None:
+    def on_message(self, channel: str, message: bytes) -> None:
         self.messages.append((channel, message))
 
     async def connected(self) -> None:
@@ -37,7 +37,7 @@ class Heard:
 @asynccontextmanager
 async def listening_at(url: str, heard: Heard, *names: str) -> AsyncIterator[Channels]:
     redis = Redis(url, answer_seconds=0.2)
-    channels = Channels(redis, hear=heard.hear, connected=heard.connected)
+    channels = Channels(redis, on_message=heard.on_message, connected=heard.connected)
     await channels.add(*names)
     await channels.open(wait_seconds=PATIENCE_SECONDS)
     yield channels

@@ -353,8 +353,8 @@ async def test_a_fetch_that_is_given_up_in_the_midst_of_things_leaves_nothing_in
         except asyncio.CancelledError:
             pass
         await sending
-        (sight,) = await transport.queues()
-        assert sight.in_flight == 0
+        (queue,) = await transport.queues()
+        assert queue.in_flight == 0
     got += numbers(await fetch(transport, "another"))
     assert sorted(got) == list(range(60))
 
@@ -709,8 +709,8 @@ async def test_partitions_share_what_is_taken_and_all_of_it_is_delivered(redis_u
     while len(messages) < 400:
         messages += await read(transport, limit=17)
     assert sorted(numbers(got)) == list(range(400))
-    (sight,) = await transport.queues()
-    assert (sight.depth, sight.in_flight, sight.oldest_at) == (0, 400, None)
+    (queue,) = await transport.queues()
+    assert (queue.depth, queue.in_flight, queue.oldest_at) == (0, 400, None)
     await transport.ack_tasks("w", [one.id for one in got])
     await transport.ack("o", [one.id for one in messages])
     assert await transport.claim("o", idle_seconds=0, limit=10) == ([], [])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.store.contract import WorkerStatus
-    from weft.transport.contract import QueueSight
+    from weft.transport.contract import QueueStatus
 
 router = APIRouter(tags=["fleet"])
 
@@ -67,7 +67,7 @@ async def list_queues(request: Request) -> Response:
 
 
 def _queue(
-    name: str, queue: QueueSight | None, running: int, workers: Sequence[WorkerStatus], now: int
+    name: str, queue: QueueStatus | None, running: int, workers: Sequence[WorkerStatus], now: int
 ) -> dict[str, Any]:
     oldest_at = None if queue is None else queue.oldest_at
     return {

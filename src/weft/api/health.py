@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.ports import Ports
     from weft.store.contract import WorkerStatus
     from weft.telemetry import Metrics
-    from weft.transport.contract import QueueSight
+    from weft.transport.contract import QueueStatus
 
 log = logging.getLogger("weft.api")
 
@@ -208,7 +208,7 @@ async def _look_around(service: Service) -> None:
 
 async def _look(
     ports: Ports,
-) -> tuple[int, Sequence[QueueSight], Mapping[str, int], Sequence[WorkerStatus]]:
+) -> tuple[int, Sequence[QueueStatus], Mapping[str, int], Sequence[WorkerStatus]]:
     return (
         await ports.store.backlog(),
         await ports.transport.queues(),

@@ -22,7 +22,7 @@ from weft.definition.model import NAME_PATTERN
 from weft.errors import DocumentError, NotFoundError
 from weft.journal.contract import DEFAULT_NAMESPACE
 from weft.journal.firing import answered_waits
-from weft.orchestrator.triggers.events import fire_webhook, hear
+from weft.orchestrator.triggers.events import fire_webhook, receive
 from weft.triggers.cloudevent import read_event
 from weft.triggers.signature import HIDDEN_HEADERS, is_signed
 from weft.views.triggers import answered_fields, effect_fields, event_fields
@@ -67,7 +67,7 @@ async def post_event(request: Request) -> Response:
     # Asked first: what came before is not to be decided again.
     known = await service.ports.journal.stored_event(event.source, event.id, namespace=event.namespace)
     if known is None:
-        done = await hear(event, service.ports, admit=partial(admitted, service, caller=caller.name))
+        done = await receive(event, service.ports, admit=partial(admitted, service, caller=caller.name))
         known = done.known
         if known is None:
             return answer(_effect(done), status=202)

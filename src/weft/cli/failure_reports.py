@@ -27,7 +27,7 @@ class FailureReports:
     def __init__(self) -> None:
         self._failed: asyncio.Queue[str] = asyncio.Queue(_MAX_WAITING)
 
-    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def receive(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Take what the embedded engine has recorded."""
         for recorded_event in recorded_events:
             for event in recorded_event.events:

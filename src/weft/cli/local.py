@@ -260,7 +260,7 @@ async def _follow(
         data=data,
         code=code,
         recovers=False,
-        listen=None if quiet else notices.hear,
+        listen=None if quiet else notices.receive,
         parts=EngineParts(show=notices.show, tracing=open_tracing),
     ) as engine:
         execution_id = await engine.go_on(plan, input=value)

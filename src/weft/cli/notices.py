@@ -66,7 +66,7 @@ class NodeNotices:
         node = line["node"] or ""
         self._add(node, [f"{node} │ {text}" for text in line_texts(line)])
 
-    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def receive(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Take what the embedded engine has recorded."""
         for recorded_event in recorded_events:
             for node_wait in begun_waits(recorded_event):

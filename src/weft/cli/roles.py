@@ -276,7 +276,7 @@ async def _serve_alone(
         code=code,
         # The children see all that this process sees: a developer's own code on a developer's machine.
         environment=dict(os.environ) if is_dev else None,
-        listen=None if reports is None else reports.hear,
+        listen=None if reports is None else reports.receive,
     )
     deploy, beside = None, []
     if served is not None:

@@ -59,7 +59,7 @@ def watch(
         nonlocal watched
         watched = await execution_id(execution, server)
         ended = await stay(
-            watched, server, quiet=quiet or as_json, hear=_print_event if as_json else _hear_nothing
+            watched, server, quiet=quiet or as_json, on_event=_print_event if as_json else _ignore
         )
         return finish(ended, prints_output=not as_json, quiet=quiet)
 
@@ -74,7 +74,7 @@ async def stay(
     server: RemoteServer,
     *,
     quiet: bool,
-    hear: Callable[[ServerSentEvent], None] | None = None,
+    on_event: Callable[[ServerSentEvent], None] | None = None,
 ) -> dict[str, Any]:
     """Show an execution until it is terminal, and give it then, as ``for_report`` does."""
     loop = asyncio.get_running_loop()
@@ -85,8 +85,8 @@ async def stay(
     tracker.notices.attempts = {} if quiet else await _attempts(execution, server)
     tracker.notices.how_to_answer = _how_to_answer
     progress = open_progress(tracker.total, stream=sys.stderr, quiet=quiet, environ=os.environ)
-    heard = _listen(execution_id, server, tracker, hear or _hear_nothing, quiet=quiet)
-    listening = asyncio.ensure_future(heard)
+    events = _listen(execution_id, server, tracker, on_event or _ignore, quiet=quiet)
+    listening = asyncio.ensure_future(events)
     reading = asyncio.ensure_future(_read_lines(execution_id, server, tracker.notices, quiet=quiet))
     both = asyncio.ensure_future(asyncio.wait({listening, reading}))
     outlook = _Outlook()
@@ -135,13 +135,13 @@ async def _listen(
     execution_id: str,
     server: RemoteServer,
     tracker: Tracker,
-    hear: Callable[[ServerSentEvent], None],
+    on_event: Callable[[ServerSentEvent], None],
     *,
     quiet: bool,
 ) -> None:
     async with aclosing(follow(server.connection, execution_id)) as events:
         async for event in events:
-            hear(event)
+            on_event(event)
             data = json.loads(event.data)
             if data["type"] == "node.retrying" and not quiet:
                 await _learn_attempts(data, server, tracker.notices)
@@ -235,7 +235,7 @@ def _print_event(event: ServerSentEvent) -> None:
     print_text(event.data + "\n")
 
 
-def _hear_nothing(event: ServerSentEvent) -> None:
+def _ignore(event: ServerSentEvent) -> None:
     pass
 
 

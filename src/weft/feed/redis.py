@@ -103,7 +103,7 @@ class RedisFeed:
         self._prefix = f"{redis.prefix}:feed:"
         self._news = self._prefix + "listeners"
         self._me = token_hex(8)
-        self._channels = Channels(redis, hear=self._hear, connected=self._catch_up)
+        self._channels = Channels(redis, on_message=self._on_message, connected=self._catch_up)
         # Subscribers of this process, by channel.
         self._listeners: dict[str, set[MemorySubscription]] = {}
         # Channels that other processes listen to, as far as is known.
@@ -225,7 +225,7 @@ class RedisFeed:
         commands: list[Command] = [("PUBLISH", self._news, f"{word}{self._me}:{name}") for name in names]
         await self._redis.run(commands)
 
-    def _hear(self, channel: str, message: bytes) -> None:
+    def _on_message(self, channel: str, message: bytes) -> None:
         if channel == self._news:
             self._hear_news(message.decode(errors="replace"))
             return

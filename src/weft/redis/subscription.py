@@ -31,13 +31,13 @@ _PAUSE_SECONDS = 1.0
 class _RepliesAlone(hiredis.Reader):
     """Reads replies; messages of channels, which come between them, are handed on."""
 
-    hear: Callable[[str, bytes], None]
+    on_message: Callable[[str, bytes], None]
 
     def gets(self, *_: bool) -> Reply:
         while True:
             match reply := super().gets():
                 case [b"message", bytes() as channel, bytes() as message]:
-                    self.hear(channel.decode(errors="replace"), message)
+                    self.on_message(channel.decode(errors="replace"), message)
                 case _:
                     return reply
 
@@ -52,9 +52,9 @@ class Listening(BatchConnection):
         self._reader = self._messages = _RepliesAlone()
         self.lost = asyncio.Event()
 
-    async def subscribe(self, channels: Iterable[str], hear: Callable[[str, bytes], None]) -> None:
-        """Have ``hear`` called with what is published on channels; this returns when they are heard."""
-        self._messages.hear = hear
+    async def subscribe(self, channels: Iterable[str], on_message: Callable[[str, bytes], None]) -> None:
+        """Have ``on_message`` called with what is published on channels; this returns when they are heard."""
+        self._messages.on_message = on_message
         # One command for each: then each has one reply, as all commands have.
         for reply in await self.run([("SUBSCRIBE", name) for name in channels]):
             if isinstance(reply, ReplyError):
@@ -75,12 +75,12 @@ class Channels:
         self,
         redis: Redis,
         *,
-        hear: Callable[[str, bytes], None],
+        on_message: Callable[[str, bytes], None],
         connected: Callable[[], Awaitable[None]],
     ) -> None:
         """``connected``: called whenever the channels are heard anew; what came before may be missing."""
         self._redis = redis
-        self._hear = hear
+        self._on_message = on_message
         self._connected = connected
         self._names: dict[str, None] = {}
         self._connection: Listening | None = None
@@ -110,7 +110,7 @@ class Channels:
         if self._connection is not None and self._connection.is_open:
             # Lost meanwhile, it is made anew, with all of them.
             with suppress(StoreError):
-                await self._connection.subscribe(names, self._hear)
+                await self._connection.subscribe(names, self._on_message)
 
     def remove(self, *names: str) -> None:
         for name in names:
@@ -136,7 +136,7 @@ class Channels:
     async def _stay(self, connection: Listening) -> None:
         """Listen on a connection until it is lost."""
         if self._names:
-            await connection.subscribe(self._names, self._hear)
+            await connection.subscribe(self._names, self._on_message)
         await self._connected()
         self._is_new.set()
         while connection.is_open:

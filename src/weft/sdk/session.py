@@ -265,7 +265,7 @@ class Session:
             settings=settings,
             # What else is in a folder may be of another program, whose functions are not here.
             recovers=data is None,
-            listen=self._hear,
+            listen=self._on_recorded,
             parts=EngineParts(
                 # SQLite in a folder loses no commits, so nobody is told of lost ones.
                 journal=None if data is None else lambda _: self._open_journal(data, settings),
@@ -391,8 +391,8 @@ class Session:
     async def call_coroutine(self, config: Json, context: HandlerContext) -> Any:
         return await self.call(config, context)
 
-    def _hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
-        self._metrics.hear(recorded_events)
+    def _on_recorded(self, recorded_events: Sequence[RecordedEvent]) -> None:
+        self._metrics.receive(recorded_events)
         for recorded_event in recorded_events:
             run = (
                 self._runs.get(recorded_event.execution.id) if recorded_event.execution is not None else None

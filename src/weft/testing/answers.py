@@ -44,7 +44,7 @@ class GivenAnswers:
         """Answer with this engine from now on."""
         self._engine = engine
 
-    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def receive(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Answer the waits that begin."""
         for recorded_event in recorded_events:
             for wait in begun_waits(recorded_event):

@@ -14,7 +14,7 @@ import pytest
 
 from weft.clock import VirtualClock
 from weft.core.task import PRIORITIES, Result, Task, Wake
-from weft.transport.contract import Message, QueueSight, TaskDelivery, Transport
+from weft.transport.contract import Message, QueueStatus, TaskDelivery, Transport
 
 GrowOld: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -310,8 +310,8 @@ class TransportContract:
         taken = await fetch(transport, queues=["a"], limit=1)
         oldest = a_task(1).queued_at
         assert list(await transport.queues()) == [
-            QueueSight("a", 2, 1, oldest),
-            QueueSight("b", 1, 0, a_task(9).queued_at),
+            QueueStatus("a", 2, 1, oldest),
+            QueueStatus("b", 1, 0, a_task(9).queued_at),
         ]
         await transport.ack_tasks("w", [one.id for one in taken])
         await transport.ack_tasks("w", [one.id for one in await fetch(transport)])

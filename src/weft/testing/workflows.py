@@ -117,7 +117,7 @@ async def _run(workflow: Runnable, value: Json, given: _Given) -> MockedResult:
         return MockingRunner(ports, registry, caller, worker="test", mocks=mocked)
 
     parts = EngineParts(clock=clock, runner=runner)
-    engine = Engine(registry=registry, settings=settings, listen=answers.hear, parts=parts)
+    engine = Engine(registry=registry, settings=settings, listen=answers.receive, parts=parts)
     answers.begin(engine)
     # The jitter of retries is the only chance in an execution.
     engine.ports.draw = random.Random(0).random  # noqa: S311 - the same every time is what is wanted

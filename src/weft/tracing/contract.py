@@ -38,7 +38,7 @@ class Tracing(Protocol):
     def of_attempt(self, task: Task) -> str:
         """Return the ``traceparent`` of the span of a task's attempt, for what its handler calls."""
 
-    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def receive(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Make a span of each execution that one of these events has ended."""
 
     def attempt_ended(self, task: Task, result: Result) -> None:

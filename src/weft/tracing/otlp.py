@@ -72,7 +72,7 @@ class OtlpTracing:
     def of_attempt(self, task: Task) -> str:
         return self._attempt_span(task).traceparent
 
-    def hear(self, recorded_events: Sequence[RecordedEvent]) -> None:
+    def receive(self, recorded_events: Sequence[RecordedEvent]) -> None:
         for recorded_event in recorded_events:
             execution = recorded_event.execution
             if execution is None or recorded_event.verdict is not Verdict.ACCEPTED:

@@ -27,7 +27,7 @@ from redis.exceptions import RedisError
 from weft.core.task import PRIORITIES
 from weft.envelope import pack_json
 from weft.errors import StoreError
-from weft.transport.contract import QueueSight, TaskDelivery
+from weft.transport.contract import QueueStatus, TaskDelivery
 from weft.transport.redis.streams import RedisStreams
 
 if TYPE_CHECKING:
@@ -133,11 +133,11 @@ class CeleryTransport(RedisStreams):
         # fleet did not use Celery yet, and have been sent anew.
         await super().ack_tasks(consumer, [identity for identity in ids if isinstance(identity, tuple)])
 
-    async def queues(self) -> Sequence[QueueSight]:
+    async def queues(self) -> Sequence[QueueStatus]:
         lanes = [lane for keys in self._redis.partitions for lane in await self._lanes(keys.partition)]
         names = sorted({lane.queue for lane in lanes})
         depths = await self._ask(lambda: self._broker.depths(names))
-        return [QueueSight(name, depth, 0, None) for name, depth in zip(names, depths, strict=True)]
+        return [QueueStatus(name, depth, 0, None) for name, depth in zip(names, depths, strict=True)]
 
     # -- the broker --------------------------------------------------------------------------------
 

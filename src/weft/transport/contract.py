@@ -31,7 +31,7 @@ class MessageDelivery(msgspec.Struct, frozen=True, gc=False):
     message: Message
 
 
-class QueueSight(msgspec.Struct, frozen=True, gc=False):
+class QueueStatus(msgspec.Struct, frozen=True, gc=False):
     name: str
     depth: int
     in_flight: int
@@ -92,5 +92,5 @@ class Transport(Protocol):
         One that has messages unacknowledged is not forgotten: they are claimed by others in time.
         """
 
-    async def queues(self) -> Sequence[QueueSight]:
+    async def queues(self) -> Sequence[QueueStatus]:
         """Show the depth of each queue."""

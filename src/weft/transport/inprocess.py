@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from weft.core.task import PRIORITIES, Task
 from weft.core.time import micros
-from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
+from weft.transport.contract import Message, MessageDelivery, QueueStatus, TaskDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Sequence
@@ -300,12 +300,12 @@ class InProcessTransport:
         left = [identity for identity, (owner, _, _) in entries.items() if owner == consumer]
         self.put([entries.pop(identity)[2].task for identity in left])
 
-    async def queues(self) -> Sequence[QueueSight]:
+    async def queues(self) -> Sequence[QueueStatus]:
         in_flight: dict[str, int] = {}
         for _, _, delivery in self._tasks_pending.entries.values():
             in_flight[delivery.task.queue] = in_flight.get(delivery.task.queue, 0) + 1
         return [
-            QueueSight(
+            QueueStatus(
                 name,
                 queue.depth,
                 in_flight.get(name, 0),

@@ -167,14 +167,14 @@ class Child:
         with contextlib.suppress(OSError, RuntimeError):
             while data := self._channel.recv(256 * 1024):
                 for body in frames.feed(data):
-                    self._hear(wire.to_child.decode(body))
+                    self._receive(wire.to_child.decode(body))
         # The parent is gone, or wants this process to go.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._close)
         time.sleep(_EXIT_SECONDS)
         os._exit(0)
 
-    def _hear(self, message: wire.ToChild) -> None:
+    def _receive(self, message: wire.ToChild) -> None:
         match message:
             case wire.LoadCode():
                 self._loop.call_soon_threadsafe(self._pause_for, partial(self._load, message))

@@ -298,7 +298,7 @@ class _Child:
             environment=pool.environment,
             output=self._written,
             max_log_bytes=0 if pool.logs is None else pool.logs.max_bytes,
-            heard=self._hear,
+            on_message=self._receive,
             gone=self._lose_all,
         )
         self._process.send(wire.LoadCode.of(pool.code, pool.max_payload_bytes))
@@ -381,7 +381,7 @@ class _Child:
             self._loop.call_later(PROBE_SECONDS, self._kill, "was killed because its loop was blocked")
         )
 
-    def _hear(self, message: wire.ToParent) -> None:
+    def _receive(self, message: wire.ToParent) -> None:
         match message:
             case wire.Ready():
                 self._is_ready = True

@@ -45,7 +45,7 @@ class ChildProcess(asyncio.Protocol):
         environment: Mapping[str, str] | None,
         output: AttemptOutput | None,
         max_log_bytes: int,
-        heard: Callable[[wire.ToParent], None],
+        on_message: Callable[[wire.ToParent], None],
         gone: Callable[[str], None],
     ) -> None:
         """Start the process, or raise OSError. ``gone`` is called once, when it has been reaped.
@@ -55,7 +55,7 @@ class ChildProcess(asyncio.Protocol):
         """
         self._loop = asyncio.get_running_loop()
         self._frames = wire.Frames(max_message_bytes)
-        self._heard = heard
+        self._on_message = on_message
         self._gone = gone
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []  # until the transport is there
@@ -119,7 +119,7 @@ class ChildProcess(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for body in self._frames.feed(data):
-                self._heard(wire.to_parent.decode(body))
+                self._on_message(wire.to_parent.decode(body))
         except (ValueError, msgspec.DecodeError):
             # Another process wrote to the channel: no message on it can be trusted any more.
             self.kill()

@@ -145,14 +145,14 @@ class DatabaseClock:
         # How far it is ahead of the loop's; None: it was not asked yet.
         self._ahead: int | None = None
 
-    def hear(self, said: int) -> int:
+    def note(self, said: int) -> int:
         """Keep the offset of a time that the database has just returned; return the time that counts."""
         self._ahead = said - int(asyncio.get_running_loop().time() * MICROSECONDS)
         return said if self._given is None else self._given()
 
     async def ask(self, connection: Connection) -> int:
         """Ask the database; return the time that counts."""
-        return self.hear(await connection.fetchval(f"SELECT {CLOCK}"))
+        return self.note(await connection.fetchval(f"SELECT {CLOCK}"))
 
     def time(self) -> int | None:
         """Return the database's time by the known offset; None: the database was never asked for it."""

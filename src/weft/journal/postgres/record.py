@@ -345,7 +345,7 @@ class Recorder:
             raise
         if written is None:
             return {}
-        self._clock.hear(written[0])
+        self._clock.note(written[0])
         for execution_id, change in ledger.changes.executions.items():
             if change.live.number not in written[1]:
                 del recorded_events[execution_id]
@@ -470,7 +470,7 @@ class Recorder:
             for values in found:
                 reads.take(by_number[values[0]], values)
             if found:
-                now = self._clock.hear(found[0][queries.WANTED_CLOCK])
+                now = self._clock.note(found[0][queries.WANTED_CLOCK])
                 transaction.number = found[0][queries.WANTED_CLOCK + 1]
             # What is in memory is not what these are when the transaction has committed.
             self._drop([id_ for id_, live in facts.items() if live.is_whole])

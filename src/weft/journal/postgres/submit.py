@@ -110,7 +110,7 @@ class Submitter:
             if was_lost(error) or transaction.connection.is_closed():
                 raise OutcomeUnknownError(f"the answer was lost: {error!r}") from error
             raise
-        self._clock.hear(clock)
+        self._clock.note(clock)
         if len(numbers) < len(new.executions):
             transaction.has_written = bool(numbers)
             return None
@@ -202,7 +202,7 @@ class Submitter:
         connection = transaction.connection
         ids = {submission.id for call in calls for submission in call.submissions}
         clock, transaction.number, known_ids = await connection.fetchrow(_LOOK, sorted(ids))
-        now = self._clock.hear(clock)
+        now = self._clock.note(clock)
         refusals: dict[int, Exception] = {}
         documents = await self._missing_documents(connection, calls, refusals)
         await self._claim(connection, calls, refusals, now)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TRIES = 20
 
 
-async def hear(event: InboundEvent, ports: Ports, *, admit: Admit) -> FireAnswer:
+async def receive(event: InboundEvent, ports: Ports, *, admit: Admit) -> FireAnswer:
     """Start every trigger that an event fits and answer every wait, or find what it did before."""
     event = await _with_output(event, ports)
     for _ in range(_TRIES):

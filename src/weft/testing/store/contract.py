@@ -1284,36 +1284,36 @@ class StoreContract:
         self, store: StateStore, clock: VirtualClock
     ) -> None:
         assert list(await store.workers()) == []
-        await store.announce_worker(worker_sight("w2"))
-        await store.announce_worker(worker_sight("w1", running=1))
+        await store.announce_worker(worker_status("w2"))
+        await store.announce_worker(worker_status("w1", running=1))
         clock.advance(3)
-        await store.announce_worker(worker_sight("w1", running=2, state=WorkerState.DRAINING))
+        await store.announce_worker(worker_status("w1", running=2, state=WorkerState.DRAINING))
         one, two = await store.workers()
         now = clock.now()
-        assert one == worker_sight("w1", running=2, state=WorkerState.DRAINING, heartbeat_at=now)
-        assert two == worker_sight("w2", heartbeat_at=now - micros(3))
+        assert one == worker_status("w1", running=2, state=WorkerState.DRAINING, heartbeat_at=now)
+        assert two == worker_status("w2", heartbeat_at=now - micros(3))
 
     async def test_a_worker_without_a_heartbeat_for_a_lease_is_lost_until_it_is_heard_again(
         self, store: StateStore, clock: VirtualClock
     ) -> None:
-        await store.announce_worker(worker_sight("w1"))
+        await store.announce_worker(worker_status("w1"))
         clock.advance(self.LEASE_SECONDS)
         assert [seen.state for seen in await store.workers()] == [WorkerState.ALIVE]
         clock.advance(1)
         assert [seen.state for seen in await store.workers()] == [WorkerState.LOST]
-        await store.announce_worker(worker_sight("w1"))
+        await store.announce_worker(worker_status("w1"))
         assert [seen.state for seen in await store.workers()] == [WorkerState.ALIVE]
 
     async def test_a_lost_worker_is_forgotten_after_a_while(
         self, store: StateStore, clock: VirtualClock
     ) -> None:
-        await store.announce_worker(worker_sight("w1"))
+        await store.announce_worker(worker_status("w1"))
         clock.advance(24 * 3600)
-        await store.announce_worker(worker_sight("w2"))
+        await store.announce_worker(worker_status("w2"))
         assert [seen.id for seen in await store.workers()] == ["w2"]
 
     async def test_a_worker_that_stopped_is_not_seen(self, store: StateStore) -> None:
-        await store.announce_worker(worker_sight("w1"))
+        await store.announce_worker(worker_status("w1"))
         await store.remove_worker("w1")
         await store.remove_worker("w1")
         assert list(await store.workers()) == []
@@ -1333,7 +1333,7 @@ class StoreContract:
 # -- short words for what the tests do often -------------------------------------------------------------
 
 
-def worker_sight(
+def worker_status(
     worker_id: str, *, running: int = 0, state: WorkerState = WorkerState.ALIVE, heartbeat_at: int = 0
 ) -> WorkerStatus:
     """Make a worker's announcement."""

@@ -30,7 +30,7 @@ from weft.redis.connection import ReplyError
 from weft.redis.keys import partition_of
 from weft.redis.script import load_script
 from weft.redis.waiting import all_of, all_that_answer, answers_of
-from weft.transport.contract import Message, MessageDelivery, QueueSight, TaskDelivery
+from weft.transport.contract import Message, MessageDelivery, QueueStatus, TaskDelivery
 from weft.transport.redis.lanes import (
     OLDEST_EVERY,
     ORCHESTRATORS,
@@ -102,7 +102,7 @@ _CLAIM = load_script("weft.transport.redis", "claim")
 _GIVE_BACK = load_script("weft.transport.redis", "give_back")
 _LEAVE = load_script("weft.transport.redis", "leave")
 _TIDY = load_script("weft.transport.redis", "tidy")
-_SIGHT = load_script("weft.transport.redis", "sight")
+_INSPECT = load_script("weft.transport.redis", "inspect")
 
 
 class RedisStreams:
@@ -248,19 +248,19 @@ class RedisStreams:
             await self._redis.scripts(calls, partition=partition)
             self._sure -= {(WORKERS, consumer, partition), (results.group, consumer, partition)}
 
-    async def queues(self) -> Sequence[QueueSight]:
+    async def queues(self) -> Sequence[QueueStatus]:
         seen: dict[str, tuple[int, int, int | None]] = {}
         for keys in self._redis.partitions:
             lanes = await self._lanes(keys.partition)
-            sights = await self._redis.script(
-                _SIGHT, [lane.stream for lane in lanes], [WORKERS], partition=keys.partition
+            statuses = await self._redis.script(
+                _INSPECT, [lane.stream for lane in lanes], [WORKERS], partition=keys.partition
             )
-            for lane, (waiting, in_hand, oldest) in zip(lanes, sights, strict=True):
+            for lane, (waiting, in_hand, oldest) in zip(lanes, statuses, strict=True):
                 depth, in_flight, oldest_at = seen.get(lane.queue, (0, 0, None))
                 if oldest:
                     oldest_at = int(oldest) if oldest_at is None else min(oldest_at, int(oldest))
                 seen[lane.queue] = (depth + waiting, in_flight + in_hand, oldest_at)
-        return [QueueSight(name, *about) for name, about in sorted(seen.items())]
+        return [QueueStatus(name, *about) for name, about in sorted(seen.items())]
 
     async def close(self) -> None:
         """Let go of what is its own: the connection is its giver's."""

@@ -390,14 +390,14 @@ local function step(key, head, row, units_from, tasks_from)
   return said
 end
 
-for place = 1, execution_count do
+for index = 1, execution_count do
   local head, row = head_of(ARGV[cursor]), ARGV[cursor + 1]
   local units_from = cursor + 2
   if head.state == TERMINAL then
-    local key = KEYS[hashes + place]
+    local key = KEYS[hashes + index]
     cursor = units_from + head.units
-    reply[place] = let_go(key, head.generation, head.epoch)
-    for unit = units_from, reply[place] ~= REFUSED and cursor - 1 or 0 do
+    reply[index] = let_go(key, head.generation, head.epoch)
+    for unit = units_from, reply[index] ~= REFUSED and cursor - 1 or 0 do
       local gone = find(ARGV[unit], TIMER_UNIT_PATTERN) and timers_gone or leases_gone
       gone[#gone + 1] = ARGV[unit] .. id_of(key)
     end
@@ -410,7 +410,7 @@ for place = 1, execution_count do
         note(about_of(ARGV[task]).name)
       end
     end
-    reply[place] = guarded(place, step, head, row, units_from, tasks_from)
+    reply[index] = guarded(index, step, head, row, units_from, tasks_from)
   end
 end
 write_count()

@@ -135,12 +135,12 @@ local function step(key, from, to)
   write()
 end
 
-for place = 1, execution_count do
+for index = 1, execution_count do
   local count = number()
   local from, given = cursor, #reply
   cursor = from + 5 * count
   reset()
-  if guarded(place, step, from, cursor - 1) then
+  if guarded(index, step, from, cursor - 1) then
     for index = #reply, given + 1, -1 do
       reply[index] = nil
     end

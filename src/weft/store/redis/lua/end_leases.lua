@@ -18,9 +18,9 @@ local function step(key, from, count)
   end
 end
 
-for place = 1, execution_count do
+for index = 1, execution_count do
   local count = number()
-  guarded(place, step, cursor, count)
+  guarded(index, step, cursor, count)
   cursor = cursor + 2 * count
 end
 if gone[1] then

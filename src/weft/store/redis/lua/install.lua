@@ -79,8 +79,8 @@ end
 
 -- Judged first, and counted: that is a write which a server without memory refuses, before anything is taken away.
 local reply, entered, parts = {}, {}, {}
-for place = 1, execution_count do
-  local key = KEYS[hashes + place]
+for index = 1, execution_count do
+  local key = KEYS[hashes + index]
   local generation, epoch, to_be, unsettled, values, ready, tasks, window, deadline = match(argument(), INSTALL_PATTERN)
   local updated = argument()
   local from = cursor
@@ -88,7 +88,7 @@ for place = 1, execution_count do
   local got = redis.pcall('HMGET', key, FENCE, ROW)
   local known = not got.err and got[1]
   local refused = judged(known, generation, epoch, tonumber(updated))
-  reply[place] = refused or YES
+  reply[index] = refused or YES
   if not refused then
     parts[#parts + 1] = {
       key = key, fence = generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. (is_last and to_be or INSTALLING),

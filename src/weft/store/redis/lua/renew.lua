@@ -16,8 +16,8 @@ answers(function(phase, record, at)
   return REFUSED
 end, 'GT') -- a report that came before this has made the lease longer
 -- So long as somebody holds something of an execution, its hash is kept; the tombstone of a closed one goes in its time.
-for place = 1, execution_count do
-  local key = KEYS[hashes + place]
+for index = 1, execution_count do
+  local key = KEYS[hashes + index]
   if call('HLEN', key) > 1 and call('TTL', key) < keep / 2 then
     call('EXPIRE', key, keep)
   end

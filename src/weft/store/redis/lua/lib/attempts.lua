@@ -72,9 +72,9 @@ end
 -- execution. It returns an answer, and the node's new field where that changes. `condition`: when leases are written, as
 -- ZADD knows it.
 local function answers(move, condition)
-  for place = 1, execution_count do
+  for index = 1, execution_count do
     local generation, count, before = ARGV[cursor], tonumber(ARGV[cursor + 1]), leased
-    local refused = guarded(place, step, move, generation, cursor + 2, count)
+    local refused = guarded(index, step, move, generation, cursor + 2, count)
     if refused then
       leased = before
       for item = 1, count do

@@ -46,8 +46,8 @@ end
 
 -- Return what `step` does with the key of an execution and these values; drop the execution where its hash is poison, and
 -- return UNKNOWN.
-local function guarded(place, step, ...)
-  local key = KEYS[hashes + place]
+local function guarded(index, step, ...)
+  local key = KEYS[hashes + index]
   local fine, answer = pcall(step, key, ...)
   if fine then
     return answer

@@ -27,12 +27,12 @@ end
 
 -- `move` is given a name, the node's field, and its parts; it returns an answer.
 local function answers(move)
-  for place = 1, execution_count do
+  for index = 1, execution_count do
     local generation, count = argument(), number()
     local from, given = cursor, #reply
     cursor = from + 2 * count
     reset()
-    local refused = guarded(place, step, move, generation, from, cursor - 1)
+    local refused = guarded(index, step, move, generation, from, cursor - 1)
     for item = 1, refused and count or 0 do
       reply[given + item] = refused
     end

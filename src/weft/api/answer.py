@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -13,12 +13,14 @@ from weft.api.problem import invalid_request
 from weft.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import HTTPConnection
 
     from weft.core.rows import DeadLetter, ExecutionRow
     from weft.journal.search import Found
+
+Row = TypeVar("Row")
 
 _ENCODER = msgspec.json.Encoder()
 _MAX_CURSOR = 512
@@ -54,6 +56,22 @@ def no_content() -> Response:
 def page(items: Sequence[object], *, next_cursor: str | None) -> Response:
     """Answer with a page of a list. ``next_cursor`` is None at the end."""
     return answer({"items": items, "next_cursor": next_cursor})
+
+
+def page_of(
+    found: Sequence[Row],
+    limit: int,
+    *,
+    shown: Callable[[Row], object],
+    place: Callable[[Row], Sequence[str | int]],
+) -> Response:
+    """Answer with the page of a list that was asked for one row more than the page shows.
+
+    ``shown``: what the page shows of a row; ``place``: the values that the next page begins behind.
+    """
+    items = found[:limit]
+    next_cursor = cursor_of(*place(items[-1])) if len(found) > limit else None
+    return page([shown(row) for row in items], next_cursor=next_cursor)
 
 
 # --- Cursors. They say where a page ended, in values of the last item on it; what they hold is nobody's

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from weft.api import schema
 from weft.api.admission import admitted
-from weft.api.answer import answer, cursor_of, page, read_cursor
+from weft.api.answer import answer, cursor_of, page, page_of, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.executions import SHOW, moved, not_told
@@ -94,10 +94,7 @@ async def list_batches(request: Request, query: Annotated[schema.PageQuery, Quer
         before=cast("tuple[int, str] | None", read_cursor(query.cursor, int, str)),
         limit=query.limit + 1,
     )
-    shown = batches[: query.limit]
-    more = len(batches) > query.limit
-    next_cursor = cursor_of(shown[-1].created_at, shown[-1].id) if more else None
-    return page([batch_fields(batch) for batch in shown], next_cursor=next_cursor)
+    return page_of(batches, query.limit, shown=batch_fields, place=lambda batch: (batch.created_at, batch.id))
 
 
 @router.get(

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from weft.api import schema, trigger_shapes
 from weft.api.admission import admitted
-from weft.api.answer import answer, cursor_of, page, read_cursor
+from weft.api.answer import answer, page_of, read_cursor
 from weft.api.auth import caller_of, is_signed_by, unauthenticated
 from weft.api.body import Media, read_bytes, read_value
 from weft.api.problem import ProblemError, invalid_request
@@ -95,11 +95,7 @@ async def list_inbound(request: Request, query: Annotated[InboundQuery, Query()]
         before=int(cursor[0]) if cursor else None,
         limit=query.limit + 1,
     )
-    items = found[: query.limit]
-    more = len(found) > query.limit
-    return page(
-        [event_fields(event) for event in items], next_cursor=cursor_of(items[-1].number) if more else None
-    )
+    return page_of(found, query.limit, shown=event_fields, place=lambda event: (event.number,))
 
 
 @router.post(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from weft.api import schema, trigger_shapes
 from weft.api.admission import admitted
-from weft.api.answer import answer, cursor_of, no_content, page, read_cursor
+from weft.api.answer import answer, no_content, page_of, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model, read_value
 from weft.api.executions import SHOW, moved
@@ -153,11 +153,7 @@ async def list_triggers(request: Request, query: Annotated[TriggersQuery, Query(
         after=str(cursor[0]) if cursor else "",
         limit=query.limit + 1,
     )
-    items = found[: query.limit]
-    more = len(found) > query.limit
-    return page(
-        [trigger_fields(row) for row in items], next_cursor=cursor_of(items[-1].name) if more else None
-    )
+    return page_of(found, query.limit, shown=trigger_fields, place=lambda row: (row.name,))
 
 
 @router.get(

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from weft.api.answer import answer, cursor_of, no_content, page, read_cursor
+from weft.api.answer import answer, no_content, page_of, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model, read_value
 from weft.api.definition import announced_functions, check_definition
@@ -118,11 +118,11 @@ async def list_workflows(request: Request, query: Annotated[PageQuery, Query()])
         after=str(cursor[0]) if cursor else "",
         limit=query.limit + 1,
     )
-    items = found[: query.limit]
-    more = len(found) > query.limit
-    return page(
-        [_workflow(workflow, workflow.latest) for workflow in items],
-        next_cursor=cursor_of(items[-1].name) if more else None,
+    return page_of(
+        found,
+        query.limit,
+        shown=lambda workflow: _workflow(workflow, workflow.latest),
+        place=lambda workflow: (workflow.name,),
     )
 
 
@@ -157,11 +157,7 @@ async def list_versions(name: str, request: Request, query: Annotated[PageQuery,
         before=int(cursor[0]) if cursor else None,
         limit=query.limit + 1,
     )
-    items = found[: query.limit]
-    more = len(found) > query.limit
-    return page(
-        [_fields(version) for version in items], next_cursor=cursor_of(items[-1].version) if more else None
-    )
+    return page_of(found, query.limit, shown=_fields, place=lambda version: (version.version,))
 
 
 @router.put(
@@ -234,11 +230,11 @@ async def list_changes(request: Request, query: Annotated[PageQuery, Query()]) -
         before=int(cursor[0]) if cursor else None,
         limit=query.limit + 1,
     )
-    items = found[: query.limit]
-    more = len(found) > query.limit
-    return page(
-        [{**msgspec.structs.asdict(change), "at": rfc3339(change.at)} for change in items],
-        next_cursor=cursor_of(items[-1].number) if more else None,
+    return page_of(
+        found,
+        query.limit,
+        shown=lambda change: {**msgspec.structs.asdict(change), "at": rfc3339(change.at)},
+        place=lambda change: (change.number,),
     )
 
 

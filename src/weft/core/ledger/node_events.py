@@ -62,9 +62,7 @@ def node_completed(changes: Changes, event: NodeCompleted, change: Change, row: 
         recorded_at=now,
     )
     if event.cache_key is not None:
-        ttl_seconds = change.plan.nodes[event.node_id].cache_ttl_seconds
-        assert ttl_seconds is not None
-        changes.cache.append((event.cache_key, event.output, event.blob, ttl_seconds))
+        _put_cache(changes, change, event.cache_key, done)
     return _complete(changes, change, row, done)
 
 
@@ -122,6 +120,13 @@ def node_reused(changes: Changes, change: Change, kept: NodeRow) -> None:
     )
     changes.put(change, new, done)
     execution.unsettled -= 1
+
+
+def _put_cache(changes: Changes, change: Change, cache_key: str, done: NodeRow) -> None:
+    """Keep the output of a completed row for nodes with the same key."""
+    ttl_seconds = change.plan.nodes[done.node_id].cache_ttl_seconds
+    assert ttl_seconds is not None
+    changes.cache.append((cache_key, done.output, done.blob, ttl_seconds))
 
 
 def _complete(changes: Changes, change: Change, row: NodeRow, done: NodeRow) -> NodeRow:
@@ -313,11 +318,10 @@ def parked_due(changes: Changes, change: Change, row: NodeRow) -> NodeRow:
     """Complete a parked node whose time has come."""
     parked = row.parked
     assert parked is not None
+    done = complete_parked(changes, change, row, output=parked.output)
     if parked.cache_key is not None:
-        ttl_seconds = change.plan.nodes[row.node_id].cache_ttl_seconds
-        assert ttl_seconds is not None
-        changes.cache.append((parked.cache_key, parked.output, row.blob, ttl_seconds))
-    return complete_parked(changes, change, row, output=parked.output)
+        _put_cache(changes, change, parked.cache_key, done)
+    return done
 
 
 def complete_parked(

@@ -22,6 +22,7 @@ from weft.open_files import OutOfFilesError, has_free_file, is_exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from weft.handlers.http.outbound import Outbound
 
@@ -61,15 +62,7 @@ async def _send(
     request: OutgoingRequest, outbound: Outbound, *, is_success: Callable[[int], bool], trusted: bool
 ) -> Received | tuple[int, URL]:
     """Return the response of one request, or the status and target of a redirect, or raise HttpStatus."""
-    if not trusted:
-        # aiohttp does not look up what is an address already.
-        address = spelled_address(request.url)
-        if address is not None:
-            outbound.guard.check_address(address, request.url.port or 0)
-    session = outbound.trusted() if trusted else outbound.guarded()
-    async with session.request(
-        request.method, request.url, headers=request.headers, data=request.body, allow_redirects=False
-    ) as response:
+    async with _sent(request, outbound, trusted=trusted) as response:
         status = response.status
         if is_success(status):
             body = await read_body(response, outbound)
@@ -98,14 +91,7 @@ async def post_once(
     tried again, but for the statuses ``given_up_at``.
     """
     try:
-        if not trusted:
-            address = spelled_address(request.url)
-            if address is not None:
-                outbound.guard.check_address(address, request.url.port or 0)
-        session = outbound.trusted() if trusted else outbound.guarded()
-        async with session.request(
-            request.method, request.url, headers=request.headers, data=request.body, allow_redirects=False
-        ) as response:
+        async with _sent(request, outbound, trusted=trusted) as response:
             # The body is not read: the connection is closed, however long the body is.
             status, retry_after = response.status, response.headers.get("Retry-After")
     except (aiohttp.ClientError, OSError) as error:
@@ -118,6 +104,21 @@ async def post_once(
             retryable=status not in given_up_at,
             retry_after_seconds=read_retry_after(retry_after, now=outbound.clock.now()),
         )
+
+
+def _sent(
+    request: OutgoingRequest, outbound: Outbound, *, trusted: bool
+) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    """Send a request, whose redirects are not followed; the guard checks where it goes unless ``trusted``."""
+    if not trusted:
+        # aiohttp does not look up what is an address already.
+        address = spelled_address(request.url)
+        if address is not None:
+            outbound.guard.check_address(address, request.url.port or 0)
+    session = outbound.trusted() if trusted else outbound.guarded()
+    return session.request(
+        request.method, request.url, headers=request.headers, data=request.body, allow_redirects=False
+    )
 
 
 def is_success_status(status: int) -> bool:

@@ -1,4 +1,4 @@
-"""The whole engine in one process: the same rooms, on memory, with or without a journal on disk."""
+"""The embedded engine: all parts in one process, on memory adapters, with or without a journal on disk."""
 
 from __future__ import annotations
 

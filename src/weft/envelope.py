@@ -1,9 +1,10 @@
 """The wire format of messages between processes: MessagePack with a version, payloads in it as they are.
 
-Where others carry a task who know JSON alone it is the same as JSON, and its bytes are base64.
+Celery carries JSON alone: there a message is the same structure as JSON, and its bytes are base64.
 
-What is read from a wire is not trusted: what does not fit raises ValueError, and its reader puts it aside.
-Each task has a signature, which its result brings back: anybody may have written what a stream holds.
+Messages are not trusted, because anybody who reaches the server may write to a stream. A message that does
+not fit raises ValueError, and its reader puts it aside. A task has a signature, which its result must bring
+back.
 """
 
 from __future__ import annotations

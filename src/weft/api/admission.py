@@ -1,10 +1,10 @@
-"""Which executions are let in: so many nodes not yet settled.
+"""Admission control: bounds the number of unsettled nodes of all executions.
 
-Whatever is over the bound is refused at once with 503 ``overloaded`` and ``Retry-After``, and nothing of it
-is stored.
+A submit over the bound is refused at once with 503 ``overloaded`` and ``Retry-After``, and nothing of the
+submit is stored.
 
-Room that comes free would go to whoever asks most often. So a caller who was turned away has a turn: until it
-comes again, those who came later find its room taken.
+Without turns, free room would go to the caller that retries most often. So a refused caller gets a turn: the
+room that it has asked for is kept from later callers until it retries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A request's body into a value: bounded before it is in memory, and read as strictly as every document."""
+"""Reads the body of a request: bounded before it is in memory, and parsed as strictly as a definition."""
 
 from __future__ import annotations
 

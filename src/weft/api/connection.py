@@ -1,9 +1,9 @@
 """One connection to the API: the bounds of a request's head, and the time that each phase of a request has.
 
-Whatever comes before a request is handed on is held here and nowhere else: so the head of a request, and the
-time that it takes to come, have their bounds here. Both hold for callers of whom nothing is known yet. The
-rest of a body that no route wants, an answer that the caller does not read, and the time between two requests
-have their bounds here, too; the body of a request has its own in ``body.py``.
+The connection keeps the head of a request until it hands the request to the application, and knows nothing of
+the caller until then. So the size of the head, and the time in which it has to arrive, are bounded here. So
+are the rest of a body that no route reads, the time that a caller takes to read a response, and the idle time
+between two requests. ``body.py`` bounds the body.
 """
 
 from __future__ import annotations

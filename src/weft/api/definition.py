@@ -1,4 +1,4 @@
-"""A definition that came in a request, checked as every definition is, beside the event loop."""
+"""Checks the definition in a request, in a thread beside the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this process is alive, whether it can do its work, and what it counts."""
+"""The routes for probes and Prometheus: ``/healthz``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A request with an ``Idempotency-Key`` is done once, however often it is sent.
+"""Executes a request with an ``Idempotency-Key`` once, however often the request is sent.
 
-The key is taken in the transaction that makes what it stands for. So of requests side by side one makes it,
-the others find it made, and a server that dies between the commit and the answer has not forgotten.
+The transaction that creates the resource also stores the key. So of concurrent requests one creates the
+resource and the others find it, and a server that dies between the commit and the response has forgotten
+nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events and webhooks from outside: kept, and what they start is in the same commit."""
+"""Receives events and webhooks from outside: one commit stores an event and everything that it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters by the group: shown, retried and dropped together."""
+"""Lists, retries and drops dead letters by group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An execution as it changes, for those who draw it: a letter for each node, and then what changes."""
+"""The stream of an execution for drawings: a snapshot with a letter for each node, and then the changes."""
 
 from __future__ import annotations
 

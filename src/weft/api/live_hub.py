@@ -1,11 +1,11 @@
-"""One source of frames for all who watch an execution live in this process.
+"""Makes the frames of one execution once, for all viewers in this process.
 
 A hub begins with the first viewer and ends with the last. It follows the feed, and makes a frame of what has
 changed at most ten times a second: each viewer is sent the same bytes. The feed is a hint, so the hub looks
 at the journal and the store every few seconds, and at once where the feed says that events were missed.
 
-A viewer keeps nobody waiting. The hub holds the last frames; a viewer that is further behind is sent a
-snapshot in their place, with the number of frames that it has missed.
+A slow viewer delays nobody. The hub keeps the last frames; a viewer that is further behind gets a snapshot
+instead, with the number of frames that it has missed.
 """
 
 from __future__ import annotations

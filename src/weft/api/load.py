@@ -1,10 +1,11 @@
 """Limits the load of one API: requests at once, bytes of bodies in memory, requests that wait.
 
-Whatever is over a bound is refused at once with 503 ``overloaded`` and ``Retry-After``. A server that says no
-keeps what it has promised; one that takes everything ends by losing it.
+A request over a bound is refused at once with 503 ``overloaded`` and ``Retry-After``: a server that refuses
+work can still finish the work that it has accepted.
 
-Callers share each bound; a caller is an API key, or an address where there is no key. None may hold more than
-is left free. So one caller gets at most half, two get a third each, and something is left for the next one.
+Callers share each bound; a caller is an API key, or an address where there is no key. No caller may hold more
+than is left free. So one caller gets at most half, two get a third each, and something is left for the next
+one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The lines that nodes print and log: in pages, and as server-sent events while an execution runs.
 
-A worker writes lines into the journal about twice a second. A stream reads on from the last line that it has
-sent, as often: it needs nothing but the journal, whichever process the worker is.
+A worker writes lines into the journal about twice a second. A stream reads the journal as often, from the
+last line that it has sent. So a stream works with a worker in any process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every answer that is not what was asked for: ``application/problem+json`` (RFC 9457), alike in its fields.
+"""Error responses: ``application/problem+json`` (RFC 9457), all with the same fields.
 
-What a caller may know is in ``detail``. What went wrong inside is in the log alone, under the ``trace_id``
-that the answer carries.
+``detail`` says what a caller may know. The internal cause is in the log alone, under the ``trace_id`` of the
+response.
 """
 
 from __future__ import annotations

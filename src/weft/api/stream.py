@@ -1,15 +1,16 @@
 """Events: the history of an execution page by page, and events as they happen, as server-sent events.
 
-A stream of one execution loses nothing. It listens first and then reads the journal on from the last number
-it has told, at every telling and every few seconds besides, so it never relies on what the feed tells; only
-live events, which the journal does not have, come from the feed alone.
+A stream of one execution loses nothing. It subscribes to the feed first. Then it reads the journal from the
+last number that it has sent, after every event of the feed and every few seconds. So an event that the feed
+has lost is read from the journal; only live events, which the journal does not have, come from the feed
+alone.
 
 A database may lose its last commits (``DURABILITY=relaxed``, a restored copy). A stream that is ahead of the
 history then starts again at the first event: each read includes the last event that was sent, and that event
 is missing or another one.
 
-A stream keeps nobody waiting. The feed holds a bounded number of events for it, a client that reads slowly
-slows its own stream alone, and one that does not read at all loses its place.
+A slow client delays only its own stream: the feed holds a bounded number of events for each stream. A client
+that does not read at all is disconnected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The graph of an execution or of a workflow, for those who draw it: sent once for each definition."""
+"""The graph of an execution or of a workflow, for drawings; a client fetches it once for each definition."""
 
 from __future__ import annotations
 

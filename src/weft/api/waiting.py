@@ -1,4 +1,4 @@
-"""Waiting for the end of an execution: it costs a place in the feed, and no work until the end."""
+"""Waits for the end of an execution by a subscription to the feed, with few reads of the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that wait for an answer: which there are, and how they are answered."""
+"""Lists the nodes that wait for an answer, and receives answers and signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows: definitions stored by name, their versions, and the names that versions are given."""
+"""Workflows: definitions stored by name, their versions, and the aliases of versions."""
 
 from __future__ import annotations
 

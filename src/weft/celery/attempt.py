@@ -1,7 +1,7 @@
 """The Celery task for one attempt.
 
-Celery is asked to acknowledge late and to give back what a lost process had. Neither counts for anything: the
-store alone says who may start an attempt, and its lease whether that one is still there.
+Celery is asked to acknowledge late and to redeliver the tasks of a lost process. weft does not rely on
+either: the store alone decides which attempt may start, and the lease shows whether its worker is alive.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A workflow for many inputs as a group of Celery tasks, whose ends are aggregated.
 
-Each member starts one execution and gives how it ended. It waits in no slot: while its execution runs, it
-goes back to its queue and looks again later. Under its id it starts one execution, however often it is
-delivered. One whose input is refused starts none, and keeps nobody from knowing how the others ended.
+Each member of the group starts one execution and returns how it ended. A member holds no worker slot while
+its execution runs: the member returns to its queue and looks again later. The id of the member is the
+idempotency key of its execution, so a member that is delivered twice starts one execution. A member whose
+input is refused starts none, and the group still returns how the others ended.
 """
 
 from __future__ import annotations

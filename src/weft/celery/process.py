@@ -1,8 +1,8 @@
 """The worker of a fleet inside a process of Celery: on a thread and loop of its own.
 
 It is the same worker as that of ``weft worker``: it asks the store for each attempt, its heartbeats come from
-a thread, users' code runs in child processes of it. Only the tasks come by another way. A process that was
-forked has its own, begun when the process is; a pool of threads has one for all of them.
+a thread, and users' code runs in its child processes. Only its tasks come from Celery. A forked process of
+Celery starts its own worker after the fork; the threads of a pool share one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a running execution is expected to end, as the server predicts it from earlier ones."""
+"""Asks the server when a running execution will end, which it predicts from earlier executions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stay with one execution of the embedded engine to its end, showing it, and stopping it when asked."""
+"""Follows one execution of the embedded engine to its end, shows its progress, and cancels it when asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data folder of a stopped server, without the server: what can be told to it while it cannot start."""
+"""Reads and cancels executions in the data folder of a server that is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that stay: ``weft up``, a server in one process, and the roles of a fleet."""
+"""The long-running commands: ``weft up``, a server in one process, and the roles of a fleet."""
 
 from __future__ import annotations
 

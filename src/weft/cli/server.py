@@ -1,4 +1,4 @@
-"""The server that a command talks to. Answers are passed on as they came, with all that they hold."""
+"""Calls the server of a command, and returns each answer unchanged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Stay with an execution of a server to its end: ``watch``, and ``start --wait``.
+"""Follows an execution of a server to its end: ``weft watch``, and ``weft start --wait``.
 
-The stream of events says what settles; so a look costs the server nothing, for three nodes or for ten
-thousand. Whoever stops watching leaves the execution running.
+The stream of events names what settles, so showing the progress costs the server no reads, for three nodes or
+for ten thousand. Ctrl-C leaves the execution running.
 """
 
 from __future__ import annotations

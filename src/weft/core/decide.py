@@ -1,4 +1,4 @@
-"""A free node → what to do with it. Every branch of the engine that is not about failure is here."""
+"""Decides what happens to a free node: run, park, wait, skip or fail."""
 
 from __future__ import annotations
 

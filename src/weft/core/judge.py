@@ -1,4 +1,4 @@
-"""Judge a result, or the lack of one: the node is done, gets another attempt, or has failed for good."""
+"""Judges a result or a lost attempt: the node is done, gets another attempt, or has failed for good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON values on their way into bytes and back, checked once where they enter.
+"""Encodes and decodes JSON values, and checks each value once, where it enters.
 
 msgspec does the work, but alone it would be too kind: it turns NaN into ``null``, bytes into base64, sets
 into lists and integer keys into strings. What a handler returned must be what its dependents see, so

@@ -1,7 +1,7 @@
 """JSON Schema, draft 2020-12: its cost counted first, compiled once, asked often, fetching nothing.
 
-The library holds Python's lock while it works. So only what is quick by its counted cost is done here; the
-rest is for a process that can be killed (``weft.validator``).
+The library holds Python's lock while it works. So a check runs here only if its counted cost is small; other
+checks run in a process that can be killed (``weft.validator``).
 """
 
 from __future__ import annotations

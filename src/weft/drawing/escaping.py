@@ -1,4 +1,4 @@
-"""Text from strangers, on its way to a terminal."""
+"""Escapes control characters in text from users, before a terminal shows it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Publishes events to subscribers as they happen: a hint, never the truth.
 
-What is told may be missed: a subscriber that is slow, or came late, reads the history in the journal, which
-has every recorded event with its number. So a stream that must lose nothing takes each telling as a reason to
-read on from the last number it has seen; and tells on directly only what the journal does not have
-(``node.queued``, ``node.started`` and ``node.progress``).
+A subscriber may miss events: if it is slow or came late, it reads the history in the journal, which has every
+recorded event with its number. So a stream that must lose nothing takes each event as a hint to read the
+journal from the last number that it has seen. It passes on directly only the live events, which the journal
+does not have (``node.queued``, ``node.started`` and ``node.progress``).
 """
 
 from __future__ import annotations

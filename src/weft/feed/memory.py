@@ -1,4 +1,4 @@
-"""A feed in this process's memory. Where nobody listens, telling costs one look."""
+"""A feed in this process's memory. Without subscribers, publishing costs one comparison."""
 
 from __future__ import annotations
 

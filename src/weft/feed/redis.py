@@ -1,11 +1,11 @@
-"""A feed across processes, by Redis' channels. It tells hints: what gets lost is in the journal.
+"""A feed across processes, by Redis' channels. Its events are hints: the journal has what is lost.
 
-Each thing that somebody listens for has a channel, and its name says all of it: an execution or a namespace,
-and which types of events. Redis knows which channels are listened to. A process that tells must know it too,
-because telling costs nothing where nobody listens; so whoever begins to listen says so on a channel of its
-own, which all hear, and whoever leaves says that too. One word is not enough to believe that nobody is left
-(another may have come): then, and now and then, the server is asked how many listen. A process that comes
-anew asks for all channels.
+Each subscription has a channel. The name of the channel says what it is about: an execution or a namespace,
+and the types of the events. A publisher has to know which channels have subscribers, because publishing must
+cost nothing where there are none. So a process that subscribes or unsubscribes announces the channel on one
+control channel, to which all processes listen. A process that unsubscribes may not have been the last one. So
+the publishers then ask the server for the number of subscribers, as they do from time to time. A new
+connection asks for all channels.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The code that runs a task: what a handler is, which there are, and how its end is put into words."""
+"""Handlers: the code that runs a task, the registry of handlers, and the output or error of a call."""

@@ -1,4 +1,4 @@
-"""The end of a call, in a form that can be stored whatever the user's code did.
+"""Makes the result of a call that can always be stored, whatever the user's code did.
 
 An exception is user data: its text may be ten megabytes long, hold half a surrogate pair, or raise when
 it is asked for. What comes out of here is bounded, plain text.

@@ -1,6 +1,6 @@
 """Searches of the catalog: by failures, by text, by how long an execution took.
 
-Commits are not to pay for searches. Only a failure writes something to be found by: the table ``failures``
+A search must not make commits slower. Only a failure writes something to be found by: the table ``failures``
 has a row for each error code, failed node and worker of an execution (``failure_terms``). Text and durations
 have no index. A search by them walks the list that the other conditions leave, over at most MAX_WALKED
 executions a call, and says how far it came: the next call goes on from there. Its cost does not grow with the

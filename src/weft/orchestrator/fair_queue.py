@@ -1,8 +1,9 @@
-"""Messages that were read and are not taken up yet. Who sends many does not hold up who sends few.
+"""Buffers messages that were read, so that an execution with many messages does not hold up one with few.
 
-Messages come in the order in which they were sent, and a wide execution may have a window of them on their
-way. So more are read than are taken up at once, and of what is in hand every execution has its share. A batch
-that one execution would fill is kept short while others wait: these are behind it for so long.
+Messages come in the order in which they were sent, and a wide execution may have a whole window of them under
+way. So an orchestrator reads more messages than it processes at once, and each batch has a share for every
+execution in the buffer. A batch with messages of one execution alone is kept short while others wait for its
+end.
 
 The first messages of a definition that this process has not compiled come apart from the others: to compile
 the largest takes more than a second. One collector waits for that, with a batch of such messages alone. The

@@ -1,4 +1,4 @@
-"""Hot state rebuilt from the journal, by one builder at a time.
+"""Rebuilds hot state from the journal; of several builders of one execution, one succeeds.
 
 The order matters: read the incarnation of the store, commit the higher epoch and read the rows, install. A
 store that was flushed in between has another incarnation, a quicker builder a higher epoch: either way a

@@ -1,7 +1,7 @@
 """Deletes executions past their retention, and large outputs that no row names.
 
-Nothing here is urgent, so nothing here gets in the way: little is removed at once, and between two removals
-the journal has at least as long for its other work. Where there is nothing to remove, nothing is written.
+Retention is never urgent, so it must not delay other work: each removal is small, and the journal has at
+least as long for its other work before the next one. Where there is nothing to remove, nothing is written.
 """
 
 from __future__ import annotations

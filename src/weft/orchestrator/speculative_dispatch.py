@@ -1,11 +1,11 @@
-"""Tasks that are sent with the rows that make their nodes ready, and not behind the answer to these.
+"""Sends a task in one call with the rows that make its node ready, instead of after the reply to that call.
 
-A node is decided as soon as all rows are recorded that it sees: what the store would give for it is known.
-The last row that a join sees is recorded now, and the journal mostly keeps the others in memory. So the task
-goes to the store in one call with the row, and the store moves it if the node is free by then. Where the node
-is not free (paused, another attempt, another incarnation, a row not merged yet) the store refuses
-the task, as it does every task, and the node is dispatched when it comes as free. Nothing rests on this but
-time: it saves a round trip between a node's end and the next one's start.
+A node is decided as soon as all rows are recorded that it sees, because the reply of the store is known then.
+The last row that a join sees is recorded now, and the journal mostly keeps the others in memory. The store
+merges the row, and moves the task if the node is free by then. Where the node is not free (paused, another
+attempt, another incarnation, a row not merged yet) the store refuses the task, as it does every task, and the
+node is dispatched when it comes as free. So speculative dispatch only saves time: one round trip between a
+node's end and the next one's start.
 """
 
 from __future__ import annotations

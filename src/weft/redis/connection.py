@@ -1,8 +1,8 @@
 """A Redis server, or the servers of a cluster, as weft's adapters see them: connections, scripts, failovers.
 
-redis-py has clients for the same: a pipeline of theirs costs ten times as much Python, and their reconnects
-happen behind the caller's back. Here each connection has to be greeted before it is used (``_greet``), and
-whoever was waiting on one that is lost has to hear of it.
+redis-py has clients for the same purpose, but their pipelines cost ten times as much Python, and they
+reconnect without a word to the caller. Here each connection is greeted before it is used (``_greet``), and a
+connection that is lost fails every call that waits on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a Redis server can be trusted with hot state, and how it stands: asked with INFO and TIME alone.
+"""Checks whether a Redis server can hold hot state, and reads its figures, by INFO and TIME alone.
 
-CONFIG would say the same, but is closed on many hosted servers.
+CONFIG would say the same, but many hosted servers forbid it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which server of a Redis Cluster has which keys."""
+"""Maps keys to the servers of a Redis Cluster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Hearing what is published on channels, on a connection of its own that is made anew when it is lost.
+"""Receives the messages of Redis channels, on a connection of its own that is opened again when it is lost.
 
-What is published while there is no connection is not heard, ever: whoever listens is told that it came anew.
+Messages that are published while there is no connection are lost: subscribers are told of each new
+connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A loop in a thread of its own, for callers who have none, or whose own is busy calling us."""
+"""An event loop in a thread of its own, for synchronous callers."""
 
 from __future__ import annotations
 

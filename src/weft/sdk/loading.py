@@ -1,4 +1,4 @@
-"""A definition from where a user keeps it: a YAML or JSON file, stdin, or a variable of a Python file."""
+"""Loads a definition from a YAML or JSON file, from stdin, or from a variable of a Python file."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """An engine for steps, and the executions under way on it.
 
-The steps become a definition whose nodes say no more than "call the step"; the engine does the rest. What
-cannot be written down stays here: the functions, their conditions, what the caller put into the context.
-It is found by the execution's id. Two graphs with the same definition share a plan, so a plan may hold
-nothing of one run.
+The steps become a definition whose nodes say no more than "call the step"; the engine does the rest. The
+functions, their conditions and the caller's context cannot be written into a definition: the session keeps
+them by the id of the execution. Two graphs with the same definition share a plan, so a plan may hold nothing
+of one run.
 
-With a data folder, an execution has an idempotency key made of its definition and context: whoever executes
-the same again is led to the execution that is there.
+With a data folder, an execution has an idempotency key made of its definition and context: executing the same
+graph again finds the existing execution.
 """
 
 from __future__ import annotations

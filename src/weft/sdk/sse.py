@@ -1,4 +1,4 @@
-"""Server-sent events out of a stream of bytes, however it is cut into pieces."""
+"""Parses server-sent events from a stream of bytes, however the stream is cut into pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events as they happen, over as many connections as it takes."""
+"""Follows the events of a server as they happen, and reconnects when a connection is lost."""
 
 from __future__ import annotations
 

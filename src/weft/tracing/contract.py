@@ -1,4 +1,4 @@
-"""The contract of whoever exports spans. Without one, nothing here is called."""
+"""The contract of an exporter of spans. Without an exporter, none of its methods is called."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Tasks by a Celery broker, results by the stream of the store: one Celery task for each attempt.
 
-A broker knows nothing of what a task is about, so the store moves a node first and the task is sent behind
-it. What is lost on the way, with a broker or with the process that meant to send, the sweep sends again as
-the same attempt; what comes twice is refused at its start. So a broker may lose, double and delay as it
-likes.
+A broker knows nothing of executions, so the store moves a node first and the task is sent behind it. The
+sweep sends a task that was lost again, as the same attempt; the start of a task that comes twice is refused.
+So a broker may lose, double and delay as it likes.
 
-Kombu blocks, so one thread speaks with the broker. A broker that is away for a while holds nobody up: what is
-not sent waits here until it is back.
+Kombu blocks, so one thread speaks with the broker. A broker that is away holds up no caller: unsent tasks
+wait in this process until the broker is back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks that a webhook comes from whoever knows its secret, over the bytes of the body as they came.
+"""Checks the signature of a webhook: its sender knows the secret, and signed the body as it came.
 
 Every comparison takes the same time whatever was sent, so that it tells nothing of the secret.
 """

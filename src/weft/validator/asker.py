@@ -1,4 +1,4 @@
-"""In whose name the current task asks for a check: a caller of the API, or an execution."""
+"""The asker of a check in the current task: a caller of the API, or an execution."""
 
 from __future__ import annotations
 

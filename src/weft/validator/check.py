@@ -1,4 +1,4 @@
-"""Values against schemas: at once where that is quick, else in a process that can be killed."""
+"""Checks values against schemas: at once where that is quick, else in a process that can be killed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """A few processes that check values, each with a thread of this process that waits for it.
 
-They are started when there is something to check, and end when there was nothing for a while. One that takes
-longer than it may is killed, and the next question has another. A thread that waits for a process holds up
-nobody: what holds Python's lock is in the other process.
+A process is started when there is a value to check, and ends when it was idle for a while. A process that
+takes too long is killed, and the next check gets another. A thread that waits for a process holds up nobody,
+because Python's lock is held in the other process.
 
 Askers share the processes: a caller of the API, or an execution whose attempt has a reply to check. An asker
-has half of the processes at most, and askers that wait have turns: the costly questions of one delay nobody
-else's.
+has half of the processes at most, and askers that wait have turns: the costly checks of one asker do not
+delay those of another.
 """
 
 from __future__ import annotations

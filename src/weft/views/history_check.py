@@ -1,4 +1,4 @@
-"""Did an execution go as weft promises? Its history alone says most of it.
+"""Checks by its history that an execution went as weft promises.
 
 ``check`` replays the events of one execution from nothing, holds each against what was true before it, and
 compares what comes out with what is stored. It shares no code with the engine but the definition: rules,

@@ -5,8 +5,8 @@ context variable, which coroutines, tasks and weft's own threads inherit, or, in
 call that runs in it. Records of ``logging`` are caught where they are made, so no handler has to be added: a
 handler on the root logger would change what ``logging.basicConfig`` and the handler of last resort do.
 
-A function may print far more than anybody reads. What is too much is dropped here, before it costs a message
-to the worker, and counted.
+A function may print far more than anybody reads. Lines over a bound are counted and dropped in this process,
+before they cost a message to the worker.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The program of a child process: ``python -m weft.worker.child SOCKET PARENT [logs] [capture=BYTES]``.
 
-One thread reads what the parent says, so that a stop is heard while a function runs and the end of the parent
-is noticed. Another one sends what the functions print and log. The main thread runs the functions: coroutines
-on its loop, and plain functions between two spells of the loop, when none is running, so that they may start
-one of their own.
+One thread reads the messages of the parent, so that a stop arrives while a function runs, and the end of the
+parent is noticed. Another thread sends what the functions print and log. The main thread runs the functions:
+coroutines on its loop, and plain functions between two spells of the loop, when none is running, so that they
+may start one of their own.
 
 The parent decides who shares this process. It is killed from outside when it does not answer, so nothing
 here tries to survive bad code; it only tries to report well.

@@ -1,4 +1,4 @@
-"""Of what code the attempts of a node were: kept with the error of each, read when the next one starts.
+"""The digest of the code that an attempt ran: kept with its error, and read when the next attempt starts.
 
 Only an attempt that failed is followed by another one, and its error is stored anyway: so a digest of the
 code costs no write, and outlives the process. An attempt that was lost with its process left none.

@@ -10,9 +10,9 @@ neighbours are lost without a charge. Where the loop does not answer, or the chi
 them may have done it: none is charged, and each runs alone the next time, where the blame is certain.
 The timeout of a call does not count either then: a neighbour may have held up the loop until it passed.
 
-Plain functions may have ``processes`` children, and coroutines as many again, so that neither kind keeps
-the other waiting. An idle child serves both, and no more than ``processes`` idle ones are kept. A child that
-says it is worn takes no more calls, and goes when its last has ended; another is started in its place.
+Plain functions may have ``processes`` children, and coroutines as many again, so that neither kind keeps the
+other waiting. An idle child serves both, and no more than ``processes`` idle ones are kept. A child that
+reports a leak takes no more calls, and ends with its last call; another is started in its stead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines that attempts print and log, and their progress, on the way from where they run into the journal.
+"""Carries the lines and the progress of attempts from where they run into the journal.
 
 Lines gather for half a second and are written together, those of all attempts in one commit. What an attempt
 still has when it ends is written before its result is reported: whoever sees a node settled finds all its

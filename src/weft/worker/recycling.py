@@ -1,7 +1,7 @@
 """Detects leaks in a child process (open files, threads, memory), so that the pool can replace the process.
 
-Users' code leaks now and then. A process that is replaced before it has run dry hurts nobody, so a child
-looks at itself from time to time, and says so when it holds much more than it did.
+Users' code leaks now and then. A process that is replaced before it has run out of a resource costs no
+attempt. So a child measures itself from time to time, and reports when it holds much more than at its start.
 """
 
 from __future__ import annotations

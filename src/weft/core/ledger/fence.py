@@ -1,13 +1,13 @@
 """The fence: the one place where a recorded event changes an execution.
 
-A journal is a place to keep rows; what may change in them is decided here, purely, so that every
-journal gives the same verdicts. For each batch an adapter locks the executions concerned, loads their
-rows, lets a ``Ledger`` record the events, and writes the changes in the same transaction. A batch that
-does not commit leaves nothing: the ledger never touches the rows it was given, only its own changes.
+A journal only keeps rows. What may change in them is decided here, by pure functions, so that every journal
+gives the same verdicts. For each batch an adapter locks the executions concerned, loads their rows, lets a
+``Ledger`` record the events, and writes the changes in the same transaction. A batch that does not commit
+leaves nothing: the ledger never touches the rows it was given, only its own changes.
 
-An event counts only if its generation is the execution's, the execution is not terminal, and (node,
-attempt) is the current, unsettled attempt. What leaves nothing unsettled also writes verdict, output
-and terminal state: there is no later step that a crash could lose or double.
+An event counts only if its generation is the execution's, the execution is not terminal, and (node, attempt)
+is the current, unsettled attempt. The event that leaves no node unsettled also writes verdict, output and
+terminal state: there is no later step that a crash could lose or double.
 
 A completion is one row, the node's: its event is derived from the row when the history is read. Only a retry
 of the execution overwrites such a row, and its commit stores the event that the row stood for.

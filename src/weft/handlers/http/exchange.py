@@ -1,4 +1,4 @@
-"""One call from its request to a whole response, through its redirects, each of them checked again."""
+"""Sends a request and returns the whole response. Each redirect is checked as the first URL was."""
 
 from __future__ import annotations
 

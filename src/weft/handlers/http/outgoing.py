@@ -1,4 +1,4 @@
-"""A request on its way out: checked whole, before any socket is opened.
+"""Builds a request, and checks all of it before any socket is opened.
 
 The URL, the method and the headers were filled from templates, so each of them may hold anything. What could
 end a line or a name early is refused here; aiohttp gets nothing that it would have to judge.

@@ -1,4 +1,4 @@
-"""A response on its way in: read piece by piece within a bound, and made into a JSON value."""
+"""Reads a response piece by piece within a bound, and makes a JSON value of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writes the changes of a transaction: one statement, put together from pieces.
 
-The pieces of one statement all see the tables as they were before it. That is what is wanted: letters that
-were open before move on, and those that are new keep the state they were given.
+All pieces of one statement see the tables as they were before it. Dead letters rely on that: letters that
+were open before get their new state, and letters that the same statement adds keep the state they were given.
 """
 
 from __future__ import annotations

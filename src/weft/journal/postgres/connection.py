@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL: how one is made, what its errors mean, and the clock behind it.
+"""Opens connections to PostgreSQL, tells its errors apart, and reads its clock.
 
 Every wait has a bound. The server gives up on a lock or a statement first, so that its message says why; the
-client's own bound is for a server that says nothing.
+client's bound is for a server that does not answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judges the looks of polls: a look that shows what was waited for completes its node."""
+"""Judges polls: a look whose output meets the condition ``until`` completes its node."""
 
 from __future__ import annotations
 

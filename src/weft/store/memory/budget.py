@@ -1,4 +1,4 @@
-"""The room that large configs take while their nodes are in flight: of an execution, and in the process."""
+"""The memory budget of large configs while their nodes are in flight: of an execution, and of the process."""
 
 from __future__ import annotations
 

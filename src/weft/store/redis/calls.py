@@ -1,8 +1,9 @@
 """The arguments of ``apply``: rows of the journal, tasks to queue, executions to list or to let go.
 
-Lua knows no plan. With a settled row it is told, of each dependent, the bit of this parent and all its bits;
-and of the few that are no plain children whether their rule wakes them for this state, in which piece of the
-bits the parent is, and which further nodes they name. ``PlanArguments`` makes that text once for each node.
+The scripts do not know the plan. So a call carries, with each settled row, the bit of this parent and the
+full set of bits of each dependent. For the few dependents that are no plain children it also carries whether
+this state triggers their rule, which piece of their bits the parent is in, and which further nodes they name.
+``PlanArguments`` makes that text once for each node.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Where executions lie, and how scripts are called about them.
 
 Each execution lies in one partition, which is not always the one that its id draws: the partition is kept on
-the execution's row, so that the number of partitions may change. Whoever has the id alone asks where it is
-drawn; what is not there is sought in the others, once, and remembered.
+the execution's row, so that the number of partitions may change. A caller that has the id alone asks the
+partition that the id draws. An execution that is not there is searched for in the other partitions once, and
+its partition is remembered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Free nodes as a script lists them, made whole: each with the rows of the nodes that it sees."""
+"""Makes free nodes of what a script lists: each with the rows of the nodes that it sees."""
 
 from __future__ import annotations
 

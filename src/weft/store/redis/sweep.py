@@ -1,7 +1,8 @@
 """Lists what is due from the sorted sets, and compares it with the hashes of the executions.
 
-Two steps, because a script may only touch the keys it is given, and which executions these are is not known
-before the sets were read. Between the two everything may change: so the second believes only what it sees.
+The sweep has two steps, because a script may only touch the keys that it is given, and the executions are
+known only once the sets were read. Between the two everything may change, so the second step checks what the
+first has read.
 """
 
 from __future__ import annotations

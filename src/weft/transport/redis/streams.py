@@ -1,16 +1,16 @@
 """Tasks and results on Redis streams, one group of consumers each.
 
-Anybody may have written the entries. An entry has its message in the field ``m``, first; that of a task has
-the time at which the task was queued in ``q`` behind it.
+Entries are not trusted: anybody who reaches Redis may write them. An entry has its message in the field
+``m``, first; that of a task has the time at which the task was queued in ``q`` behind it.
 
 What is acknowledged is deleted, so a stream holds exactly what nobody took yet and what is in hand; nothing
 is ever trimmed. Each partition has one stream of results, and one of tasks for each lane. A worker is given
 no more than it asked for, by a script that goes through its lanes; where there is nothing it waits on all of
 them.
 
-Delivery is not receipt: what was on its way when a connection broke is this consumer's, and nobody else gets
-it before it is stale. So at its start, after an error, and after an acknowledgement that Redis did not take,
-a consumer first asks for what is its own.
+Delivery is not receipt: an entry that was on its way when a connection broke belongs to this consumer, and
+nobody else gets it before it is stale. So at its start, after an error, and after an acknowledgement that
+Redis did not take, a consumer first asks for its own pending entries.
 """
 
 from __future__ import annotations

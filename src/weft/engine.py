@@ -380,7 +380,7 @@ class Engine:
         self._caller.replace_code(code)
 
     async def started(self) -> None:
-        """Let those who look on see its worker; it is at work since it was entered."""
+        """Announce the worker to the API and the console; it takes tasks already."""
         await self.worker.announce()
 
     def faults(self) -> Mapping[str, str | None]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def _nobody(recorded_events: Sequence[RecordedEvent]) -> None:
-    """Ignore the recorded events: there is nobody to announce them to."""
+    """Ignore the recorded events: there is no feed."""
 
 
 def _nothing() -> None:
@@ -40,7 +40,7 @@ def _nothing() -> None:
 
 
 def _unheard(where: str) -> None:
-    """Ignore that an attempt found no free file: nobody counts."""
+    """Ignore that an attempt found no free file: there are no metrics."""
 
 
 def _never() -> int:

@@ -493,7 +493,7 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def with_defaults(self, *names: str) -> Settings:
-        """Return these settings with some as if nobody had given them, by the names of their fields."""
+        """Return these settings with the defaults of the named fields."""
         kept = {name: where for name, where in self.sources.items() if _FIELDS[name].name not in names}
         return replace(self, **{name: getattr(Settings(), name) for name in names}, sources=kept)
 

@@ -145,7 +145,7 @@ class ApiKeys:
         return bool(self._callers)
 
     def identify(self, headers: Sequence[tuple[bytes, bytes]]) -> ApiCaller | None:
-        """Find the caller whose key is in the headers of a request; None: nobody's."""
+        """Find the caller whose key is in the headers of a request; None: the key is unknown."""
         given = [value for name, value in headers if name == b"authorization"]
         # Two of them are two claims, and somebody before us may have checked the other one.
         if len(given) != 1 or len(given[0]) > _MAX_CREDENTIALS:
@@ -156,7 +156,7 @@ class ApiKeys:
         return self.find(key.strip(b" "))
 
     def find(self, key: bytes) -> ApiCaller | None:
-        """Find the caller whose key this is; None: nobody's."""
+        """Find the caller whose key this is; None: the key is unknown."""
         digest = _digest(key)
         found = None
         # All are compared, whichever it is: the time tells nothing about how near a guess came.
@@ -193,7 +193,7 @@ def require_csrf(scope: Scope) -> None:
 
 
 def set_caller(scope: Scope, caller: ApiCaller, session: ConsoleSession | None) -> None:
-    """Note in a request's scope who sent it, and by which session the caller is known."""
+    """Keep the caller of a request in its scope, and the session that identifies the caller."""
     scope[_CALLER], scope[_SESSION] = caller, session
 
 
@@ -223,7 +223,7 @@ def unauthenticated(
 
 
 def log_refusal(log: RateLimitedLog, scope: Scope, *, reason: str, route: str) -> None:
-    """Log who was refused and where, at most every few seconds; nothing of what was sent as a key."""
+    """Log the address and path of a refused request, at most every few seconds; never its key."""
     client = scope.get("client")
     log.warning(
         "api.key_refused",

@@ -164,7 +164,7 @@ class ConnectionTable:
             _discard(self._idle_of, connection.address, connection)
 
     def idle(self, connection: TrackedConnection) -> None:
-        """Put a connection behind all other idle ones: its request has been answered."""
+        """Append a connection to the idle ones: its request has been answered."""
         if connection not in self._open:
             return
         if connection.caller is None:
@@ -226,7 +226,7 @@ class ConnectionTable:
         return self._evict_known() or self._evict(self._idle_anonymous)
 
     def _evict_known(self) -> bool:
-        """Close the oldest idle connection of the caller that has the most; False: nobody has one."""
+        """Close the oldest idle connection of the caller that has the most; False: there is none."""
         if not self._idle_known_of:
             return False
         return self._evict(self._idle_known_of[max(self._idle_known_of, key=self._known_of.__getitem__)])

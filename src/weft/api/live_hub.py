@@ -104,7 +104,7 @@ class LiveHub:
         return self.snapshot(dropped=behind if number else 0) + ending, self.number
 
     def snapshot(self, *, dropped: int = 0) -> bytes:
-        """Return the frame that all others begin with; made once for those who come between two frames."""
+        """Return the frame that a viewer begins with; viewers that come between two frames share one."""
         if dropped:
             return self._make_snapshot(dropped=dropped)
         if self._snapshot[0] != self.number:

@@ -147,7 +147,7 @@ class Turn(AbstractAsyncContextManager[None]):
 
 
 def _nobody(reason: str) -> None:
-    """Ignore a refusal: nobody counts."""
+    """Ignore a refusal: there are no metrics."""
 
 
 class Load:

@@ -41,7 +41,7 @@ def queues(*names: str) -> list[Any]:
 
 
 def _configuration() -> dict[str, Any]:
-    """Configure the app: when it is first used, not when an app of somebody else imports this."""
+    """Configure the app when it is first used, not when another app imports this module."""
     settings = read_fleet_settings()
     if settings.celery_broker_url is None:
         raise SettingsError("WEFT_CELERY_BROKER_URL is not set: `celery -A weft.celery` needs a broker")

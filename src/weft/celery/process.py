@@ -94,7 +94,7 @@ class WorkerProcess:
             raise RuntimeError("the worker could not be started") from self._failed
 
     def do(self, work: Callable[[Fleet], Awaitable[T]]) -> Work[T]:
-        """Have something done on its loop, as soon as its servers are there."""
+        """Run a coroutine on the worker's loop, as soon as the servers can be reached."""
         done: Work[T] = Work(self._loop)
 
         async def once_started() -> T:

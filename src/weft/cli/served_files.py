@@ -223,7 +223,7 @@ async def _deploy(plans: Iterable[tuple[FoundWorkflow, Plan]], process: Process,
 
 
 def _tell(line: str, event: str, workflow: str | None = None, version: int | None = None) -> None:
-    """Print a line for people, or log an event where nobody looks on."""
+    """Print a line on a terminal, or log an event where there is none."""
     if sys.stderr.isatty():
         say(line)
     else:

@@ -57,7 +57,7 @@ async def read_folder(path: Path, execution_id: str) -> Trace:
 
 
 async def read_journal(catalog: Catalog, execution_id: str) -> Trace:
-    """Read an execution from a journal that nobody writes meanwhile."""
+    """Read an execution from a journal that no server writes."""
     execution = await catalog.execution(execution_id)
     plan = None if execution is None else await catalog.plan(execution.digest)
     if execution is None or plan is None:

@@ -23,7 +23,7 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
     rows: Sequence[NodeRow]
 
     def may_be_in_hand(self, node_id: str, attempt: int) -> bool:
-        """True if the attempt of a ready node may be in somebody's hand, handed out by an earlier store.
+        """True if a worker may have the attempt of a ready node, from an earlier incarnation of the store.
 
         Not if the store was asked while no attempt could start, and none could since: the execution is still
         paused, or its engine stopped then and this is the first store after it. Nor if no worker is given

@@ -173,7 +173,7 @@ class _Reader:
         return key, self._skip(at + 1)
 
     def _next(self, at: int, closing: str) -> tuple[int, bool]:
-        """Go on behind a member: to the next one, or out of the list or object."""
+        """Continue behind a member: with the next one, or behind the list or object."""
         at = self._skip(at)
         if self.source.startswith(closing, at):
             return at + 1, True

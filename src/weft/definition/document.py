@@ -69,7 +69,7 @@ def read_json(text: bytes, *, max_bytes: int, max_depth: int) -> Json:
 
 
 def read_foreign_json(text: bytes, *, max_depth: int) -> Json:
-    """Read the JSON of somebody else's service in pieces; raises ValueError or RecursionError if it is none.
+    """Read the JSON of another service in pieces; raises ValueError or RecursionError if it is none.
 
     Raises DocumentTooLargeError where it has more values than a payload may. Otherwise it takes what a reader
     of one go takes: of equal keys the last counts; infinite numbers and lone surrogates, which nobody can

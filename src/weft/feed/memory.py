@@ -99,7 +99,7 @@ class MemorySubscription:
         self._wake()
 
     def miss(self, count: int) -> None:
-        """Take note of events that did not even get here."""
+        """Count events that were lost before they reached this process."""
         if count:
             self._dropped += count
             self._wake()

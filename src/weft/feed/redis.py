@@ -199,7 +199,7 @@ class RedisFeed:
         return RedisSubscription(self, self._listeners, channel.name, types, held_events=self._held_events)
 
     async def enter(self, name: str) -> None:
-        """Somebody listens to a channel here: it is heard, and all who tell are told so."""
+        """Subscribe this process to a channel, and announce the subscriber to all publishers."""
         self._see(name)
         with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(_ENTER_SECONDS):
@@ -207,7 +207,7 @@ class RedisFeed:
                 await self._say("+", [name])
 
     def left(self, name: str) -> None:
-        """Somebody listens no more."""
+        """Unsubscribe from a channel if its last subscriber in this process has left."""
         if name in self._listeners:
             return
         self._see(name)
@@ -257,7 +257,7 @@ class RedisFeed:
             self._doubted.add(name)
 
     def _see(self, name: str) -> None:
-        """Take note of whether a channel is listened to, here or elsewhere."""
+        """Update whether a channel has a subscriber, here or elsewhere."""
         channel = _read_channel(name)
         assert channel is not None
         of_kind = self._wanted[channel.kind]
@@ -270,7 +270,7 @@ class RedisFeed:
         self.has_listeners = bool(self._wanted[_EXECUTION] or self._wanted[_NAMESPACE])
 
     async def _catch_up(self) -> None:
-        """Find out who listens, and say what is listened to here: the connection is new."""
+        """On a new connection: ask for all channels, and announce those of this process."""
         self._named.clear()
         found = await self._redis.call("PUBSUB", "CHANNELS", self._prefix + "[xn]:*")
         await self._say("+", self._listeners)
@@ -287,7 +287,7 @@ class RedisFeed:
                 listener.miss(1)
 
     async def _asking(self) -> None:
-        """Ask the server about those who may be gone."""
+        """Ask the server, at intervals, whether channels still have subscribers."""
         loop = asyncio.get_running_loop()
         all_at = loop.time() + _ASK_ALL_SECONDS
         while True:

@@ -127,7 +127,7 @@ def claim(now: int, until: int, limit: int) -> Query[list[Notification]]:
 
 
 def put_off(notification_id: str, attempts: int, due_at: int, error: str) -> Query[None]:
-    """Set when a notification is sent again, unless somebody else has taken it since."""
+    """Set when a notification is sent again, unless another process has taken it since."""
     yield (
         "UPDATE notifications SET due_at = ?, error = ? WHERE id = ? AND attempts = ? AND state = 'pending'",
         (due_at, shortened(error).encode(), notification_id, attempts),

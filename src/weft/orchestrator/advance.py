@@ -84,7 +84,7 @@ async def advance_free(execution_ids: Sequence[str], context: Context) -> None:
 
 
 async def record(events: Sequence[Event], context: Context) -> Sequence[RecordedEvent]:
-    """Commit a batch, and tell those who listen."""
+    """Commit a batch, and publish what it recorded."""
     ports = context.ports
     if ports.incarnation is not None:
         _check_step(ports)
@@ -110,7 +110,7 @@ async def record(events: Sequence[Event], context: Context) -> Sequence[Recorded
 
 
 def _tell_of_start(recorded_event: RecordedEvent, ports: Ports) -> None:
-    """Publish that an attempt without a worker has started: nobody else does."""
+    """Publish that an attempt without a worker has started, as a worker does of its attempts."""
     execution, feed = recorded_event.execution, ports.feed
     if not isinstance(recorded_event.event, AttemptParked) or recorded_event.verdict is not _ACCEPTED:
         return

@@ -555,7 +555,7 @@ def plain_task(
 
 
 def make_task(free: FreeNode, decision: DispatchNode, ports: Ports, now: int) -> Task:
-    """Write down an attempt of a node for whoever is to run it."""
+    """Make the task for an attempt of a node."""
     execution, node, sign = free.execution, free.node, ports.sign
     # Keywords count twice: beyond 30, Python packs them into a dict, which takes longer than the rest.
     task = Task(

@@ -267,7 +267,7 @@ class Redis:
         return reply
 
     async def _call_back(self, connection: BatchConnection, batch: CommandBatch, partition: int) -> Reply:
-        """Have the server let go of a command that makes it wait; return what it has answered by then."""
+        """Have the server end a blocking command; return what it has answered by then."""
         answered = batch.again()
         # Where the server cannot be asked, closing the connection has to do.
         with suppress(StoreError, ReplyError, TimeoutError):
@@ -278,7 +278,7 @@ class Redis:
         return None
 
     async def connect(self, kind: type[_Kind]) -> _Kind:
-        """Make a connection of another kind, for one who keeps it; it is closed with the rest."""
+        """Open a connection of another kind for one caller; ``close`` closes it with the rest."""
         # The first connection to a cluster brings the knowledge of where to go.
         await self._connection()
         return await self._connect(self._address(), kind)
@@ -355,18 +355,18 @@ class Redis:
         return replies
 
     def _doubt(self) -> None:
-        """Have a server asked, before the next call, whether the slots are still where they were."""
+        """Have the map of slots read again before the next call."""
         self._is_unsure = True
         self._ready.clear()
 
     def _forget(self) -> None:
-        """Make every connection anew: another server has taken over, or nobody knows where the slots are."""
+        """Close every connection: another server has taken over, or the map of slots is unknown."""
         self._slots = []
         for connection in list(self._all):
             connection.close()
 
     def _learn(self, slots: list[tuple[int, int, Address]]) -> None:
-        """Take note of where the slots are, and have those connections made anew for which that matters.
+        """Keep the map of slots, and close the connections that it affects.
 
         A server that has come to have a partition may have an old state of it: it has to be greeted for it.
         All who listen have to be at one server: each knows its own listeners alone.
@@ -559,7 +559,7 @@ class Redis:
         )
 
     async def _greet(self, connection: BatchConnection, address: Address) -> None:
-        """Be let in, and find out whether this is the server whose state we know."""
+        """Authenticate, and check whether this is the server whose state this process knows."""
         target = self._target
         commands: list[Command] = _auth(target.username, target.password)
         if target.database:
@@ -590,7 +590,7 @@ class Redis:
             connection.greeted |= {keys.partition for keys in ours}
 
     async def _hello(self, connection: BatchConnection, ours: Sequence[Keys]) -> None:
-        """Have the state of partitions dropped that was written to another server than this.
+        """Drop the state of partitions that was written to another server.
 
         And that of another incarnation of the database, where this process has found it gone.
         """

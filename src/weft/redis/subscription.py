@@ -54,7 +54,7 @@ class Listening(BatchConnection):
         self.lost = asyncio.Event()
 
     async def subscribe(self, channels: Iterable[str], on_message: Callable[[str, bytes], None]) -> None:
-        """Have ``on_message`` called with what is published on channels; this returns when they are heard."""
+        """Subscribe to channels, whose messages go to ``on_message``; the server has confirmed it."""
         self._messages.on_message = on_message
         # One command for each: then each has one reply, as all commands have.
         for reply in await self.run([("SUBSCRIBE", name) for name in channels]):

@@ -79,7 +79,7 @@ class ProgressBar(Protocol):
 def open_progress(
     total: int, *, stream: TextIO, quiet: bool, environ: Mapping[str, str], noun: str = "nodes"
 ) -> ProgressBar | None:
-    """Choose the view that suits where the stream goes; none where nobody wants to see it."""
+    """Return the view that suits the stream: a live line, plain lines, or None for no progress."""
     if quiet:
         return None
     if stream.isatty() and environ.get("TERM") != "dumb":

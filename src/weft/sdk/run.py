@@ -100,7 +100,7 @@ async def execute(
 
 
 def _warn_of_waits(recorded_events: Sequence[RecordedEvent]) -> None:
-    """Log each node that waits for an answer: nobody can give it in this process."""
+    """Log each node that waits for an answer, because this process has no way to give one."""
     from weft.sdk.waiting import begun_waits
 
     for recorded_event in recorded_events:

@@ -91,7 +91,7 @@ def attempt_span_id(execution_id: str, generation: int, node_id: str, attempt: i
 
 
 def random_span_id() -> str:
-    """Return an id for a span that nobody names again, such as that of a call."""
+    """Return an id for a span that no other span names, such as that of a call."""
     return secrets.token_hex(8)
 
 

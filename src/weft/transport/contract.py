@@ -70,7 +70,7 @@ class Transport(Protocol):
         """Append to the result stream."""
 
     async def read(self, consumer: str, *, limit: int, wait_seconds: float) -> Sequence[MessageDelivery]:
-        """Take up to ``limit`` messages that nobody has, waiting a while for the first.
+        """Take up to ``limit`` messages that no other consumer has, waiting a while for the first.
 
         Messages that were sent as one come together, so a few more than ``limit`` may come.
         """

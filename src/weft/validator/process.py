@@ -63,7 +63,7 @@ class Checkers:
             return len(self._waiting.get(current_asker.get(), ())) < MAX_WAITING - total
 
     def ask(self, question: wire.CheckRequest) -> Future[wire.Faults]:
-        """Have a question answered; the future may raise CheckTookTooLongError."""
+        """Queue a check; the future may raise CheckTookTooLongError."""
         future: Future[wire.Faults] = Future()
         asker = current_asker.get()
         with self._changed:
@@ -83,7 +83,7 @@ class Checkers:
         return [asker for asker in self._turns if self._running[asker] < _PROCESSES_OF_ONE]
 
     def _take(self) -> tuple[str, _Job] | None:
-        """Wait for a question whose turn it is, and begin it; None: nobody has asked for a while."""
+        """Wait for the next check and begin it; None: there was none for a while."""
         with self._changed:
             self._idle += 1
             ready = self._changed.wait_for(self._ready, timeout=_IDLE_SECONDS)

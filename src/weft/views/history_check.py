@@ -141,7 +141,7 @@ class _Replay:
         self._event = None
 
     def _check_place(self, event: History) -> None:
-        """Hold a node's event against where the execution stands."""
+        """Compare a node's event with the state of the execution."""
         if event.generation != self._generation:
             self._say("I6", f"generation {event.generation} is not the current one", event.node)
         if self._state is ExecutionState.CANCELLED:
@@ -584,7 +584,7 @@ class _Replay:
     # -- what is stored ----------------------------------------------------------------------------
 
     def compare(self, stored: Stored) -> None:
-        """Hold what is stored against what the events have led to."""
+        """Compare what is stored with what the events lead to."""
         if self._state is None:
             self._say("I18", "it has no history")
             return

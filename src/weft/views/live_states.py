@@ -277,7 +277,7 @@ class LiveStates:
 
     @property
     def next_due(self) -> int | None:
-        """When the next scheduled retry or look is due."""
+        """Return when the next scheduled retry or look is due."""
         return self._timers[0][0] if self._timers else None
 
     def take_changed(self) -> Collection[int]:

@@ -74,7 +74,7 @@ class Caller(Protocol):
         """Name what it lets ``python`` call beside this process's functions, as UserCode.allow does."""
 
     async def close(self) -> None:
-        """Let go of everything; calls still running are lost, and nobody is charged."""
+        """Release all resources; calls still running are lost, and none is charged."""
 
 
 class _PythonConfig(msgspec.Struct):

@@ -324,7 +324,7 @@ class Child:
 
 
 def _end_with(parent: int) -> None:
-    """Have the kernel end this process when the parent ends, even while a function holds the interpreter.
+    """Ask the kernel to end this process with the parent, even while a function holds the interpreter.
 
     Only Linux can; elsewhere the end of the channel has to do. The kernel goes by the thread that started
     this process: that of the parent's loop, which closes its pool before it ends.

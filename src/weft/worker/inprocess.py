@@ -99,7 +99,7 @@ class InProcess:
         context.run(enter, output)
 
     def _new_output(self, call: HandlerCall) -> AttemptOutput | None:
-        """Return what takes the lines of a call and hands them over; None: nobody reads them."""
+        """Return the output that collects the lines of a call; None: they are not kept."""
         logs = self._logs
         if logs is None:
             return None

@@ -162,7 +162,7 @@ class LogWriter:
         return AttemptOutput(now=self._now, max_bytes=self.max_bytes, filled=filled)
 
     def add(self, attempt: AttemptName | None, lines: Sequence[LogLine]) -> None:
-        """Take lines of an attempt; None: of nobody in particular, which are shown and not kept."""
+        """Add lines of an attempt; None: of no attempt, which are shown and not kept."""
         if not lines:
             return
         if attempt is None:
@@ -292,7 +292,7 @@ class LogWriter:
                 feed.publish([event], namespace=call.namespace)
 
     async def _present(self, keys: Sequence[_Key], batches: Sequence[Sequence[LogLine]]) -> None:
-        """Show lines; the last batch is nobody's."""
+        """Show lines; those of the last batch belong to no attempt."""
         *kept, nobodys = batches
         shown = [ShownLine(*key, line) for key, lines in zip(keys, kept, strict=True) for line in lines] + [
             ShownLine(None, None, 0, line) for line in nobodys

@@ -241,7 +241,7 @@ class Runner:
         )
 
     async def outcome(self, task: Task) -> Outcome:
-        """Call the task's handler. Raises AttemptLostError where nobody can know how it ended."""
+        """Call the task's handler; raises AttemptLostError where its end is unknown."""
         max_bytes = self._ports.bounds.max_payload_bytes
         is_large = len(task.config) > BOUND_AT_ONCE_BYTES
         if self._registry.get(task.handler).kind is HandlerKind.USER:
@@ -331,7 +331,7 @@ class Runner:
 
 
 async def _when_reachable(step: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a call to the journal until the journal answers; whoever loses the attempt's lease cancels this.
+    """Repeat a call to the journal until it answers; the loss of the attempt's lease cancels the call.
 
     The worker holds the lease meanwhile: an attempt is not lost because PostgreSQL is away.
     """

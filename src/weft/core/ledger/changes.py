@@ -315,7 +315,7 @@ class Changes:
         }
 
     def times(self, event: EndedAttempt) -> tuple[int | None, int | None, int | None]:
-        """Hold queued ≤ started ≤ finished ≤ now, whatever a worker's clock said."""
+        """Return the times of an attempt, corrected to queued ≤ started ≤ finished ≤ now."""
         queued_at, started_at, finished_at = event.queued_at, event.started_at, event.finished_at
         if started_at is None:
             return None if queued_at is None else min(queued_at, self.now), None, None

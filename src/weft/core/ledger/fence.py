@@ -154,7 +154,7 @@ class Ledger:
         return execution
 
     def rebuild(self, execution_id: str, *, seen_epoch: int) -> Change | None:
-        """Raise the epoch for a new hot state, if nobody else has since ``seen_epoch`` was read."""
+        """Raise the epoch for a new hot state, if no other builder has since ``seen_epoch`` was read."""
         change = self._change_of(execution_id)
         if change is None or change.row.epoch != seen_epoch:
             return None
@@ -274,7 +274,7 @@ class Ledger:
         return self._recorded(event, change, rows, start)
 
     def _recorded(self, event: Event, change: Change, rows: tuple[NodeRow, ...], start: int) -> RecordedEvent:
-        """Finish an execution that an event has left with nothing unsettled, and note who is told."""
+        """Finish an execution that an event left without unsettled nodes, and note whom to notify."""
         changes, execution, plan = self.changes, change.row, change.plan
         if execution.unsettled == 0 and execution.state not in TERMINAL:
             finish(changes, change, self._loaders.blob, self._loaders.input, self._max_payload_bytes)

@@ -367,7 +367,7 @@ def discard_result(
 
 
 def _reached(event: NodeFailed | NodeSkipped, cause: str, change: Change) -> tuple[Skip, ...]:
-    """Hold the walk behind a failure against the rows: who walked it did not know all that is settled.
+    """Return the skips behind a failure that still hold: the judge did not know all rows.
 
     A node that was skipped for another reason stops a failure, and what is behind it may be running.
     """

@@ -205,7 +205,7 @@ def _longest_waiting(change: Change, name: str) -> NodeRow | None:
 def _end(
     changes: Changes, event: WaitAnswered | SignalReceived, change: Change, row: NodeRow, signal: str
 ) -> NodeRow:
-    """End a wait by an answer from outside, and have whoever brought it tell the store."""
+    """End a wait by an answer from outside; the caller that brought the answer tells the store."""
     changes.note(change.row, "signal.received", node=row.node_id, signal=signal, actor=event.actor)
     changes.untold.add((change.row.id, row.node_id))
     return _answered(changes, change, row, event)

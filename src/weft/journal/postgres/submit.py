@@ -198,7 +198,7 @@ class Submitter:
         return answers
 
     async def _submit(self, transaction: Transaction, calls: Sequence[Submit]) -> list[Any] | None:
-        """Store them; None where somebody else has stored one of them in this moment."""
+        """Store the executions; None where another process has stored one of them at the same time."""
         connection = transaction.connection
         ids = {submission.id for call in calls for submission in call.submissions}
         clock, transaction.number, known_ids = await connection.fetchrow(_LOOK, sorted(ids))

@@ -170,7 +170,7 @@ async def tell(recorded_events: Sequence[RecordedEvent], ports: Ports) -> None:
 
 
 async def tell_untold(ports: Ports) -> None:
-    """Tell the store of waits whose ends somebody has recorded, and then died or found no store."""
+    """Tell the store of waits whose ends a process recorded before it died, or while the store was away."""
     untold = await ports.journal.untold_waits(older_than_seconds=2 * ports.sweep_seconds, limit=_TOLD_AT_ONCE)
     by_execution: dict[str, list[EndedWait]] = {}
     for one in untold:

@@ -295,7 +295,7 @@ class MemoryStore:
         return _YES
 
     def _settle(self, execution: OpenExecution, row: NodeRow) -> None:
-        """Hold the row of a settled node; of a large output, a reference."""
+        """Keep the row of a settled node, with a reference in place of a large output."""
         output = row.output
         if output is not None and self._inline_output_bytes is not None:
             is_much = self._output_bytes > _MANY_OUTPUT_BYTES

@@ -63,7 +63,7 @@ class Leases(dict[tuple[str, str], OpenNode]):
         self.grace_until = 0
 
     def note_sweep(self, now: int, idle: int) -> None:
-        """Begin the grace of a lease if nobody has swept for longer than ``due`` allows."""
+        """Begin the grace of a lease if the last sweep is longer ago than ``due`` allows."""
         gap = 0 if self.swept_at is None else now - self.swept_at
         if gap > self._lease // RENEWALS_PER_LEASE + idle:
             self.grace_until = now + self._lease

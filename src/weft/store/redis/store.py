@@ -309,7 +309,7 @@ class RedisStore(Inspector, Sweep):
         return [found[execution_id] for execution_id in execution_ids]
 
     async def _listed(self, keys: Keys, execution_id: str, said: Sequence[Reply]) -> FreeNodesReply | None:
-        """Read what a script has said of an execution and its free nodes; None: nobody has its plan."""
+        """Read the reply of a script about an execution and its free nodes; None: its plan is gone."""
         packed, about, kept, fixed, *nodes = said[2:]
         _, digest = read_plan(about)
         plan = await self._plans(digest)
@@ -459,7 +459,7 @@ class RedisStore(Inspector, Sweep):
         await self._run(_END_LEASES, calls)
 
     async def _move(self, script: Script, moves: Sequence[Move], *told: Argument) -> list[Reply]:
-        """Have a script make moves; return what it answered to each, in their order."""
+        """Make moves by a script; return the answer to each, in their order."""
         replies: list[Reply] = [UNKNOWN] * len(moves)
         chosen: Sequence[int] = range(len(moves))
         while chosen:

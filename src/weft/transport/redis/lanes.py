@@ -61,7 +61,7 @@ def member(task: Task) -> str:
 
 
 def read_lanes(keys: Keys, members: Iterable[bytes]) -> list[Lane]:
-    """Read the set of lanes. What is no lane was written by somebody else, and is passed over."""
+    """Read the set of lanes; members that weft has not written are passed over."""
     lanes = []
     for one in members:
         name = one.decode(errors="replace")
@@ -102,12 +102,12 @@ class Served:
             self.add(lane(keys, name, name, PRIORITIES["normal"]) for keys in partitions for name in names)
 
     def learn(self, keys: Keys, members: Sequence[bytes]) -> bool:
-        """Take note of a partition's set of lanes; True: there are new ones among them."""
+        """Keep a partition's set of lanes; True if some are new."""
         self._read[keys.partition] = self._noted[keys.partition] = len(members)
         return self.add(read_lanes(keys, members))
 
     def note(self, partition: int, lane_count: int) -> None:
-        """Take note of how many lanes a partition's set has: it grows, and is never changed otherwise."""
+        """Keep the number of lanes in a partition's set, which only grows."""
         self._noted[partition] = lane_count
 
     @property
@@ -116,7 +116,7 @@ class Served:
         return self._noted != self._read
 
     def add(self, lanes: Iterable[Lane]) -> bool:
-        """Take note of lanes; True: there are new ones among them that it may be served from."""
+        """Add lanes; True if this worker serves one of the new ones."""
         self.waits = {}
         fresh = [one for one in lanes if one not in self._known and self._may_serve(one)]
         self._known.update(dict.fromkeys(fresh))
@@ -127,7 +127,7 @@ class Served:
         return bool(fresh)
 
     def drop(self, lane: Lane) -> None:
-        """Be served from a lane that cannot be read no more, until the set of lanes is read again."""
+        """Leave out a lane that cannot be read, until the set of lanes is read again."""
         self.waits = {}
         self._lanes[lane.partition][lane.queue].remove(lane)
         del self._known[lane]
@@ -158,7 +158,7 @@ class Served:
         return said
 
     def count(self, taken: Mapping[str, int]) -> None:
-        """Take note of how many were taken from queues: the others come first the next time."""
+        """Count the tasks taken from each queue, so that the other queues come first the next time."""
         if taken:
             self.waits = {}
         for queue, number in taken.items():

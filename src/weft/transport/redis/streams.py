@@ -544,7 +544,7 @@ class RedisStreams:
         return own
 
     async def _own_entries(self, source: Source, consumer: str) -> AsyncIterator[list[Entry]]:
-        """Go through what a consumer was given and has not acknowledged, also what never reached it."""
+        """Yield the pending entries of a consumer, also those that never reached it."""
         reading: Command = ("XREADGROUP", "GROUP", source.group, consumer, "COUNT", _PAGE, "STREAMS")
         after = b"0"
         while True:

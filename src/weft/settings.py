@@ -287,7 +287,7 @@ _count = _whole(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting of INTERFACE section 5, checked."""
+    """Every setting, checked."""
 
     data: Path = _setting(  # noqa: RUF009 - the default is made by a factory
         lambda: Path(".weft"), _path, "the data folder of `weft up`", shown="`.weft` in the current folder"

@@ -21,7 +21,7 @@ OFF = "1 == 2"
 
 
 class TestTheVerdict:
-    """INTERFACE §2: the verdict is the same under both policies; what else runs on the way is not."""
+    """The verdict is the same under both policies; what else runs on the way is not."""
 
     @pytest.mark.parametrize("policy", POLICIES)
     async def test_a_handled_failure_leaves_a_completed_execution(

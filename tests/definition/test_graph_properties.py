@@ -68,16 +68,11 @@ def test_the_order_puts_every_node_after_its_parents(parents: Parents) -> None:
         assert all(order.index(parent) < order.index(node_id) for parent in graph.parents[node_id])
 
 
-@given(acyclic_graph(), st.data())
-def test_ancestors_and_descendants_are_what_repeated_steps_reach(
-    parents: Parents, data: st.DataObject
-) -> None:
+@given(acyclic_graph())
+def test_ancestors_are_what_repeated_steps_reach(parents: Parents) -> None:
     graph, ancestors = as_graph(parents), reaches(parents)
     for index, mine in enumerate(ancestors):
         assert graph.ancestors(str(index)) == {str(other) for other in mine}
-    starts = data.draw(st.sets(st.integers(0, len(parents) - 1)))
-    behind = {str(index) for index, mine in enumerate(ancestors) if mine & starts}
-    assert graph.descendants(str(start) for start in starts) == behind
 
 
 @given(any_graph())

@@ -58,18 +58,14 @@ class Graph:
 
     def ancestors(self, node_id: str) -> frozenset[str]:
         """Find everything the node runs after, directly or not."""
-        return frozenset(_reached(self.parents, [node_id]))
-
-    def descendants(self, node_ids: Iterable[str]) -> set[str]:
-        """Find everything behind these nodes; one of them is in it only where it is behind another."""
-        return _reached(self.dependents, node_ids)
-
-
-def find_cycle(ids: Sequence[str], parents: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Find one true cycle in the direction of the work: in ``[a, b, a]``, b depends on a, and a on b."""
-    position = {node_id: index for index, node_id in enumerate(ids)}
-    cycles = find_cycles([[position[parent] for parent in parents[node_id]] for node_id in ids])
-    return [ids[index] for index in cycles[0]] if cycles else None
+        reached: set[str] = set()
+        stack = [node_id]
+        while stack:
+            for parent in self.parents[stack.pop()]:
+                if parent not in reached:
+                    reached.add(parent)
+                    stack.append(parent)
+        return frozenset(reached)
 
 
 def find_cycles(parents: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -148,17 +144,6 @@ def _sweep(
         for index in component:
             masks[index] = mask
     return masks
-
-
-def _reached(edges: Mapping[str, tuple[str, ...]], starts: Iterable[str]) -> set[str]:
-    reached: set[str] = set()
-    stack = list(starts)
-    while stack:
-        for neighbour in edges[stack.pop()]:
-            if neighbour not in reached:
-                reached.add(neighbour)
-                stack.append(neighbour)
-    return reached
 
 
 def _kahn(parents: Sequence[Sequence[int]]) -> list[int]:

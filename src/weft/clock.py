@@ -90,7 +90,7 @@ class ServerClock:
             self._latest = 0
         else:
             known = self._error + (answered_at - self._measured_at) * _DRIFT
-            # Two that contradict each other: somebody has set the server's clock, or it is another server.
+            # Two answers that contradict each other: the server's clock was set, or it is another server.
             if error > known and abs(ahead - self._ahead) <= error + known:
                 return
         self._ahead, self._error, self._measured_at = ahead, error, answered_at

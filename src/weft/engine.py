@@ -354,7 +354,7 @@ class Engine:
         await self.orchestrator.stop()
         stopping = asyncio.create_task(self.worker.stop())
         while not stopping.done():
-            # What has ended is recorded while the others end: whoever loses patience now loses none of it.
+            # What has ended is recorded while the others end: a kill during the grace time loses none of it.
             await self.orchestrator.drain()
             await asyncio.wait((stopping,), timeout=_DRAIN_SECONDS)
         await stopping
@@ -555,8 +555,8 @@ class Engine:
             if execution.state in TERMINAL:
                 self._end(execution)
                 if execution.state is not ExecutionState.COMPLETED:
-                    # What still runs of it is told to stop with the next heartbeat: that may as well be
-                    # now, or rather when the one who recorded this has closed it in the store.
+                    # What still runs of it is told to stop with the next heartbeat: that may as well be now,
+                    # or rather when the process that recorded this has closed it in the store.
                     asyncio.get_running_loop().call_soon(self.worker.beat)
             elif isinstance(recorded_event.event, RetryRequested):
                 self._ended.drop(execution.id)

@@ -67,7 +67,7 @@ class Ports:
     max_deliveries: int = 3
     # A service's ``Retry-After`` is cut to this, or to the node's ``max_delay_seconds`` if that is larger.
     max_retry_after_seconds: float = DEFAULT_MAX_RETRY_AFTER_SECONDS
-    # A result that somebody took and did not finish is claimed after this time.
+    # A result that a process took and did not finish is claimed after this time.
     stale_result_seconds: float = 30.0
     # Free nodes that nobody has dispatched for this long are looked after by the sweep.
     sweep_seconds: float = 5.0
@@ -82,7 +82,7 @@ class Ports:
     sign: Signer | None = None
     # Outputs over this size lie in the journal as blobs and travel by reference.
     inline_bytes: int = 256 * 1024
-    # Where those who look on are told what happens; None: nobody looks on here.
+    # Where events are published; None: there are no subscribers.
     feed: Feed | None = None
     # How handlers call services outside; None: they cannot.
     outbound: Outbound | None = None

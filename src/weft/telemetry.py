@@ -38,7 +38,7 @@ log = logging.getLogger("weft.loop")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Distinct values of a label that users choose. Each is a time series for whoever collects them.
+# Distinct values of a label that users choose. Each is a time series in Prometheus.
 CHOSEN_BY_USERS = ("workflow", "handler", "queue", "model", "code")
 MAX_LABEL_VALUES = 100
 OTHER = "other"

@@ -74,8 +74,8 @@ def page_of(
     return page([shown(row) for row in items], next_cursor=next_cursor)
 
 
-# --- Cursors. They say where a page ended, in values of the last item on it; what they hold is nobody's
-# --- business, and may change. They are no secret: whoever makes one up sees what he may see anyway.
+# --- Cursors. A cursor says where a page ended, in values of its last item. Its content is private, and may
+# --- change. It is no secret: a caller who makes one up sees only rows that the caller may see anyway.
 
 
 def cursor_of(*values: str | int) -> str:

@@ -147,7 +147,7 @@ class ApiKeys:
     def identify(self, headers: Sequence[tuple[bytes, bytes]]) -> ApiCaller | None:
         """Find the caller whose key is in the headers of a request; None: the key is unknown."""
         given = [value for name, value in headers if name == b"authorization"]
-        # Two of them are two claims, and somebody before us may have checked the other one.
+        # Two of them are two claims, and a proxy may have checked the other one.
         if len(given) != 1 or len(given[0]) > _MAX_CREDENTIALS:
             return None
         scheme, _, key = given[0].partition(b" ")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # The path with its query, and all headers together.
 MAX_HEAD_BYTES = 64 * 1024
-# A head comes in one piece, or nearly so; whoever takes longer only wants to keep the connection.
+# A head comes in one piece, or nearly so; a client that takes longer only wants to keep the connection.
 HEAD_SECONDS = 20.0
 # Between two requests. Clients keep idle connections for less: it is they who let go, and never in the moment
 # of a request. Where keys are set, a connection that has shown none has less: it may be anybody's.

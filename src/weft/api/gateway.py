@@ -185,7 +185,7 @@ class Gateway:
             who = peer_of(scope) if caller is ANYBODY else caller.actor
             await self._limit_events(scope, f"events/{who}")
         else:
-            # Before a bad key is refused: whoever guesses keys calls too.
+            # Before a bad key is refused: guesses of keys count too.
             await self._limit_rate(scope, caller, by_session=session is not None)
         if caller is None:
             raise unauthenticated()

@@ -97,7 +97,7 @@ def _same(key: Key, request_digest: str, resource: str) -> str:
 
 
 def _decoded(value: str) -> str:
-    # Headers are read as Latin-1; whoever writes anything beyond ASCII into them mostly means UTF-8.
+    # Headers are read as Latin-1; most clients that send anything beyond ASCII mean UTF-8.
     try:
         return value.encode("latin-1").decode()
     except UnicodeDecodeError:

@@ -37,7 +37,7 @@ router = APIRouter(tags=["triggers"])
 _MEDIA = Media({"application/json": read_json, "application/cloudevents+json": read_json})
 # What comes from outside is kept, and shown in lists.
 _MAX_EVENT_BYTES = 1024 * 1024
-# Of those who change the same trigger at the same time, one is first; more often it is not tried.
+# Of several callers that change one trigger at the same time one succeeds; the others try so often.
 _TRIES = 20
 _AT_ONCE_BYTES = 64 * 1024
 

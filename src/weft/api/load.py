@@ -40,8 +40,8 @@ _MAX_HELD_BYTES = 256 * 2**20
 # and are not refused for them.
 _MAX_VALUE_BYTES = 256 * 2**20
 
-# Between two pages of histories, whoever reads them: a page takes some milliseconds of the loop, and a
-# hundred callers who read on without a pause kept all others waiting for seconds.
+# Between two pages of histories, of any readers: a page takes some milliseconds of the loop, and a hundred
+# callers who read on without a pause kept all others waiting for seconds.
 _HISTORY_PAUSE_SECONDS = 0.01
 
 # So few rows have at most 8 MiB of outputs.

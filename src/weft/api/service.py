@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("weft.api")
 
-# What others do in a fleet is heard through hints, which may be lost: whoever waits asks the journal so
-# often, and all who wait together not more often than so many times a second.
+# In a fleet the feed brings hints, which may be lost: a request that waits asks the journal so often, and all
+# who wait together not more often than so many times a second.
 _LOOK_SECONDS = 1.0
 _LOOKS_A_SECOND = 200
 
@@ -135,7 +135,7 @@ class Service:
     durations: SharedResults[NodeDurations] = field(
         default_factory=lambda: SharedResults(_DURATIONS, lambda kept: 1 + len(kept.of_node)), repr=False
     )
-    # Of executions that somebody watches live, by id: each a ``LiveHub``, which knows this module.
+    # The executions that have live viewers, by id: each a ``LiveHub``, which knows this module.
     live: dict[str, Any] = field(default_factory=dict, repr=False)
     _threads: FairThreads = field(default_factory=FairThreads, repr=False)
 

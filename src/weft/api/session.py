@@ -113,7 +113,7 @@ def _answer(request: Request, session: ConsoleSession | None, *, name: str | Non
 
 def _set_cookie(response: Response, request: Request, value: str, *, max_age: int) -> None:
     # A proxy speaks TLS for this server. The browser says by Origin what the page came by; whoever forges it
-    # changes a cookie of his own.
+    # changes only its own cookie.
     is_encrypted = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
     response.set_cookie(
         SESSION_COOKIE,

@@ -55,7 +55,7 @@ log = logging.getLogger("weft.api")
 router = APIRouter(tags=["events"])
 
 MEDIA_TYPE = "text/event-stream"
-# A line that says nothing, so that whoever is in between does not take a quiet stream for a dead one.
+# A line that says nothing, so that a proxy does not take a quiet stream for a dead one.
 COMMENT_SECONDS = 15.0
 # The journal is read this often even if nothing is told: the feed is a hint.
 LOOK_SECONDS = 5.0
@@ -342,7 +342,7 @@ class ExecutionStream(EventStream["Subscription"]):
             async with turn:
                 recorded = await self._read_on()
                 self._is_behind = len(recorded) == PAGE_EVENTS
-                # For one who is so far behind, what was told live is old news.
+                # A stream that is so far behind drops live events: they are outdated.
                 events = recorded if self._is_behind else self._in_order(heard, recorded)
                 body = _framed_all(events, numbered=True)
             # Not in its turn: this client may read slowly.

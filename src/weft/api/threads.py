@@ -26,7 +26,7 @@ class FairThreads:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="weft-api")
         self._free = THREADS
-        # By caller: how many threads it has, and who waits for one, in the order in which they came.
+        # By caller: how many threads it has, and the calls that wait for one, oldest first.
         self._running: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         # The callers that wait, the one whose turn is next first.
@@ -45,7 +45,7 @@ class FairThreads:
         except BaseException:
             self._end(caller)
             raise
-        # The thread is free when the function has ended, whether or not somebody still awaits it.
+        # The thread is free when the function has ended, even if its caller has gone.
         called.add_done_callback(lambda _: _on_loop(loop, self._end, caller))
         return await asyncio.wrap_future(called)
 

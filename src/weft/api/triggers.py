@@ -43,7 +43,7 @@ router = APIRouter(tags=["triggers"])
 _MAX_BYTES = 256 * 1024
 _SHOWN_EXECUTIONS = 10
 _SHOWN_DUE_TIMES = 5
-# Of those who change the same trigger at the same time, one is first; more often it is not tried.
+# Of several callers that change one trigger at the same time one succeeds; the others try so often.
 _TRIES = 20
 
 

@@ -22,7 +22,7 @@ from weft.transport.celery import celery_queue
 
 __all__ = ["aggregate", "app", "batch", "execute", "queues", "run_attempt"]
 
-# Of each attempt its state stays in Redis for so long, for whoever watches Celery.
+# Celery's monitors find the state of an attempt in Redis for so long.
 _RESULT_SECONDS = 3600
 # Of a batch, what it waits for: longer than one of its nodes may take. Celery forgets a group otherwise.
 _GROUP_SECONDS = MAX_TIMEOUT_SECONDS + 24 * 3600

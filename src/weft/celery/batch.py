@@ -56,7 +56,7 @@ def batch(
     members = [execute.s(workflow, given, **options).set(queue=BATCHES) for given in inputs]
     if not members:
         raise ValueError("a batch needs at least one input")
-    # By its name: this one is written into messages, and sent by whoever ends the last of the others.
+    # By its name: messages hold this task, and the member that ends last sends it.
     return chord(members, aggregate.s().set(queue=BATCHES.name))
 
 

@@ -170,7 +170,7 @@ def _refuse_pool(sender: Any, **_: Any) -> None:
 
 
 def _begin_forked(**_: Any) -> None:
-    # An app of somebody else may have workers that have nothing to do with weft.
+    # Another app may have workers that have nothing to do with weft.
     if _served():
         worker_process(is_forked=True)
 

@@ -29,11 +29,11 @@ class Halt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # The epoch of the store that was asked, and the number of the pause's event; 0: no pause, a stop.
     epoch: int
     paused_seq: int
-    # The attempts that were in somebody's hand, by node: all of them. None: the store was not asked yet.
+    # All attempts that a worker had in hand, by node. None: the store was not asked yet.
     in_hand: dict[str, int] | None = None
 
 
-# A journal and a store hold no larger inputs in memory: whoever needs one reads it.
+# A journal and a store hold no larger inputs in memory: an input is read when it is needed.
 LARGE_INPUT_BYTES = 16 * 1024
 
 
@@ -107,7 +107,7 @@ class Wait(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: WaitKind
     # The name of its signal, or the type of its event.
     name: str = ""
-    # What whoever answers is asked.
+    # The question to the person who answers.
     prompt: str | None = None
     # The pairs that the data of its event must have, as canonical JSON.
     match: bytes | None = None
@@ -338,7 +338,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     told: Told
     created_at: int
-    # When it may be sent next; while somebody sends it, when their lease ends. None: it is not sent any more.
+    # When it may be sent next; while a process sends it, when its lease ends. None: it is not sent any more.
     due_at: int | None
     attempts: int = 0
     # pending, delivered or failed.

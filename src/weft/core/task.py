@@ -35,7 +35,7 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     secrets: tuple[SecretSlot, ...] = ()
     resource_tag: str | None = None
     cache_key: str | None = None
-    # Of its execution: those who look on hear of their own.
+    # Of its execution: subscribers of a namespace receive its events alone.
     namespace: str = "default"
     # A large config lies in the journal under this name; then ``config`` is empty.
     config_blob: str | None = None
@@ -48,10 +48,10 @@ class Task(AttemptRef, frozen=True, kw_only=True, array_like=True, gc=False):
     # Of a large config: its length, and what it takes in memory (``core.payload.weight_of``). Small: 0.
     config_bytes: int = 0
     config_weight: int = 0
-    # The span that the attempt's is a child of: that of its execution, or the caller's where whoever made the
-    # task exports no spans. None: there is no trace.
+    # The span that the attempt's is a child of: that of its execution, or the caller's where the process that
+    # made the task exports no spans. None: there is no trace.
     traceparent: str | None = None
-    # For the attempt's span alone: given where whoever made the task exports spans.
+    # For the attempt's span alone: given where the process that made the task exports spans.
     workflow: str | None = None
     version: int | None = None
     # Of a node that polls: what tells this look from the others, and not its attempts; 0: it does not poll.

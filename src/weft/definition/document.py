@@ -304,7 +304,7 @@ class _Builder:
             inside = any(container.anchor == event.anchor for container in self.stack)
             message = "refers to the value it stands in" if inside else "has no anchor before it"
             _refuse(event.start_mark, f"the alias *{event.anchor} {message}")
-        # The value itself is shared, not copied; but whoever walks or writes it meets every repetition.
+        # The value itself is shared, not copied; but walking or writing it meets every repetition.
         self.expanded += anchored.size
         if self.expanded > self.max_bytes:
             _refuse(event.start_mark, f"aliases make it longer than {self.max_bytes:,} bytes")

@@ -26,7 +26,7 @@ PADDING = 14
 BADGE = 22  # what the letter of a state takes of a card's width
 LONGEST_TEXT = 32  # the whole of a longer one is in the tooltip
 
-# The letter says what the colour says, for those who do not see the colour.
+# The letter says what the colour says, for readers who do not see the colour.
 LETTERS = {
     "PENDING": "·",
     "QUEUED": "…",

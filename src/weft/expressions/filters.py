@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Longer strings are no numbers; the bound keeps the attempt to read one cheap.
 _LONGEST_NUMBER = 5_000
 
-# Whole numbers from here up have hashes that whoever sends the data can make collide.
+# The sender of the data can make the hashes of whole numbers from here up collide.
 _FIRST_UNSAFE_HASH = 1 << 60
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode

@@ -36,7 +36,7 @@ log = logging.getLogger("weft.feed")
 BUFFERED_EVENTS = 10_000
 # Events in one message: a busy engine's of a moment, and no more than a server likes to copy.
 _TOLD_AT_ONCE = 256
-# Where somebody has left, the server is asked so much later who is still there: many leave at once.
+# After an unsubscribe the server is asked so much later for the subscribers: many leave at once.
 _ASK_SECONDS = 1.0
 # A killed process announces nothing; the server knows.
 _ASK_ALL_SECONDS = 15.0
@@ -111,7 +111,7 @@ class RedisFeed:
         # Channels of either: by kind and key.
         self._wanted: dict[str, dict[str, dict[str, _Channel]]] = {_EXECUTION: {}, _NAMESPACE: {}}
         self.has_listeners = False
-        # Channels that somebody is said to have left, and those that were named since the server was asked.
+        # Channels that a process has unsubscribed from, and those announced since the server was asked.
         self._doubted: set[str] = set()
         self._named: set[str] = set()
         self._buffer: dict[str, deque[History]] = {}

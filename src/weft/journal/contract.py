@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from weft.core.state import ExecutionState
     from weft.definition.plan import Plan
 
-# What the history calls whoever needs no key: a caller on this machine, or the program that runs the engine.
+# The actor in the history without a key: a caller on this machine, or the program that runs the engine.
 LOCAL_ACTOR = "local"
 LATEST = "latest"
 # Of outputs that are read with the executions of a batch at once; one more may pass it.

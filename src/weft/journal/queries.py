@@ -267,7 +267,7 @@ def document(digest: str) -> Query[bytes | None]:
 def put_definition(digest: str, document: bytes, now: int) -> Query[None]:
     """Store a definition that is not there yet, and keep it from being purged until the commit."""
     # Asked first: a large document is not to be handed to the database anew for every execution. And asked
-    # again: one that somebody else has stored in this moment may be purged in the next.
+    # again: a definition that another process has just stored may be purged in the next call.
     while not (yield "SELECT 1 FROM definitions WHERE digest = ? FOR KEY SHARE", (digest,)):
         if not document:
             raise JournalError(f"the journal has no definition {digest}")

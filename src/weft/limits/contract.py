@@ -27,7 +27,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 class Released(msgspec.Struct, frozen=True):
     tickets: Sequence[tuple[str, AttemptRef]]
-    # When to look again at the latest: a token is due for somebody, or a release may have come to nothing.
+    # When to look again at the latest: a token is due for a ticket, or a release may have led to no start.
     next_at: int | None
 
 

@@ -160,7 +160,7 @@ class Context:
     # Messages that were read and not taken up yet, and the turn to read more.
     fair_queue: FairQueue = field(default_factory=FairQueue)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # Sends notifications; None: somebody else does, or nobody.
+    # Sends notifications; None: another process does, or there are none.
     notifier: Notifier | None = None
     # Batches that were read while the journal was away.
     unfinished: list[Sequence[MessageDelivery]] = field(default_factory=list)

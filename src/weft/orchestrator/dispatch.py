@@ -422,7 +422,7 @@ async def _issue(
         [AttemptIssued(*_attempt_of(node), epoch=node.execution.epoch) for node, _ in unissued]
     )
     # The store has to know: if the lease runs out, an issued attempt may have run. It may also not know what
-    # refused the issue: whoever committed that the node is settled has died before it told the store.
+    # refused the issue: the process that committed the settlement has died before it told the store.
     await ports.store.apply(
         [
             RowUpdate(recorded_event.execution, recorded_event.plan, recorded_event.rows)

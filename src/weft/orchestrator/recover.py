@@ -124,7 +124,7 @@ async def observe_pause(execution: ExecutionRow, ports: Ports) -> None:
         return
     with suppress(StoreError, JournalError):
         status = await ports.store.inspect(execution.id)
-        # Not there: whoever rebuilds it raises the epoch.
+        # Not there: the rebuild raises the epoch.
         if status is not None and status.paused:
             observed = HaltObserved(
                 execution_id=execution.id,

@@ -81,7 +81,7 @@ class Redis:
         self._closed = False
         # Of a cluster: which server has which slot. Empty: there is one server, or nobody has been asked yet.
         self._slots: list[tuple[int, int, Address]] = []
-        # Whether that may have changed: somebody is asked before the next call.
+        # Whether the slots may have moved: a server is asked before the next call.
         self._is_unsure = False
         # Whom to ask for the slots: the first; the others are asked in turn once it does not answer.
         self._seeds: deque[Address] = deque([self._target.address])
@@ -434,7 +434,7 @@ class Redis:
             # One who gives up does not take from the others what they wait for.
             return await asyncio.shield(opening)
         except StoreError as error:
-            # Each has an error of his own: a shared one would gather the traces of all of them.
+            # Each caller has an error of its own: a shared one would gather the tracebacks of all of them.
             raise StoreError(str(error)) from error.__cause__
 
     async def _connect_shared(self, place: _Place) -> BatchConnection:

@@ -143,7 +143,7 @@ async def _ended_with_bar(execution_id: str, engine: Engine, plan: Plan) -> None
         bar.show(await look.at(loop.time() - begun))
     finally:
         bar.close()
-        # Where somebody gave up waiting, the execution is cancelled before this returns.
+        # If the wait was cancelled, the execution is cancelled before this returns.
         ending.cancel()
         await asyncio.wait((ending,))
     ending.result()

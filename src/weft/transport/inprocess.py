@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from weft.transport.contract import DeliveryId
 
-# Of so many turns of a queue, one goes to whoever has waited longest: no priority is starved.
+# Of so many turns of a queue, one goes to the oldest task: no priority is starved.
 _OLDEST_EVERY = 8
 # A turn of an execution is at most this part of a fetch: the results of nodes that run together are recorded
 # in one commit. A fetch for a single slot is one task a turn.

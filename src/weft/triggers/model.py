@@ -94,7 +94,7 @@ class TriggerRow(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     trigger: Trigger
-    # Raised by every change that somebody makes: whoever decides on an older one starts nothing.
+    # Raised by every change of the trigger: a start that was decided on an older revision is refused.
     revision: int
     created_at: int
     # Of the last change: ``every_seconds`` counts from here.

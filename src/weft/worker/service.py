@@ -68,7 +68,7 @@ class Worker:
         # By nonce: what is in hand, and what runs it.
         self._leases: dict[str, Lease] = {}
         self._running: dict[str, asyncio.Task[bool]] = {}
-        # By nonce: who waits until it is no longer in hand.
+        # By nonce: the futures that wait for the end of an attempt.
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._finished: list[tuple[Result, str]] = []
         # What large configs in hand take, by nonce and together; tasks that were fetched and wait for memory,
@@ -119,7 +119,7 @@ class Worker:
 
     def _status(self) -> WorkerStatus:
         if self._about is None:
-            # Only when somebody may look on: finding all installed handlers takes longer than a small run.
+            # Only for a server: finding all installed handlers takes longer than a small run.
             from importlib.metadata import version
 
             self._about = WorkerStatus(

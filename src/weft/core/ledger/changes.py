@@ -142,8 +142,8 @@ class LiveExecution:
         self.plan = plan
         self.rows = rows
         self.is_whole = is_whole
-        # The size of all outputs in ``rows``; None until somebody asks for the weight: that takes a look at
-        # every row, and a journal in memory makes this object anew for every batch.
+        # The size of all outputs in ``rows``; None until the weight is asked for: that takes a look at every
+        # row, and a journal in memory makes this object anew for every batch.
         self.output_bytes: int | None = None
 
     def drop_large_input(self) -> None:

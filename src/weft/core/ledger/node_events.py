@@ -151,7 +151,8 @@ def _complete(changes: Changes, change: Change, row: NodeRow, done: NodeRow) -> 
 
 def attempt_failed(changes: Changes, event: AttemptFailed, change: Change, row: NodeRow) -> NodeRow:
     execution, times = change.row, changes.attempt_times(event)
-    # By this clock, and not by that of whoever judged the result: they may differ by more than the delay.
+    # By this clock, and not by that of the process that judged the result: they may differ by more than the
+    # delay.
     due_at = changes.now + micros(event.delay_seconds)
     seq = changes.note(
         execution,
@@ -298,7 +299,7 @@ def attempt_issued(changes: Changes, change: Change, row: NodeRow) -> NodeRow:
 
 def attempt_parked(changes: Changes, event: AttemptParked, change: Change, row: NodeRow) -> NodeRow:
     now = changes.now
-    # By this clock, as the due time of a retry: whoever decided it may have another.
+    # By this clock, as the due time of a retry: the process that decided it may have another.
     due_at = now + micros(event.seconds)
     parked = replace(
         row,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _ENDS = {ExecutionState.COMPLETED: NotifyOn.COMPLETED, ExecutionState.FAILED: NotifyOn.FAILED}
-# Of a message or a prompt: whoever wants all of it reads the execution.
+# Of a message or a prompt: the execution has all of it.
 _MAX_TOLD_CHARACTERS = 4_000
 
 

@@ -59,7 +59,7 @@ def wait_started(
 ) -> NodeRow:
     """Begin a wait, and end it at once where the mailbox has an answer."""
     now = changes.now
-    # By this clock, as the due time of a retry: whoever decided it may have another.
+    # By this clock, as the due time of a retry: the process that decided it may have another.
     due_at = event.due_at if event.seconds is None else now + micros(event.seconds)
     seq = changes.note(
         change.row,

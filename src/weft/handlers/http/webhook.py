@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from weft.handlers.http.session import Lookup
     from weft.settings import Settings
 
-# Slack shows about so much of a message, and whoever wants all of an error reads the execution.
+# Slack shows about so much of a message; the execution has the whole error.
 _MAX_TEXT_CHARACTERS = 1_000
 # Slack reads these three as markup: mentions and links begin with the second.
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

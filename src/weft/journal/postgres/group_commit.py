@@ -32,7 +32,7 @@ _TRY_AGAIN_SECONDS = 0.005
 _ASKING_SECONDS = 3.0
 _ASK_AGAIN_SECONDS = 0.05
 
-# "weft": whoever runs alone on a database holds this advisory lock of it.
+# "weft": a process that runs alone on a database holds this advisory lock.
 _EXCLUSIVE_LOCK = 0x77656674_00000002
 
 _HELD = (
@@ -59,7 +59,7 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        # Its number, once somebody has read it: only with it can a lost commit be asked after.
+        # The transaction's number, once it was read: it is needed to ask for the outcome of a lost commit.
         self.number: str | None = None
         self.has_begun = False
         # Whether a part was committed before it began.

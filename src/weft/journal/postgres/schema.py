@@ -24,7 +24,7 @@ Unfinished: TypeAlias = tuple[str, str | None, str]
 
 migrations = partial(read_migrations, "postgres")
 
-# "weft": of the advisory locks that are taken in a database, this one is for whoever migrates.
+# "weft": the advisory lock of a process that migrates the database.
 _MIGRATION_LOCK = 0x77656674_00000001
 # Another process migrates: it may take its time.
 _WAIT_SECONDS = 600.0

@@ -62,8 +62,8 @@ def _insert(
     table: str, columns: Collection[str], verb: str = "INSERT OR FAIL", fixed: Mapping[str, str] = {}
 ) -> RowsStatement:
     """``fixed``: other columns, with values that are the same for all rows."""
-    # OR FAIL leaves the rows before a refused one in place: whoever runs these rolls back what failed.
-    # Without it SQLite itself prepares to undo half a statement, and copies every page it touches.
+    # OR FAIL leaves the rows before a refused one in place: the caller rolls the transaction back. Without it
+    # SQLite itself prepares to undo half a statement, and copies every page it touches.
     sql = f"{verb} INTO {table} ({', '.join((*columns, *fixed))}) VALUES {{rows}}"
     return RowsStatement(sql, row=",".join(("?",) * len(columns) + tuple(fixed.values())))
 

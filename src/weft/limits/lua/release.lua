@@ -6,8 +6,8 @@ if redis.call('ZCARD', KEYS[2]) == 0 and redis.call('ZCARD', KEYS[3]) == 0 then
 end
 local lasts, most = tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- A release that led to no start: back to the place he had, before all who wait. One that would last longer
--- than any does was made before the clock was set back.
+-- A release that led to no start: its ticket goes back to its position, before all that wait. A release that
+-- would last longer than any does was made before the clock was set back.
 local function take_back(from, to)
   for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], from, to, 'LIMIT', 0, most)) do
     redis.call('ZADD', KEYS[2], redis.call('HGET', KEYS[4], ticket) or 0, ticket)

@@ -34,7 +34,7 @@ log = logging.getLogger("weft.orchestrator")
 
 # So many are sent at once.
 AT_ONCE = 32
-# A receiver takes a message and answers; whoever needs longer does its work behind the answer.
+# A receiver has so long to answer; it can do longer work after the answer.
 SEND_SECONDS = 10.0
 # Longer than a send and its commit can take.
 LEASE_SECONDS = 30.0

@@ -82,7 +82,7 @@ class Scheduler:
         try:
             await self._start(row, now)
         except TriggerChangedError:
-            # Another process has started it, or somebody has changed it.
+            # Another process has started it, or the trigger was changed.
             pass
         except JournalError:
             raise

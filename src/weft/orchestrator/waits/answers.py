@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from weft.journal.contract import Claim
     from weft.ports import Ports
 
-# The store is told of so many answers in one go that whoever brought them has not told.
+# The sweep tells the store of so many untold answers in one call.
 _TOLD_AT_ONCE = 256
 
 

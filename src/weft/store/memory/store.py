@@ -165,7 +165,7 @@ class MemoryStore:
         execution = self._executions[row.id] = OpenExecution(held, snapshot.plan, self._window)
         self._unsettled += row.unsettled
         self._set_deadline(execution)
-        # All that is settled first, then what it frees: the order of the rows is of no consequence.
+        # All that is settled first, then what it frees: the result does not depend on the order of the rows.
         for node_row in snapshot.rows:
             if node_row.state is not None:
                 self._settle(execution, node_row)

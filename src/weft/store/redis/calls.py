@@ -64,7 +64,7 @@ class PlanArguments:
         self.untouched: tuple[list[tuple[str, Argument]], list[str]] | None = None
         # Nodes that may have a timer for days.
         self.sleeps = [name for name, node in plan.nodes.items() if node.handler == SLEEP]
-        # The nodes whose output somebody reads.
+        # The nodes whose output a dependent reads.
         self.read_by_others = frozenset().union(*set(plan.references.values()))
 
     def others(self, node_id: str) -> Sequence[str]:

@@ -214,7 +214,7 @@ ANSWERS = {
 REFUSED, UNKNOWN, PAUSED, WAS_GONE = (
     CONSTANTS[name] for name in ("REFUSED", "UNKNOWN", "PAUSED", "WAS_GONE")
 )
-# What the scripts call the phases, and what those who look on call them.
+# The phases as the scripts name them, and as ``NodeStatus`` does.
 PHASES = {
     str(CONSTANTS[name]): name.lower()
     for name in ("FREE", "THROTTLED", "TIMER", "QUEUED", "RUNNING", "PARKED", "ORPHANED")

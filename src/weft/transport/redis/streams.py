@@ -89,7 +89,7 @@ _LATEST = 2**53
 # In place of the number of a message in its entry: it is the only one.
 ALONE = -1
 
-# [id, [name, value, …]]; no values where the entry was deleted while somebody had it.
+# [id, [name, value, …]]; no values where the entry was deleted while a consumer had it.
 Entry: TypeAlias = "list[Any]"
 # Partition, stream, id in the stream, and which of the entry's messages.
 EntryId: TypeAlias = tuple[int, str, bytes, int]
@@ -567,7 +567,7 @@ class RedisStreams:
         unacknowledged = self._unacknowledged[source.stream]
         read = _read_task if isinstance(source, Lane) else _read_messages
         for entry, values in entries:
-            # One without values was deleted while somebody had it.
+            # An entry without values was deleted while a consumer had it.
             left = 0 if values is None else read(source, entry, values, taken, garbage)
             if left:
                 unacknowledged[entry] = left

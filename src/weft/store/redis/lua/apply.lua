@@ -45,8 +45,9 @@ local function let_go(key, generation, epoch)
     end
     generation, epoch = math.max(generation, known), math.max(epoch, known_epoch)
   end
-  -- The tombstone refuses builders that come late. That of the first epoch is refused by the time anyway: if it is what was
-  -- here, nobody is left to come, and the tombstone only tells those who still run something of it.
+  -- The tombstone refuses builders that come late. That of the first epoch is refused by the time anyway: if
+  -- it is what was here, no builder is left, and the tombstone only tells workers that still run an attempt
+  -- of it.
   local keep = is_live and tonumber(epoch) == 1 and keep_plain_tombstone or keep_tombstone
   closed[#closed + 1] = {key, generation .. COLON .. incarnation_id .. COLON .. epoch .. COLON .. CLOSED, keep}
   local _, deadline, unsettled = match(row, ROW_PATTERN)
@@ -181,7 +182,8 @@ end
 
 -- -- rows
 
--- Merge a settled row. Its children are told also of one that was here before: whoever brought it may not have come to all.
+-- Merge a settled row. A row that was here before is merged into the children again: the call that brought it
+-- may not have reached all of them.
 local function settle(name, outcome)
   local record = value[name]
   if record then

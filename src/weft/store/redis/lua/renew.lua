@@ -15,7 +15,8 @@ answers(function(phase, record, at)
   end
   return REFUSED
 end, 'GT') -- a report that came before this has made the lease longer
--- So long as somebody holds something of an execution, its hash is kept; the tombstone of a closed one goes in its time.
+-- While a worker holds an attempt of an execution, its hash is kept; the tombstone of a closed execution
+-- expires.
 for index = 1, execution_count do
   local key = KEYS[hashes + index]
   if call('HLEN', key) > 1 and call('TTL', key) < keep / 2 then

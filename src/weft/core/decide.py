@@ -11,7 +11,7 @@ import msgspec
 from weft.core.event import Skip
 from weft.core.payload import canonical, encode
 from weft.core.readiness import READY, readiness
-from weft.core.rows import ExecutionRow, NodeRow, Wait, payload_in, refuse_reading
+from weft.core.rows import READABLE, ExecutionRow, NodeRow, Wait, payload_in, refuse_reading
 from weft.core.skip_propagation import SettledNodes, no_nodes, skips_behind_failure, skips_behind_skip
 from weft.core.state import NodeState, Reason
 from weft.core.time import rfc3339
@@ -134,7 +134,8 @@ class FreeNode(msgspec.Struct, frozen=True, gc=False):
         allowance: Allowance | None = None,
     ) -> Scope:
         """Return what the expressions of the node see; raises PayloadError if that is too much at once."""
-        refuse_reading(self.seen.values(), max_bytes=max_bytes, payload_of=payload_of)
+        if len(self.seen) > READABLE:  # so few cannot be too large together
+            refuse_reading(self.seen.values(), max_bytes=max_bytes, payload_of=payload_of)
         nodes = {node_id: value_of(row) for node_id, row in self.seen.items()}
         payload = self.execution.input
         read = decode if payload else _not_loaded

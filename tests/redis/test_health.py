@@ -11,7 +11,7 @@ from weft.clock import RealClock
 from weft.core.time import micros
 from weft.errors import SettingsError, StoreError
 from weft.redis.connection import Redis
-from weft.redis.health import check_server, look_at_server
+from weft.redis.health import check_server, inspect_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -31,11 +31,11 @@ async def redis(server: RedisServer) -> AsyncIterator[Redis]:
 
 
 async def test_a_server_describes_itself(redis: Redis, server: RedisServer) -> None:
-    status = await look_at_server(redis)
+    status = await inspect_server(redis)
     assert (status.version, status.policy, status.appendonly) == (server.version, "noeviction", False)
     assert abs(status.now - RealClock().now()) < micros(60)
     server.execute("CONFIG", "SET", "appendonly", "yes")
-    assert (await look_at_server(redis)).appendonly
+    assert (await inspect_server(redis)).appendonly
     await check_server(redis)
 
 
@@ -59,7 +59,7 @@ async def test_it_is_asked_without_config(server: RedisServer) -> None:
 
 @pytest.mark.parametrize(("version", "too_old"), [("6.0.16", True), ("6.2.0", False), ("10.0", False)])
 async def test_a_version_is_compared_by_its_numbers(redis: Redis, version: str, too_old: bool) -> None:
-    status = await look_at_server(redis)
+    status = await inspect_server(redis)
     assert type(status)(version=version, policy="", appendonly=False, now=0).is_too_old is too_old
 
 

@@ -23,7 +23,7 @@ OLDEST_VERSION = (6, 2)
 SAFE_POLICY = "noeviction"
 
 
-class ServerSight(msgspec.Struct, frozen=True, kw_only=True):
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A server as it describes itself."""
 
     # Of Redis; a Valkey says which Redis it is like.
@@ -38,13 +38,13 @@ class ServerSight(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(int(part) for part in re.findall(r"\d+", self.version)[:2]) < OLDEST_VERSION
 
 
-async def look_at_server(redis: Redis, *, partition: int = 0) -> ServerSight:
+async def inspect_server(redis: Redis, *, partition: int = 0) -> ServerStatus:
     """Ask the server that has a partition; raises StoreError where it cannot be reached."""
     server = read_info(await redis.call("INFO", "server", partition=partition))
     memory = read_info(await redis.call("INFO", "memory", partition=partition))
     persistence = read_info(await redis.call("INFO", "persistence", partition=partition))
     seconds, microseconds = await redis.call("TIME", partition=partition)
-    return ServerSight(
+    return ServerStatus(
         version=server.get("redis_version", "0"),
         policy=memory.get("maxmemory_policy", SAFE_POLICY),
         appendonly=persistence.get("aof_enabled") == "1",
@@ -99,7 +99,7 @@ async def check_server(redis: Redis) -> None:
     A server that evicts takes whole streams away, and whoever waits for them waits for a rebuild.
     """
     for keys in redis.partitions:
-        status = await look_at_server(redis, partition=keys.partition)
+        status = await inspect_server(redis, partition=keys.partition)
         if status.is_too_old:
             oldest = ".".join(map(str, OLDEST_VERSION))
             raise SettingsError(f"WEFT_REDIS_URL: it is Redis {status.version}; weft needs {oldest} or newer")

@@ -74,14 +74,14 @@ async def _postgres_now(connection: Any) -> int:
 
 async def _redis(url: str, settings: Settings, skews: dict[str, float]) -> list[Finding]:
     from weft.redis.connection import Redis
-    from weft.redis.health import OLDEST_VERSION, SAFE_POLICY, look_at_server, wrong_keys
+    from weft.redis.health import OLDEST_VERSION, SAFE_POLICY, inspect_server, wrong_keys
 
     redis = Redis(url, partitions=settings.partitions)
     try:
-        status = await look_at_server(redis)
+        status = await inspect_server(redis)
 
         async def now() -> int:
-            return (await look_at_server(redis)).now
+            return (await inspect_server(redis)).now
 
         skews["Redis"] = await _skew(now)
         wrong = [one for keys in redis.partitions for one in await wrong_keys(redis, keys)]

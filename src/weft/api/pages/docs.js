@@ -3,6 +3,8 @@
 // The type of a problem links to its row. Swagger UI's deep links would take that fragment for one of theirs.
 const row = document.getElementById(location.hash.slice(1));
 
+let complete;
+const drawn = new Promise((resolve) => (complete = resolve));
 const ui = SwaggerUIBundle({
   url: "/openapi.json",
   dom_id: "#swagger-ui",
@@ -10,9 +12,11 @@ const ui = SwaggerUIBundle({
   validatorUrl: null,
   deepLinking: row === null,
   onComplete: () => {
-    // The name of the scheme in /openapi.json: each call of this page sends the key from here on.
-    askForKey((key) => ui.preauthorizeApiKey("key", key));
+    complete();
     // The row has moved down while the calls were drawn.
     row?.scrollIntoView();
   },
 });
+
+// The name of the scheme in /openapi.json: each call of this page sends the key from here on.
+askForKey((key) => drawn.then(() => ui.preauthorizeApiKey("key", key)));

@@ -35,5 +35,7 @@ function askForKey(use) {
     field.value = "";
     check();
   });
+  // Disabled until now: the browser would send the form itself, which the content security policy refuses.
+  for (const element of form.elements) element.disabled = false;
   if (readKey() !== null) check();
 }

@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
@@ -31,6 +32,7 @@ _FRAMES, _FRAMES_UNDER_LOAD = 45.0, 30.0
 _CHANGES = 5_000
 _MEGABYTES = 150.0
 _SECONDS = 3.0
+_LOADS = 7
 _PATIENCE_MS = 60_000
 _VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
 # The time of the mark that the graph leaves when it is drawn for the first time. `wait_for_function` runs
@@ -131,14 +133,16 @@ def _graph(browser: Browser, url: str, execution: str, count: int, seconds: floa
 
 
 def _whole(browser: Browser, url: str, execution: str, count: int, seconds: float) -> Iterator[Figure]:
-    """Open the execution in the console, as a user does."""
+    """Open the execution in the console, as a user does who was here before."""
     page = browser.new_page(viewport=_VIEWPORT)
-    for _ in range(2):
+    drawn: list[float] = []
+    for _ in range(1 + _LOADS):
         page.goto("about:blank")
         page.goto(f"{url}/#/executions/{execution}?tab=graph")
-        drawn = float(page.evaluate(_DRAWN))
+        drawn.append(float(page.evaluate(_DRAWN)))
     page.close()
-    yield _figure(count, "in the console, drawn after", drawn / 1e3, "s", at_most(seconds))
+    # The median: other work on the machine delays single loads by a second.
+    yield _figure(count, "in the console, drawn after", median(drawn[1:]) / 1e3, "s", at_most(seconds))
 
 
 def _running(browser: Browser, url: str, count: int) -> Iterator[Figure]:

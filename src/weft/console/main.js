@@ -42,7 +42,7 @@ import { keysInUse, listenForKeys, useKeys } from "./ui/keys.js";
 import { Loading, ProblemNote, asProblem } from "./ui/load.js";
 import { openPalette, useCommands } from "./ui/palette.js";
 import { html, render, useEffect, useErrorBoundary, useState } from "./ui/preact.js";
-import { href, match, navigate, usePlace } from "./ui/router.js";
+import { href, match, navigate, place, usePlace } from "./ui/router.js";
 import { sayProblem } from "./ui/toast.js";
 import { chooseTheme, shownTheme, toggleTheme } from "./ui/theme.js";
 
@@ -255,6 +255,8 @@ function keyName(key) {
 
 async function start() {
   const host = /** @type {HTMLElement} */ (document.getElementById("app"));
+  // The page is on its way while the server is asked who this is.
+  routeOf(place().path)?.module().catch(() => {});
   try {
     await loadSession();
   } catch (error) {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 from playwright.async_api import expect
-from tests.console.flows import FLOWS, KEY, PATIENT
+from tests.console.flows import FLOWS, KEY, MANY, PATIENT, WAITING
 from tests.operation.serving import Api, Server
 from tests.support.browser import PATIENCE_MS, Watch, chromium
 from tests.support.fixtures import or_not_run
@@ -90,16 +90,18 @@ async def api(server: Server) -> AsyncIterator[Api]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shown(api: Api) -> dict[str, str]:
     """The ids of something of every kind: each page has something to show."""
-    status, stored, _ = await api.call("POST", "/v1/workflows", PATIENT)
-    assert status == 201, stored
+    for definition in (PATIENT, WAITING, MANY):
+        status, stored, _ = await api.call("POST", "/v1/workflows", definition)
+        assert status == 201, stored
     found = {"completed": await start(api, "greet", {"name": "ada"})}
     found["failed"] = await start(api, "broken", {"file": "nosuch"})
+    found["many"] = await start(api, "many")
     inputs = {"workflow": "greet", "inputs": [{"name": "ada"}, {"name": "bob"}]}
     status, batch, _ = await api.call("POST", "/v1/batches", inputs)
     assert status == 202, batch
     for execution in found.values():
         await api.terminal(execution)
-    return {**found, "batch": batch["id"]}
+    return {**found, "batch": batch["id"], "waiting": await start(api, "waiting")}
 
 
 async def start(api: Api, workflow: str, given: Any = None, **fields: Any) -> str:

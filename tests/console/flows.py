@@ -87,6 +87,28 @@ PATIENT: dict[str, Any] = {
     ],
 }
 
+# Waits for an answer and for a time, and looks for something that never comes.
+WAITING: dict[str, Any] = {
+    "name": "waiting",
+    "nodes": [
+        {"id": "approve", "handler": "wait", "config": {"prompt": "Is it right?", "expires_seconds": 86400}},
+        {"id": "later", "handler": "wait", "config": {"seconds": 86400}},
+        {
+            "id": "job",
+            "handler": "echo",
+            "config": {"is_done": False},
+            "poll": {"until": "output.is_done", "every_seconds": 3600},
+        },
+        {"id": "after", "handler": "echo", "dependencies": ["approve", "later", "job"]},
+    ],
+}
+
+# More lanes than a window has room for, and more nodes than are shown one by one.
+MANY: dict[str, Any] = {
+    "name": "many",
+    "nodes": [{"id": f"node-{number}", "handler": "echo"} for number in range(2100)],
+}
+
 # Markup, the end of a script, right-to-left text and its controls, control characters, a combining mark.
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script></script>"

@@ -52,7 +52,7 @@ export function NodeSheet({ id, node, code, brief, generation, topology, states,
       ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
       ${large && html`<${Note}>The output has ${formatBytes(brief?.output_bytes)}. <button class="link" onClick=${() => setWanted(node)}>Load it with the details</button></${Note}>`}
       ${!shown && !problem && html`<${Loading} />`}
-      ${shown && html`<${Why} id=${id} node=${shown} code=${code} />`}
+      ${shown && html`<${Why} id=${id} node=${shown} code=${code} prompt=${shown.handler === "wait" ? kept?.config?.prompt : null} />`}
       ${shown?.error && html`<${Failure} error=${shown.error} />`}
       ${kept && html`<${Attempts} attempts=${kept.attempts} allowed=${kept.max_retries + 1} />`}
       <${LogSection} key=${`logs-${node}`} id=${id} node=${node} settled=${ended || isSettled(shown?.state ?? "")} />
@@ -88,11 +88,14 @@ function NodeProgress({ progress }) {
   const { done, total, message } = progress;
   const said = total ? `${done} of ${total}` : `${done}`;
   return html`<div class="row"><progress class="grow" max=${total ?? 1} value=${total ? done : null} aria-label=${said}></progress><span class="number small">${said}</span>
-    ${message && html`<bdi class="muted small ellipsis">${message}</bdi>`}</div>`;
+    ${message && html`<bdi class="muted small ellipsis">${visible(message)}</bdi>`}</div>`;
 }
 
-/** Why the node does not run, as the server explains it. @param {{id: string, node: import("../types").Node, code: number | undefined}} props */
-function Why({ id, node, code }) {
+/**
+ * Why the node does not run, as the server explains it.
+ * @param {{id: string, node: import("../types").Node, code: number | undefined, prompt: any}} props `prompt`: what people are asked
+ */
+function Why({ id, node, code, prompt }) {
   const settled = isSettled(node.state);
   const { data } = useLoad(async (signal) => (settled ? null : explainNode(id, node.id, signal)), [id, node.id, settled, code], { every: settled ? 0 : 2000 });
   const kept = useRef(/** @type {import("../types").Explanation | null} */ (null));
@@ -103,10 +106,11 @@ function Why({ id, node, code }) {
   }
   return html`<div class="why" aria-live="polite">
     <h3>${({ RUNNING: "It runs", WAITING: "What it waits for" })[node.state] ?? "Why it does not run"}</h3>
+    ${typeof prompt === "string" && html`<p class="break"><strong><bdi>${visible(prompt)}</bdi></strong></p>`}
     ${!kept.current && html`<${Loading} />`}
     <ul class="stack">
       ${kept.current?.reasons.map((reason) => html`<li>
-        <span class="break">${reason.message}</span>
+        <bdi class="break">${visible(reason.message)}</bdi>
         ${reason.until && html`<div class="why-until" role="timer" aria-live="off">${UNTIL[reason.code] ?? "until then"} <strong><${Countdown} until=${reason.until} /></strong> <span class="muted small">${formatTime(reason.until)}</span></div>`}
         ${reason.nodes && html`<div class="row wrap small">${reason.nodes.slice(0, 12).map((name) => html`<${NodeLink} name=${name} />`)}${reason.nodes.length > 12 && html`<span class="muted">${`and ${reason.nodes.length - 12} more`}</span>`}</div>`}
         <code class="muted small">${reason.code}</code>
@@ -157,7 +161,7 @@ function Attempts({ attempts, allowed }) {
   if (!attempts.length) return null;
   const last = attempts[attempts.length - 1];
   return html`<${Section} name="Attempts" open=${attempts.length > 1} about=${attempts.some((one) => one.outcome === "polled") ? attempts.length : `${attempts.length}, at most ${allowed} a generation`}>
-    <div class="scroll-x"><table class="attempts">
+    <div class="scroll-x" tabindex="0" role="group" aria-label="Table of attempts"><table class="attempts">
       <thead><tr><th>No.</th><th>Outcome</th><th>Waited</th><th>Took</th><th>Started</th><th>Worker</th></tr></thead>
       <tbody>
         ${[...attempts].reverse().map((one) => html`<tr>

@@ -4,7 +4,7 @@ import { Empty } from "../ui/load.js";
 import { useKeys } from "../ui/keys.js";
 import { html, useMemo, useState } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
-import { STATES, State } from "../ui/states.js";
+import { STATES, State, countsOf } from "../ui/states.js";
 import { Ago, Duration, formatBytes, formatCount } from "../ui/time.js";
 import { VirtualList } from "../ui/virtual_list.js";
 
@@ -34,11 +34,7 @@ export function NodesTab({ topology, states, frame, details, node, query }) {
   const text = query.get("find") ?? "";
   const [typed, setTyped] = useState(text);
   const found = useMemo(() => fittingNodes(topology, states, { codes, text }), [topology, frame, codes.join(), text]);
-  const counts = useMemo(() => {
-    const made = new Array(STATES.length).fill(0);
-    for (const code of states ?? []) made[code] += 1;
-    return made;
-  }, [frame]);
+  const counts = useMemo(() => countsOf(states ?? new Uint8Array(0)), [frame]);
   const at = node === null ? -1 : found.findIndex((i) => topology.nodes[i] === node);
   const move = (/** @type {number} */ step) => {
     const next = found[Math.max(0, Math.min(found.length - 1, at + step))];
@@ -59,8 +55,8 @@ export function NodesTab({ topology, states, frame, details, node, query }) {
       <input type="search" class="search" aria-label="Find a node" placeholder="Node or handler  ( / )" value=${typed}
         onInput=${(/** @type {any} */ event) => (setTyped(event.target.value), setQuery({ find: event.target.value }, { replace: true }))} />
       <div class="chips" role="group" aria-label="States">
-        ${STATES.filter((state) => counts[state.code] || codes.includes(state.code)).map((state) => html`<button class="chip" aria-pressed=${String(codes.includes(state.code))} onClick=${() => toggle(state.code)}>
-          <span class=${`state-${state.css}`} aria-hidden="true">${state.sign}</span>${state.word} <span class="muted number">${formatCount(counts[state.code])}</span></button>`)}
+        ${STATES.filter((state) => counts[state.name] || codes.includes(state.code)).map((state) => html`<button class="chip" aria-pressed=${String(codes.includes(state.code))} onClick=${() => toggle(state.code)}>
+          <span class=${`state-${state.css}`} aria-hidden="true">${state.sign}</span>${state.word} <span class="muted number">${formatCount(counts[state.name])}</span></button>`)}
       </div>
     </div>
     ${found.length

@@ -1,5 +1,6 @@
 // One execution: where it stands, what can be done, and seven views of it; beside them the chosen node.
 
+import { firstLine } from "../dead_letters/groups.js";
 import { getExecution, getTimeline, getTopology } from "../api.js";
 import { Actions } from "../execution/actions.js";
 import { DataTab } from "../execution/tab_data.js";
@@ -11,13 +12,14 @@ import { NodesTab } from "../execution/tab_nodes.js";
 import { TimelineTab } from "../execution/tab_timeline.js";
 import { Failure, NodeSheet } from "../execution/node_sheet.js";
 import { LiveBadge, useLive } from "../execution/use_live.js";
+import { visible } from "../ui/json_tree.js";
 import { useKeys } from "../ui/keys.js";
 import { Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { useCommands } from "../ui/palette.js";
 import { CopyButton, Counts, Labels, PageHeader, ProgressBar, Tabs, shortId } from "../ui/parts.js";
-import { html, useEffect, useRef, useState } from "../ui/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "../ui/preact.js";
 import { href, navigate, setQuery, to } from "../ui/router.js";
-import { State, isTerminal } from "../ui/states.js";
+import { State, countsOf, isTerminal } from "../ui/states.js";
 import { Ago, Duration, formatClock, formatCount, formatSeconds, useNow } from "../ui/time.js";
 
 /** @param {Record<string, string>} params */
@@ -89,7 +91,9 @@ function Shown({ id, execution, state, live, source, status, topology, query, ch
   const kept = useKept(details.data ?? undefined);
   const states = live && size && live.states.length === size ? live.states : null;
   const index = node !== null && topology ? topology.nodes.indexOf(node) : -1;
-  const counts = live?.counts ?? execution.counts;
+  const frame = live && `${live.seq} ${live.at} ${live.generation}`;
+  // As the graph and the list of nodes have it, where a scheduled retry is a state of its own.
+  const counts = useMemo(() => (states ? countsOf(states) : (live?.counts ?? execution.counts)), [states, frame, execution]);
   const here = (/** @type {string} */ name) => setQuery({ tab: name === "graph" ? null : name });
   useKeys("Execution", {
     Escape: ["Close the node", () => setQuery({ node: null })],
@@ -99,7 +103,7 @@ function Shown({ id, execution, state, live, source, status, topology, query, ch
     ...TABS.map(([name, word], i) => ({ name: word, hint: "of this execution", keys: String(i + 1), act: () => here(name) })),
     ...(topology?.nodes.slice(0, 2000) ?? []).map((name) => ({ name, hint: "node of this execution", act: () => setQuery({ node: name }) })),
   ]);
-  const nodesProps = { topology, states, frame: live && `${live.seq} ${live.at} ${live.generation}`, details: kept, node, query };
+  const nodesProps = { topology, states, frame, details: kept, node, query };
   return html`<div class="page page-full execution">
     <${Head} execution=${execution} state=${state} status=${status} counts=${counts} ended=${ended} expected=${ended ? null : (timeline.data?.expected ?? null)}
       actions=${html`<${Actions} execution=${execution} state=${state} node=${node} nodes=${topology?.nodes ?? []} changed=${changed} />`} />
@@ -171,7 +175,7 @@ function Expected({ expected }) {
 /** @param {{error: import("../types").WeftError}} props */
 function ErrorLine({ error }) {
   return html`<div class="note note-danger error-line">
-    <details><summary class="break"><strong>${error.code}</strong> <bdi>${error.message.split("\n")[0]}</bdi></summary><${Failure} error=${error} /></details>
+    <details><summary class="break"><strong>${error.code}</strong> <bdi>${visible(firstLine(error.message))}</bdi></summary><${Failure} error=${error} /></details>
     ${error.node && html`<button class="link" onClick=${() => setQuery({ node: error.node })}>show <bdi>${error.node}</bdi></button>`}
   </div>`;
 }

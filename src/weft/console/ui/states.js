@@ -52,6 +52,13 @@ export function stateOf(name) {
   return BY_NAME.get(name) ?? { ...UNKNOWN, name, word: String(name ?? "unknown").toLowerCase() };
 }
 
+/** Count the nodes of each state by its name. @param {Uint8Array} states */
+export function countsOf(states) {
+  const counts = new Array(STATES.length).fill(0);
+  for (const code of states) counts[code] += 1;
+  return Object.fromEntries(STATES.map(({ code, name }) => [name, counts[code]]));
+}
+
 /** @param {string} letter */
 export function codeOfLetter(letter) {
   return BY_LETTER.get(letter) ?? 0;

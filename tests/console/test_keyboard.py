@@ -43,6 +43,7 @@ async def test_a_question_mark_lists_the_keys_of_a_page(console: Console, shown:
     await page.keyboard.press("?")
     keys = page.get_by_role("dialog")
     await expect(keys).to_contain_text("Timeline")
+    await expect(keys).to_contain_text("Next failure")
     await expect(keys).to_contain_text("Dark or light")
     await page.keyboard.press("Escape")
     await expect(keys).to_have_count(0)
@@ -91,7 +92,7 @@ async def test_a_graph_is_walked_by_keys(console: Console, shown: dict[str, str]
     await expect(graph).to_have_attribute(
         "aria-label", re.compile("^Graph of 3 nodes: 1 failed, 1 skipped, 1 completed[.]")
     )
-    await graph.focus()
+    # Also where the graph has no focus.
     await page.keyboard.press("n")
     await expect(page.get_by_text("mend, failed, python")).to_be_attached()
     await page.keyboard.press("Enter")

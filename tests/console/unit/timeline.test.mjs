@@ -184,5 +184,5 @@ test("marks of the axis are round and far enough apart", () => {
 
 test("durations read as people write them", () => {
   const words = [0, 420, 3200, 59_990, 245_000, 7_800_000, 3_600_000, 90_000_000, -5];
-  assert.deepEqual(words.map(duration), ["0 ms", "420 ms", "3.2 s", "1 m", "4 m 05 s", "2 h 10 m", "1 h", "1 d 01 h", "−5 ms"]);
+  assert.deepEqual(words.map(duration), ["0 ms", "420 ms", "3.2 s", "1 min", "4 min 05 s", "2 h 10 min", "1 h", "1 d 01 h", "−5 ms"]);
 });

@@ -1,5 +1,6 @@
 // The graph of the execution, and its states as they change.
 
+import { useKeys } from "../ui/keys.js";
 import { html, useCallback, useEffect, useRef } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
 import { Mounted } from "./mounted.js";
@@ -19,6 +20,11 @@ export function GraphTab({ topology, source, node, nodesProps }) {
     if (handle.current && selected.current !== index) handle.current.select(index < 0 ? null : index);
     selected.current = index;
   }, [index]);
+  useKeys("Graph", {
+    n: ["Next failure", () => handle.current?.nextFailure()],
+    f: ["The whole graph", () => handle.current?.fit()],
+    e: ["All nodes, or stages", () => handle.current?.toggleAll()],
+  });
   const load = async () => {
     const path = "../graph/view.js";
     const { mountGraph } = await import(path);

@@ -1,6 +1,7 @@
 // When each attempt waited and ran, in lanes by node or by worker, and the path that decided how long it took.
 
 import { Empty, Loading, ProblemNote } from "../ui/load.js";
+import { useKeys } from "../ui/keys.js";
 import { html, useEffect, useRef } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
 import { formatSeconds } from "../ui/time.js";
@@ -22,6 +23,10 @@ export function TimelineTab({ topology, loaded, node, by }) {
   useEffect(() => {
     if (handle.current) handle.current.select(index < 0 ? null : index);
   }, [index]);
+  useKeys("Timeline", {
+    f: ["The whole time", () => handle.current?.fit()],
+    c: ["The critical path alone", () => handle.current?.togglePath()],
+  });
   if (problem && !timeline) return html`<${ProblemNote} problem=${problem} retry=${reload} />`;
   if (!timeline) return html`<${Loading} />`;
   if (!timeline.attempts.node.length) return html`<${Empty} title="No attempt has started yet." />`;

@@ -1,5 +1,6 @@
 // Cards of nodes and of collapsed stages, and the frames of expanded ones.
 
+import { formatCount } from "../ui/time.js";
 import { visitItems } from "./hit.js";
 import { BY_WEIGHT, STATES, STATE_COUNT } from "./palette.js";
 import { GRID } from "./scene.js";
@@ -136,7 +137,7 @@ export function drawStageCard(frame, item, alpha) {
   bar(frame, item, texts ? [x + 12, y + h - 18, w - 24, 8] : [x + 4, y + 4, w - 8, h - 8]);
   if (texts) {
     const bold = `600 13px ${palette.font}`;
-    const count = many.toLocaleString("en");
+    const count = formatCount(many);
     ctx.font = bold;
     ctx.textBaseline = "alphabetic";
     ctx.textAlign = "right";
@@ -239,7 +240,7 @@ function words({ ctx, board, palette }, item, x, y, width) {
   for (const state of BY_WEIGHT) {
     const count = board.itemCounts[item * STATE_COUNT + state];
     if (count === 0) continue;
-    const text = count.toLocaleString("en");
+    const text = formatCount(count);
     const wide = 16 + ctx.measureText(text).width + 10;
     if (left + wide > x + width + 10) break;
     drawSign(ctx, state, left + 6, y - 4, 5, palette.words[state]);
@@ -288,7 +289,7 @@ function drawHead(frame, item, x, y, w) {
   const head = scene.head[item] * camera.scale;
   const size = Math.min(13, head * 0.72);
   if (size < 7 || w < 30) return;
-  const count = ` × ${(scene.start[item + 1] - scene.start[item]).toLocaleString("en")}`;
+  const count = ` × ${formatCount(scene.start[item + 1] - scene.start[item])}`;
   const font = `600 ${Math.round(size)}px ${palette.font}`;
   // The name stays in view while the grid is scrolled past the left edge.
   const left = Math.max(x, Math.min(0, x + w - 160));

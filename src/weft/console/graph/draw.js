@@ -107,12 +107,16 @@ function drawBoxes(frame, box, visible) {
   piles.forEach((pile, at) => {
     const state = at % STATE_COUNT;
     ctx.globalAlpha = at >= STATE_COUNT ? DIM : 1;
-    ctx.fillStyle = palette.states[state];
+    ctx.fillStyle = board.hasStates ? palette.states[state] : palette.line;
     if (round) {
       ctx.beginPath();
       for (let i = 0; i < pile.length; i += 3) ctx.roundRect(pile[i + 1], pile[i + 2], w, h, Math.min(4, h / 5));
       ctx.fill();
     } else for (let i = 0; i < pile.length; i += 3) ctx.fillRect(pile[i + 1], pile[i + 2], w, h);
+    if (!board.hasStates) {
+      if (labels) drawLabels(frame, pile, w, h, 0, palette.text);
+      return;
+    }
     if (!signs) return;
     const size = Math.round(Math.min(h * 0.8, 16) * frame.ratio);
     const sprite = signSprite(state, size, palette.inks[state]);

@@ -1,5 +1,6 @@
 // What a screen reader says of the drawing: its numbers as the name of the canvas, and what is selected as it changes.
 
+import { formatCount } from "../ui/time.js";
 import { BY_WEIGHT, STATES, STATE_COUNT } from "./palette.js";
 
 const PERIOD_MS = 2000;
@@ -10,12 +11,12 @@ const KEYS =
 /** @typedef {import("./board.js").Board} Board */
 
 /** @param {number} count @param {string} noun */
-const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+const counted = (count, noun) => `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 /** Return the states and their numbers in words. @param {ArrayLike<number>} counts */
 export function statesInWords(counts) {
   return BY_WEIGHT.filter((state) => counts[state] > 0)
-    .map((state) => `${counts[state].toLocaleString("en")} ${STATES[state].word}`)
+    .map((state) => `${formatCount(counts[state])} ${STATES[state].word}`)
     .join(", ");
 }
 

@@ -1,5 +1,6 @@
 // What lies under the pointer, in words, where the drawing is too small for them.
 
+import { formatCount } from "../ui/time.js";
 import { STATES, STATE_COUNT } from "./palette.js";
 import { GRID } from "./scene.js";
 import { statesInWords } from "./speech.js";
@@ -40,7 +41,7 @@ export class Tip {
     } else {
       const many = scene.start[item + 1] - scene.start[item];
       const what = scene.kind[item] === GRID ? "press to collapse" : "double-click to expand";
-      this.name.textContent = `${board.itemNames[item]} × ${many.toLocaleString("en")}`;
+      this.name.textContent = `${board.itemNames[item]} × ${formatCount(many)}`;
       const states = statesInWords(board.itemCounts.subarray(item * STATE_COUNT, (item + 1) * STATE_COUNT));
       this.text.textContent = board.hasStates ? `${states} · ${what}` : what;
     }

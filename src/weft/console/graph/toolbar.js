@@ -1,5 +1,6 @@
 // The row above the drawing: search, failures, zoom; and below it the states with their numbers. Plain DOM.
 
+import { formatCount } from "../ui/time.js";
 import { STATES } from "./palette.js";
 
 /**
@@ -54,7 +55,7 @@ export function toolbarOf(commands) {
     event.stopPropagation();
   });
   const failures = button("✕ Next failure", "Next failure (n)", () => commands.nextFailure(1));
-  const all = button("Show all nodes", "Show all nodes, or stages (e)", () => commands.toggleAll());
+  const all = button("", "", () => commands.toggleAll());
   const space = document.createElement("span");
   space.className = "weft-graph-space";
   row.append(
@@ -67,6 +68,7 @@ export function toolbarOf(commands) {
     failures.hidden = now.failed === 0;
     all.hidden = !now.staged;
     all.textContent = now.open ? "Show stages" : "Show all nodes";
+    all.title = `${all.textContent} (e)`;
   };
   const setSearch = (/** @type {string} */ text) => {
     field.value = text;
@@ -93,7 +95,7 @@ export function legendOf() {
   const update = (/** @type {Uint32Array} */ counts, /** @type {string[]} */ inks) => {
     entries.forEach(({ entry, dot, label, word }, state) => {
       entry.hidden = counts[state] === 0;
-      const text = `${counts[state].toLocaleString("en")} ${word}`;
+      const text = `${formatCount(counts[state])} ${word}`;
       if (dot.style.color !== inks[state]) dot.style.color = inks[state];
       if (label.textContent !== text) label.textContent = text;
     });

@@ -9,6 +9,7 @@ import { hitAt, nextItem, nextNode } from "./hit.js";
 import { interact } from "./interact.js";
 import { Layouts } from "./layouts.js";
 import { Minimap } from "./minimap.js";
+import { formatCount } from "../ui/time.js";
 import { FAILED, readPalette, watchTheme } from "./palette.js";
 import { GRID, STAGE, nodeBox } from "./scene.js";
 import { Speech, describe, describeItem } from "./speech.js";
@@ -46,6 +47,7 @@ export function mountGraph(element, options) {
     search: (text) => view.search(text),
     nextFailure: () => view.nextFailure(1),
     fit: () => view.port.fit(true),
+    toggleAll: () => view.toggleAll(),
     /** Show all nodes of a graph that opens by stages, or its stages. @param {boolean} all */
     expandAll: (all) => view.expandAll(all),
     /** Resolves once the graph is drawn. */
@@ -57,7 +59,7 @@ export function mountGraph(element, options) {
 class View {
   /** @param {HTMLElement} element @param {GraphOptions} options */
   constructor(element, options) {
-    useStyle(new URL("./view.css", import.meta.url).href);
+    this.styled = useStyle(new URL("./view.css", import.meta.url).href);
     this.options = options;
     this.board = new Board(options.topology);
     this.layouts = new Layouts(options.topology);
@@ -136,7 +138,7 @@ class View {
   }
 
   async load() {
-    const { graph, stages, stageOf } = await this.layouts.open();
+    const [{ graph, stages, stageOf }] = await Promise.all([this.layouts.open(), this.styled]);
     if (this.gone) return;
     this.board.graph = graph;
     this.expanded = new Uint8Array(stages);
@@ -383,7 +385,7 @@ class View {
     else if (many > 0 && !this.found.slice(0, FEW_FOUND).some((one) => this.isSeen(one))) this.bring(node, true);
     this.draw();
     if (text.trim() === "") return "";
-    return many === 0 ? "none" : `${(this.foundAt + 1).toLocaleString("en")} of ${many.toLocaleString("en")}`;
+    return many === 0 ? "none" : `${formatCount(this.foundAt + 1)} of ${formatCount(many)}`;
   }
 
   /** @param {number} node */

@@ -29,9 +29,13 @@ export class Viewport {
 
   /** @param {number} width @param {number} height */
   resize(width, height) {
+    const { x, y, scale } = this.camera;
+    // What was in the middle stays there.
+    const moved = { x: x + (width - this.width) / 2, y: y + (height - this.height) / 2, scale };
     this.width = width;
     this.height = height;
     if (this.isFitted) this.fit(false);
+    else this.move(moved);
   }
 
   /** @param {Camera} camera */

@@ -27,7 +27,7 @@ export function ticksOf(from, to, most) {
 }
 
 /**
- * Return a duration in words: 420 ms, 3.2 s, 4 m 05 s, 2 h 10 m.
+ * Return a duration in words: 420 ms, 3.2 s, 4 min 05 s, 2 h 10 min.
  * @param {number} milliseconds
  * @returns {string}
  */
@@ -38,9 +38,9 @@ export function duration(milliseconds) {
   if (milliseconds < MINUTE - 50) return `${Number((milliseconds / SECOND).toFixed(1))} s`;
   const seconds = Math.round(milliseconds / SECOND);
   const pad = (/** @type {number} */ one) => String(one).padStart(2, "0");
-  if (seconds < 3600) return seconds % 60 === 0 ? `${seconds / 60} m` : `${Math.floor(seconds / 60)} m ${pad(seconds % 60)} s`;
+  if (seconds < 3600) return seconds % 60 === 0 ? `${seconds / 60} min` : `${Math.floor(seconds / 60)} min ${pad(seconds % 60)} s`;
   const minutes = Math.round(seconds / 60);
-  if (minutes < 1440) return minutes % 60 === 0 ? `${minutes / 60} h` : `${Math.floor(minutes / 60)} h ${pad(minutes % 60)} m`;
+  if (minutes < 1440) return minutes % 60 === 0 ? `${minutes / 60} h` : `${Math.floor(minutes / 60)} h ${pad(minutes % 60)} min`;
   const hours = Math.round(minutes / 60);
   return hours % 24 === 0 ? `${hours / 24} d` : `${Math.floor(hours / 24)} d ${pad(hours % 24)} h`;
 }

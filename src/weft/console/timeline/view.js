@@ -3,6 +3,7 @@
 import { STATES, QUEUED, WAITING, readPalette, watchTheme } from "../graph/palette.js";
 import { useStyle } from "../graph/style.js";
 import { button } from "../graph/toolbar.js";
+import { formatCount } from "../ui/time.js";
 import { AXIS, drawOverview, drawSheet, hatchesOf, xOf } from "./draw.js";
 import { barsOf, expectedOf, lanesOf, nowOf } from "./lanes.js";
 import { duration } from "./ticks.js";
@@ -34,6 +35,7 @@ export function mountTimeline(element, options) {
     /** Show lanes of nodes or of workers. @param {"node" | "worker"} by */
     setBy: (by) => view.setBy(by),
     fit: () => view.fit(),
+    togglePath: () => view.togglePath(),
     destroy: () => view.destroy(),
   };
 }
@@ -70,7 +72,7 @@ class View {
     this.tools.setAttribute("aria-label", "Timeline");
     this.summary = made("span", "");
     this.path = button("Critical path", "Show only nodes on the critical path (c)", () => this.togglePath());
-    this.rows = button("Fit rows", "Fit all lanes into view, or make them readable", () => this.toggleRows());
+    this.rows = button("Fit rows", "Fit rows: all lanes in view, or lanes that can be read", () => this.toggleRows());
     this.whole = button("Whole time", "Show the whole time (f)", () => this.fit());
     this.zoomOut = button("−", "Zoom out (-)", () => this.zoom(1.6, 0.5));
     this.zoomIn = button("+", "Zoom in (+)", () => this.zoom(0.625, 0.5));
@@ -156,7 +158,7 @@ class View {
     const [count, path] = [bars.count, bars.path.length];
     const expected = expectedOf(this.timeline);
     const length = duration(nowOf(this.timeline));
-    const parts = [`${count.toLocaleString("en")} attempts in ${length}`];
+    const parts = [`${formatCount(count)} attempt${count === 1 ? "" : "s"} in ${length}`];
     if (path > 0) parts.push(`critical path of ${path} node${path === 1 ? "" : "s"}`);
     if (expected !== null && this.timeline.finished_at === null) {
       parts.push(`end expected at ${duration(expected.at)} (${duration(expected.low)} to ${duration(expected.high)})`);
@@ -164,7 +166,7 @@ class View {
     const text = parts.join(" · ");
     if (this.summary.textContent !== text) this.summary.textContent = text;
     const lanesBy = this.by === "node" ? "nodes" : "workers";
-    this.canvas.setAttribute("aria-label", `Timeline of ${lanesBy}: ${text}, ${lanes.count.toLocaleString("en")} lanes. ${KEYS}`);
+    this.canvas.setAttribute("aria-label", `Timeline of ${lanesBy}: ${text}, ${formatCount(lanes.count)} lanes. ${KEYS}`);
     this.path.hidden = path === 0;
     this.path.setAttribute("aria-pressed", String(this.criticalOnly));
     this.note.hidden = count > 0;

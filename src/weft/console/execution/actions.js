@@ -107,7 +107,7 @@ function RetryDialog({ id, node, close }) {
 function Names({ title, names }) {
   return html`<section class="card">
     <h3>${title} <span class="muted number">${formatCount(names.length)}</span></h3>
-    <ul class="names">${names.slice(0, MOST_NAMES).map((name) => html`<li><code class="break"><bdi>${name}</bdi></code></li>`)}</ul>
+    <ul class="names" tabindex="0" aria-label=${title}>${names.slice(0, MOST_NAMES).map((name) => html`<li><code class="break"><bdi>${name}</bdi></code></li>`)}</ul>
     ${names.length > MOST_NAMES && html`<p class="muted small">${`and ${formatCount(names.length - MOST_NAMES)} more`}</p>`}
   </section>`;
 }

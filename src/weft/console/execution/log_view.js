@@ -88,7 +88,7 @@ export function LogView({ id, node, level, compact = false, search = "" }) {
   return html`<div class="logs">
     ${dropped > 0 && html`<p class="muted small">${`The oldest ${formatCount(dropped)} lines are left out here; weft logs shows all.`}</p>`}
     ${rows.length > 0 && html`<${VirtualList} className="log-list" role="log" label="Lines" count=${rows.length} rowHeight=${20} row=${row} follow=${follow} onFollow=${setFollow} />`}
-    ${rows.length === 0 && (status.kind === "connecting" ? null : compact ? html`<p class="muted">nothing yet</p>` : html`<${Empty} title=${search ? "No line has this text." : "Nothing was printed or logged yet."} />`)}
+    ${rows.length === 0 && (status.kind === "connecting" ? null : compact ? html`<p class="muted">${status.kind === "ended" ? "nothing" : "nothing yet"}</p>` : html`<${Empty} title=${search ? "No line has this text." : status.kind === "ended" ? "Nothing was printed or logged." : "Nothing was printed or logged yet."} />`)}
     <div class="row log-foot small muted">
       ${(rows.length > 0 || !compact) && html`<span class="number">${`${formatCount(rows.length)} ${rows.length === 1 ? "line" : "lines"}`}</span>`}
       <span>${{ connecting: "", open: "following", reconnecting: "reconnecting", ended: "", refused: "" }[status.kind]}</span>

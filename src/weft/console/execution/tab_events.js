@@ -2,7 +2,7 @@
 
 import { streamPath } from "../api.js";
 import { Dialog, openDialog } from "../ui/dialog.js";
-import { JsonTree } from "../ui/json_tree.js";
+import { JsonTree, visible } from "../ui/json_tree.js";
 import { Empty, ProblemNote } from "../ui/load.js";
 import { html, useMemo, useState } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
@@ -19,7 +19,7 @@ export function lineOf(event) {
   if (event.actor) parts.push(`by ${event.actor}`);
   if (event.reason) parts.push(event.reason);
   if (event.cause) parts.push(`because of ${event.cause}`);
-  if (event.error) parts.push(`${event.error.code}: ${event.error.message.split("\n")[0]}`);
+  if (event.error) parts.push(`${event.error.code}: ${visible(event.error.message.split("\n")[0])}`);
   if (event.due_at) parts.push(`due ${formatTime(event.due_at)}`);
   if (event.worker) parts.push(`on ${event.worker}`);
   return parts.join(" · ");

@@ -3,6 +3,7 @@
 import { listWorkflows } from "../api.js";
 import { Dialog, openDialog } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
+import { visible } from "../ui/json_tree.js";
 import { useLoad } from "../ui/load.js";
 import { Menu } from "../ui/parts.js";
 import { html, useState } from "../ui/preact.js";
@@ -35,7 +36,7 @@ export function Filters({ query }) {
       </div>
       <select aria-label="Workflow" value=${workflow} onChange=${(/** @type {any} */ event) => setQuery({ workflow: event.target.value, version: null })}>
         <option value="">any workflow</option>
-        ${(workflow && !names.includes(workflow) ? [workflow, ...names] : names).map((name) => html`<option value=${name} selected=${name === workflow}>${name}</option>`)}
+        ${(workflow && !names.includes(workflow) ? [workflow, ...names] : names).map((name) => html`<option value=${name} selected=${name === workflow}>${visible(name)}</option>`)}
       </select>
       <select aria-label="Created" value=${query.get("since") ?? ""} onChange=${(/** @type {any} */ event) => setQuery({ since: event.target.value })}>
         <option value="">any time</option>
@@ -55,7 +56,7 @@ export function Filters({ query }) {
 
 /** @param {{name: string, value: string | null, remove: () => void}} props */
 function Used({ name, value, remove }) {
-  return html`<span class="used"><span class="muted">${name}</span> <bdi class="ellipsis">${value}</bdi>
+  return html`<span class="used"><span class="muted">${name}</span> <bdi class="ellipsis">${visible(value ?? "")}</bdi>
     <button class="plain icon-button" aria-label=${`Without ${name} ${value}`} onClick=${remove}><${Icon} name="close" /></button></span>`;
 }
 

@@ -76,7 +76,7 @@ function Filters({ state, workflow, q }) {
     </div>
     <select aria-label="Workflow" value=${workflow ?? ""} onChange=${(/** @type {any} */ event) => setQuery({ workflow: event.target.value, open: null })}>
       <option value="">any workflow</option>
-      ${(workflow && !names.includes(workflow) ? [workflow, ...names] : names).map((name) => html`<option value=${name} selected=${name === workflow}>${name}</option>`)}
+      ${(workflow && !names.includes(workflow) ? [workflow, ...names] : names).map((name) => html`<option value=${name} selected=${name === workflow}>${visible(name)}</option>`)}
     </select>
   </div>`;
 }

@@ -4,6 +4,8 @@ import { bulk } from "../executions/bulk.js";
 import { Filters } from "../executions/filters.js";
 import { callQuery, viewText } from "../executions/query.js";
 import { useList } from "../executions/use_list.js";
+import { firstLine } from "../dead_letters/groups.js";
+import { visible } from "../ui/json_tree.js";
 import { useKeys } from "../ui/keys.js";
 import { Empty, Loading, ProblemNote } from "../ui/load.js";
 import { Labels, PageHeader, ProgressBar, copyText, shortId } from "../ui/parts.js";
@@ -82,7 +84,7 @@ function Row({ row, current, chosen, toggle, index, narrow }) {
   const name = row.workflow ?? "not stored by name";
   const version = row.version ? html`<span class="muted small"> v${row.version}</span>` : null;
   const generation = row.generation > 1 ? html` <span class="muted small" title="Generation: it was retried">↻${row.generation}</span>` : null;
-  const failed = row.error ? html`<span class="exec-error ellipsis" title=${row.error.message}><bdi>${row.error.message}</bdi></span>` : null;
+  const failed = row.error ? html`<span class="exec-error ellipsis" title=${visible(row.error.message.slice(0, 2000))}><bdi>${visible(firstLine(row.error.message))}</bdi></span>` : null;
   const kind = `exec-row${current ? " current" : ""}${chosen ? " chosen" : ""}`;
   if (narrow) {
     return html`<div class=${`${kind} exec-narrow`} role="row" aria-rowindex=${index + 1}>

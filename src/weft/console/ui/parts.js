@@ -1,6 +1,7 @@
 // The small parts that every page has: heading, tabs, menu, copy button, progress bar, labels, id.
 
 import { Icon } from "./icons.js";
+import { visible } from "./json_tree.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { href, place } from "./router.js";
 import { STATES, stateOf } from "./states.js";
@@ -27,7 +28,10 @@ export function PageHeader({ title, about, actions, children }) {
  * @param {{label: string, current: string, tabs: {id: string, name: string, href: string, count?: number | null}[]}} props
  */
 export function Tabs({ label, current, tabs }) {
-  return html`<nav class="tabs" aria-label=${label}>
+  const ref = useRef(/** @type {HTMLElement | null} */ (null));
+  // On a narrow window the tabs scroll.
+  useEffect(() => ref.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [current]);
+  return html`<nav class="tabs" aria-label=${label} ref=${ref}>
     ${tabs.map(
       (tab) => html`<a class="tab" href=${tab.href} aria-current=${tab.id === current ? "page" : null}>
         ${tab.name}${tab.count !== null && tab.count !== undefined ? html` <span class="tab-count">${formatCount(tab.count)}</span>` : null}
@@ -169,7 +173,7 @@ export function Labels({ labels, onPick }) {
   if (!all.length) return null;
   return html`<span class="labels">
     ${all.map(([key, value]) => {
-      const text = html`<bdi>${key}</bdi><span class="muted">:</span><bdi>${value}</bdi>`;
+      const text = html`<bdi>${key}</bdi><span class="muted">:</span><bdi>${visible(value)}</bdi>`;
       if (!onPick) return html`<span class="label" title=${`${key}: ${value}`}>${text}</span>`;
       const pick = (/** @type {Event} */ event) => (event.preventDefault(), event.stopPropagation(), onPick(`${key}:${value}`));
       return html`<button class="label" title=${`Only executions with ${key}: ${value}`} onClick=${pick}>${text}</button>`;

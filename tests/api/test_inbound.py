@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.api.play import Play, check_problem
+from tests.api.test_waits import shown_node, until_waiting, wait
 from tests.walks.stage import PATIENCE_SECONDS, echo
 
 from weft.core.time import MICROSECONDS
@@ -54,6 +55,38 @@ async def test_an_event_starts_every_trigger_that_it_fits(play: Play) -> None:
         ("a", {"order": 7, "from": "/shop"}),
         ("b", {"order": 7, "from": "/shop"}),
     ]
+
+
+async def test_an_event_answers_the_waits_that_it_matches(play: Play) -> None:
+    paid = wait("paid", event="order.paid", match={"order": "{{ input.order }}"})
+    await play.store(paid, echo("b", "paid", config="{{ paid }}"))
+    ids = [await play.start(input={"order": order}) for order in (7, 7, 8)]
+    for id_ in ids:
+        await until_waiting(play, id_, "paid")
+    answer = await send(play)
+    answered = [{"execution": id_, "node": "paid"} for id_ in sorted(ids[:2])]
+    assert (answer.status, answer.json) == (202, {"started": [], "answered": answered})
+    again = await send(play)
+    assert (again.status, again.json) == (200, answer.json)
+    for id_ in ids[:2]:
+        output = (await play.ended(id_))["nodes"][1]["output"]
+        assert (output["value"], output["by"], output["expired"]) == (EVENT["data"], "/shop", False)
+    assert (await shown_node(play, ids[2], "paid"))["state"] == "WAITING"
+    (item,) = (await play.get("/v1/events/inbound")).json["items"]
+    assert item["answered"] == answered
+
+
+async def test_a_wait_that_looks_back_is_answered_by_an_event_that_came_before(play: Play) -> None:
+    answer = await send(play)
+    paid = wait("paid", event="order.paid", match={"order": 7}, lookback_seconds=60)
+    await play.store(paid, wait("late", event="order.paid", expires_seconds=0, default=1))
+    execution_id = await play.start()
+    nodes = (await play.ended(execution_id))["nodes"]
+    assert [node["output"]["value"] for node in nodes] == [EVENT["data"], 1]
+    (item,) = (await play.get("/v1/events/inbound")).json["items"]
+    assert item["answered"] == [{"execution": execution_id, "node": "paid"}]
+    # What it is answered with stays as it was.
+    assert (await send(play)).json == answer.json == {"started": [], "answered": []}
 
 
 async def test_the_same_event_starts_nothing_again(play: Play) -> None:

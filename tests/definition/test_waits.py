@@ -142,6 +142,7 @@ class TestRefused:
             ({"seconds": 1, "schema": True}, "/schema"),
             ({"seconds": 1, "match": {}}, "/match"),
             ({"seconds": 1, "lookback_seconds": 1}, "/lookback_seconds"),
+            ({"signal": "x", "lookback_seconds": 1}, "/lookback_seconds"),
             ({"seconds": 1, "expires_seconds": 5}, "/expires_seconds"),
             ({"until": "2030-01-01T00:00:00Z", "default": 5}, "/default"),
             ({"event": "paid", "prompt": "?"}, "/prompt"),

@@ -147,6 +147,8 @@ class WaitStarted(AttemptRef, frozen=True, kw_only=True, gc=False):
     due_at: int | None = None
     # The value at expiry, as JSON; None: the node fails then.
     default: bytes | None = None
+    # An event that came so much earlier ends the wait at once.
+    lookback_seconds: float = 0.0
 
 
 class WaitDue(AttemptRef, frozen=True, kw_only=True, gc=False):

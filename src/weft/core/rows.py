@@ -291,6 +291,17 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fits: tuple[str, ...]
 
 
+class PastEvent(msgspec.Struct, frozen=True, gc=False):
+    """An inbound event that came before a node waited for it."""
+
+    # In the order in which events came.
+    number: int
+    source: str
+    received_at: int
+    # Its data, as JSON.
+    value: bytes
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A node that failed for good, one per node and generation."""
 

@@ -45,10 +45,10 @@ _MAX_CONFIG_BYTES = 2**30
 _LITERALS = frozenset({"schema", "signal", "event"})
 _SOURCES = ("seconds", "until", "event", "signal")
 _OF_SIGNALS = frozenset({"prompt", "schema"})
-_OF_EVENTS = frozenset({"match"})
+_OF_EVENTS = frozenset({"match", "lookback_seconds"})
 _EXPIRING = frozenset({"expires_seconds", "default"})
 # Every field of the config, whatever the node waits for.
-FIELDS = (*_SOURCES, "prompt", "schema", "match", "expires_seconds", "default")
+FIELDS = (*_SOURCES, "prompt", "schema", "match", "lookback_seconds", "expires_seconds", "default")
 
 
 class WaitKind(StrEnum):
@@ -82,6 +82,8 @@ class WaitTerms(msgspec.Struct, frozen=True, gc=False):
     prompt: str | None = None
     # Of an event: the pairs that its data must have, as canonical JSON.
     match: bytes | None = None
+    # How long before it is ready the event may have come.
+    lookback_seconds: float = 0.0
 
 
 def read_wait(node_id: str, config: Mapping[str, Json]) -> WaitRule:
@@ -194,6 +196,7 @@ def wait_terms(rule: WaitRule, config: Json) -> WaitTerms:
         default=default,
         prompt=prompt if prompt is None or isinstance(prompt, str) else _text(prompt).decode(),
         match=canonical(config.get("match", {})) if rule.kind is WaitKind.EVENT else None,
+        lookback_seconds=float(config.get("lookback_seconds", 0)),
     )
 
 
@@ -274,5 +277,6 @@ _RULES: Mapping[str, Callable[[Json], list[tuple[str, str]]]] = {
     "schema": _schema,
     "default": _default,
     "match": _match,
+    "lookback_seconds": _seconds,
     "expires_seconds": _seconds,
 }

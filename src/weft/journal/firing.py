@@ -67,6 +67,8 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     started: tuple[str, ...] = ()
     # Executions with the nodes that waited for it.
     answered: tuple[tuple[str, str], ...] = ()
+    # Waits that began behind the event and looked back. They are no part of what the event is answered with.
+    answered_later: tuple[tuple[str, str], ...] = ()
 
 
 class FireAnswer(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, Verdict, moved_letter
 from weft.core.ledger.fence import Ledger, Loaders
 from weft.core.payload import canonical, decode
-from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, completion_event, digest_of
+from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, PastEvent, completion_event, digest_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import MICROSECONDS, micros
@@ -48,13 +48,13 @@ from weft.journal.contract import (
 from weft.journal.memory_search import MemorySearch
 from weft.journal.notifications import shortened, state_of
 from weft.journal.triggers_in_memory import MemoryTriggers
-from weft.journal.waits import answer_of
+from weft.journal.waits import answer_of, matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from weft.core.event import Event, NotificationEnded
-    from weft.core.rows import NodeProgress, Notification, Signal
+    from weft.core.rows import NodeProgress, Notification, Signal, Wait
     from weft.definition.model import NotifyTarget
     from weft.definition.plan import Plan
     from weft.journal.contract import ReportedProgress, WaitQuery
@@ -371,6 +371,8 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
             self._mailboxes.setdefault(signal.execution_id, {})[signal.number] = signal
         for execution_id, number in changes.signals_taken:
             del self._mailboxes[execution_id][number]
+        for number, execution_id, node_id in changes.events_taken:
+            self._answer_later(number, execution_id, node_id)
 
     def _answer_waits(self, event: InboundEvent) -> list[RecordedEvent]:
         data = event.body.get("data")
@@ -400,6 +402,22 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         output = self._mailboxes[execution_id][number].output
         assert output is not None
         return output
+
+    def past_event(
+        self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]
+    ) -> PastEvent | None:
+        assert wait.match is not None
+        for event in self._inbound.values():
+            if (
+                (event.namespace, event.type) == (execution.namespace, wait.name)
+                and event.received_at >= since
+                and event.number not in taken
+                and matches(decode(wait.match), event.body.get("data"))
+                and execution.id not in [id_ for id_, _ in (*event.answered, *event.answered_later)]
+            ):
+                value = msgspec.json.encode(event.body.get("data"))
+                return PastEvent(event.number, event.source, event.received_at, value)
+        return None
 
     async def due_waits(self, *, limit: int) -> DueWaits:
         now = self._now()

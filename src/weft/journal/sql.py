@@ -456,7 +456,7 @@ class SqlJournal:
         return await self._query(triggers.inbound_events, namespace, event_type, before, limit, nothing=[])
 
     async def purge_events(self, *, received_before: int, limit: int) -> int:
-        return await self._execute(triggers.purge_events, received_before, limit)
+        return await self._transact(triggers.purge_events, received_before, limit)
 
     async def is_queued(self, execution_id: str) -> bool:
         return await self._query(triggers.is_queued, execution_id, nothing=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.errors import StillRunningError, TriggerChangedError
 from weft.journal.firing import StoredEvent
@@ -248,16 +249,28 @@ def inbound_events(
         f"{_EVENT} namespace = ?{of_type} AND number < ? ORDER BY number DESC LIMIT ?",
         (namespace, *given, _LAST if before is None else before, limit),
     )
-    return [_read_event(values) for values in found]
+    events = [_read_event(values) for values in found]
+    late = yield (
+        "SELECT event, execution_id, node_id FROM late_answers WHERE event IN ? ORDER BY execution_id",
+        ([event.number for event in events],),
+    )
+    later: dict[int, list[tuple[str, str]]] = {}
+    for number, execution_id, node_id in late:
+        later.setdefault(number, []).append((execution_id, node_id))
+    return [replace(event, answered_later=tuple(later.get(event.number, ()))) for event in events]
 
 
 def purge_events(received_before: int, limit: int) -> Query[int]:
-    removed: int = yield (
-        "DELETE FROM inbound_events WHERE number IN (SELECT number FROM inbound_events"
-        " WHERE received_at < ? ORDER BY received_at LIMIT ? FOR UPDATE SKIP LOCKED)",
+    found = yield (
+        "SELECT number FROM inbound_events WHERE received_at < ? ORDER BY received_at LIMIT ?"
+        " FOR UPDATE SKIP LOCKED",
         (received_before, limit),
     )
-    return removed
+    numbers = [number for (number,) in found]
+    if numbers:
+        yield "DELETE FROM late_answers WHERE event IN ?", (numbers,)
+        yield "DELETE FROM inbound_events WHERE number IN ?", (numbers,)
+    return len(numbers)
 
 
 def _read_event(values: Any) -> StoredEvent:

@@ -104,6 +104,13 @@ class MemoryTriggers:
             answered=tuple(answered),
         )
 
+    def _answer_later(self, number: int, execution_id: str, node_id: str) -> None:
+        """Note that a wait which looked back has taken an event."""
+        for key, event in self._inbound.items():
+            if event.number == number:
+                later = (*event.answered_later, (execution_id, node_id))
+                self._inbound[key] = replace(event, answered_later=later)
+
     # -- triggers ----------------------------------------------------------------------------------
 
     async def trigger(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> TriggerRow | None:

@@ -9,22 +9,22 @@ has left there.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from weft.core.event import WaitAnswered
 from weft.core.payload import canonical, decode
-from weft.core.rows import Parked, Signal
+from weft.core.rows import Parked, PastEvent, Signal
 from weft.journal.contract import DueWait, DueWaits, EndedWait, OpenWait
 from weft.journal.queries import IS_ACTIVE
 from weft.journal.rows import decode_json, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from weft.core.ledger.changes import Changes
-    from weft.core.rows import NodeRow
+    from weft.core.rows import ExecutionRow, NodeRow, Wait
     from weft.journal.contract import WaitQuery
     from weft.journal.queries import Query
     from weft.journal.rows import Values
@@ -57,11 +57,19 @@ SIGNAL = {
     "fits": "bytea",
 }
 SIGNAL_KEY = {"execution": "bigint", "number": "integer"}
+# What ended a wait that began behind it: beside what the event did when it came, which is its answer.
+LATE_ANSWER = {"event": "bigint", "execution_id": "text", "node_id": "text"}
 
 # In the words of the partial index: a plan that is made before its values are known could not take the index.
 IS_OPEN = "kind = 'signal' AND settled_at IS NULL"
 # Written like the predicate of the partial index.
 _WITH_DEADLINE = f"evicted AND deadline_at IS NOT NULL AND {IS_ACTIVE}"
+
+# A wait that looks back looks at so many events of its type at most, the newest: they are decoded one by one.
+_MOST_PAST = 10_000
+_PAST_PAGE = 200
+# No number is larger.
+_LAST = 2**62
 
 _decode_parked = msgspec.json.Decoder(Parked).decode
 
@@ -74,6 +82,7 @@ class WaitValues(NamedTuple):
     gone: list[Values]
     kept: list[Values]
     taken: list[Values]
+    late: list[Values]
 
 
 def match_index(match: bytes | None) -> tuple[str | None, str | None]:
@@ -111,6 +120,7 @@ def written_values(changes: Changes) -> WaitValues:
             for one in changes.signals_kept
         ],
         [(executions[id_].live.number, number) for id_, number in changes.signals_taken],
+        list(changes.events_taken),
     )
 
 
@@ -190,6 +200,42 @@ def matching(event: InboundEvent) -> Query[list[WaitAnswered]]:
         )
         for execution_id, node_id, since in rows:
             found[execution_id] = min(found.get(execution_id, (since, node_id)), (since, node_id))
+
+
+def past_event(
+    execution: ExecutionRow, wait: Wait, since: int, taken: Collection[int]
+) -> Query[PastEvent | None]:
+    """Find the first event since then that a wait matches, and that has ended no wait of the execution."""
+    assert wait.match is not None
+    pairs = decode(wait.match)
+    found: PastEvent | None = None
+    before, seen = _LAST, 0
+    while seen < _MOST_PAST:
+        rows = yield (
+            "SELECT number, source, received_at, body, answered FROM inbound_events"
+            " WHERE namespace = ? AND type = ? AND number < ? AND NOT EXISTS (SELECT 1 FROM late_answers"
+            " WHERE late_answers.event = inbound_events.number AND execution_id = ?)"
+            " ORDER BY number DESC LIMIT ?",
+            (execution.namespace, wait.name, before, execution.id, _PAST_PAGE),
+        )
+        for number, source, received_at, body, answered in rows:
+            if received_at < since:
+                return found
+            data = decode_json(body).get("data")
+            has_ended = number in taken or execution.id in [id_ for id_, _ in decode_json(answered)]
+            if not has_ended and matches(pairs, data):
+                found = PastEvent(number, source, received_at, encode_json(data))
+        if len(rows) < _PAST_PAGE:
+            return found
+        before, seen = rows[-1][0], seen + len(rows)
+    return found
+
+
+def matches(pairs: dict[str, Any], data: Any) -> bool:
+    """True if the data of an event have all pairs of a wait."""
+    if not isinstance(data, dict):
+        return not pairs
+    return all(key in data and canonical(data[key]) == canonical(value) for key, value in pairs.items())
 
 
 def answer_of(event: InboundEvent, execution_id: str, node_id: str) -> WaitAnswered:

@@ -305,6 +305,7 @@ def _wait_started(node: FreeNode, decision: StartWait) -> WaitStarted:
         seconds=terms.seconds,
         due_at=terms.due_at,
         default=terms.default,
+        lookback_seconds=terms.lookback_seconds,
     )
 
 

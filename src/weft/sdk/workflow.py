@@ -100,6 +100,9 @@ class WaitOptions(TypedDict, total=False):
     seconds: float | str
     until: str
     signal: str
+    event: str
+    match: Mapping[str, Any]
+    lookback_seconds: float | str
     prompt: str
     schema: Mapping[str, Any] | bool
     expires_seconds: float | str
@@ -203,7 +206,7 @@ class Workflow(Declaration):
         /,
         **options: Unpack[WaitOptions],
     ) -> NodeReference:
-        """Add a node that waits: ``seconds``, ``until`` a time, or for an answer or a ``signal``.
+        """Add a node that waits: ``seconds``, ``until`` a time, for an answer, a ``signal`` or an ``event``.
 
         Its output is ``{"value", "by", "at", "expired"}``. The value of a wait for an answer fits ``schema``;
         after ``expires_seconds`` it is ``default``, or without one the node fails.

@@ -71,5 +71,6 @@ def event_fields(event: StoredEvent) -> dict[str, Any]:
         "type": event.type,
         "received_at": rfc3339(event.received_at),
         "event": event.body,
-        **effect_fields(event),
+        "started": list(event.started),
+        "answered": answered_fields((*event.answered, *event.answered_later)),
     }

@@ -13,9 +13,12 @@ import asyncpg
 import pytest
 from tests.support.fault_proxy import FaultProxy
 
-from weft.core.event import CancelRequested, NodeCompleted
+from weft.core.event import CancelRequested, NodeCompleted, WaitStarted
 from weft.core.ledger.changes import Verdict
+from weft.core.payload import canonical
+from weft.core.rows import Wait
 from weft.core.state import ExecutionState, NodeState
+from weft.definition.waits import WaitKind
 from weft.errors import (
     ClaimedError,
     DataFolderError,
@@ -31,6 +34,7 @@ from weft.journal.postgres.journal import PostgresJournal
 from weft.journal.postgres.pool import PoolLimits
 from weft.journal.postgres.schema import migrate
 from weft.orchestrator.advance import _commit
+from weft.testing.journal.waits import inbound
 from weft.testing.recording import Recording, assert_consistent, node, submission
 
 if TYPE_CHECKING:
@@ -857,3 +861,25 @@ async def test_a_journal_is_closed_after_what_waits(journal_url: str) -> None:
         await journal.record([run.completion("n1")])
     with pytest.raises(JournalError, match="not open"):
         await journal.execution(run.id)
+
+
+async def test_a_wait_that_looks_back_and_an_event_of_the_same_moment_find_each_other(
+    journal: PostgresJournal, other: PostgresJournal
+) -> None:
+    """Of two transactions neither of which sees the other, one has to wait for the commit of the other."""
+    count = 40
+    nodes = [node(f"n{number}", handler="wait", config={"event": "paid"}) for number in range(count)]
+    run = await Recording.start(journal, *nodes)
+    for number in range(count):
+        began = WaitStarted(
+            *(run.id, 1, f"n{number}", 1),
+            epoch=1,
+            wait=Wait(WaitKind.EVENT, "paid", match=canonical({"order": number})),
+            lookback_seconds=60,
+        )
+        await asyncio.gather(
+            journal.record([began]), other.fire([], event=inbound(str(number), order=number))
+        )
+    rows = await other.nodes(run.id)
+    assert [row.state for row in rows.values()] == [NodeState.COMPLETED] * count
+    await assert_consistent(other, run.id)

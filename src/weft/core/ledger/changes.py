@@ -207,6 +207,7 @@ class Changes:
         "_load_digest",
         "cache",
         "events",
+        "events_taken",
         "executions",
         "letter_states",
         "letters",
@@ -244,6 +245,8 @@ class Changes:
         # Signals that nobody waits for yet; and those of earlier commits that were read, by their numbers.
         self.signals_kept: list[Signal] = []
         self.signals_taken: list[tuple[str, int]] = []
+        # Earlier inbound events that end waits which begin in this batch: (number, execution, node).
+        self.events_taken: list[tuple[int, str, str]] = []
         # (key, output, blob, ttl in seconds)
         self.cache: list[tuple[str, bytes | None, str | None, float]] = []
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import WaitDue, WaitStarted
     from weft.core.ledger.changes import Change, Changes
-    from weft.core.rows import Wait
+    from weft.core.rows import ExecutionRow, PastEvent, Wait
 
 # An execution keeps so many signals that nobody waits for.
 MAILBOX_SIGNALS = 1000
@@ -38,13 +38,21 @@ _NULL = b"null"
 
 
 class Mailboxes(Protocol):
-    """The mailboxes that a journal keeps, as the transaction at hand sees them."""
+    """The signals and inbound events that a journal keeps, as the transaction at hand sees them."""
 
     def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
         """Return the signals of a name in a mailbox, oldest first; their outputs may be left out."""
 
     def output(self, execution_id: str, number: int) -> bytes:
         """Return the output of a signal that is not in a blob."""
+
+    def past_event(
+        self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]
+    ) -> PastEvent | None:
+        """Return the first event since then that a wait matches, and that has ended no wait of the execution.
+
+        ``taken``: those that end one in this very transaction.
+        """
 
 
 def wait_output(value: bytes, *, by: str | None, at: int, expired: bool = False) -> bytes:
@@ -84,6 +92,13 @@ def wait_started(
         signal = _read_mailbox(changes, change, waiting, event.wait, mailboxes)
         if signal is not None:
             return _answered(changes, change, waiting, signal)
+    if event.lookback_seconds > 0 and event.wait.kind is WaitKind.EVENT:
+        taken = tuple([number for number, id_, _ in changes.events_taken if id_ == change.row.id])
+        past = mailboxes.past_event(change.row, event.wait, now - micros(event.lookback_seconds), taken)
+        if past is not None:
+            changes.events_taken.append((past.number, change.row.id, row.node_id))
+            output = wait_output(past.value, by=past.source, at=past.received_at)
+            return complete_parked(changes, change, waiting, output=output, output_bytes=len(output))
     return waiting
 
 

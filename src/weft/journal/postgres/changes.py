@@ -112,6 +112,7 @@ _TAKE_SIGNALS = Piece(
     "DELETE FROM signals USING {new} WHERE signals.execution = new.execution AND signals.number = new.number",
     rows.SIGNAL_KEY,
 )
+_ADD_LATE_ANSWERS = _insert("late_answers", rows.LATE_ANSWER)
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
 # The statement locks the definitions, so that no purge removes them, and adds nothing where one is missing.
@@ -294,6 +295,7 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         pieces[_DROP_WAITS] = waiting.gone
         pieces[_ADD_SIGNALS] = waiting.kept
         pieces[_TAKE_SIGNALS] = waiting.taken
+        pieces[_ADD_LATE_ANSWERS] = waiting.late
     return pieces
 
 

@@ -13,10 +13,11 @@ behind the locks: within one statement with them, it would see the tables as the
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
+from weft.core.event import CancelRequested, NodeCompleted, RetryRequested, WaitStarted
 from weft.core.ledger.changes import LiveExecution, RecordedEvent, live_executions
 from weft.core.ledger.fence import Ledger, Loaders, NodeEvent
 from weft.core.output import output_nodes
@@ -30,6 +31,7 @@ from weft.journal.postgres.connection import was_lost
 from weft.journal.queries import blobs as find_blobs
 from weft.journal.queries import document as find_document
 from weft.journal.queries import inputs as find_inputs
+from weft.journal.waits import past_event as find_past_event
 from weft.journal.waits import signal_output as find_signal_output
 from weft.journal.waits import signals as find_signals
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from weft.core.event import Event
     from weft.core.ledger.changes import Changes
-    from weft.core.rows import ExecutionRow, NodeRow, Signal
+    from weft.core.rows import ExecutionRow, NodeRow, PastEvent, Signal, Wait
     from weft.definition.bounds import Bounds
     from weft.definition.model import NotifyTarget
     from weft.journal.postgres.connection import Connection, DatabaseClock
@@ -54,6 +56,11 @@ _MAX_NAMES = 1_000
 _TRIES = 2
 # Plans of so many nodes and more are compiled in a thread, though that takes the same lock of Python's.
 _LARGE_DOCUMENT_BYTES = 64 * 1024
+# "weft": of the advisory locks that are taken in a database, these are for types of inbound events.
+_EVENTS_LOCK = 0x77656674_00000003
+
+# An execution, a wait, the time from which on it looks for an event, and the events that others take.
+_Past: TypeAlias = "tuple[str, Wait, int, tuple[int, ...]]"
 
 
 def _by_execution(events: Iterable[Event]) -> dict[str, list[Event]]:
@@ -89,6 +96,10 @@ class Reads:
         # By execution and name, and by execution and number.
         self._signals: dict[tuple[str, str], Sequence[Signal] | None] = {}
         self._signal_outputs: dict[tuple[str, int], bytes | None] = {}
+        # By execution, wait, time and what others take: the events that were read, and the executions of
+        # those that are to be read.
+        self._past_events: dict[_Past, PastEvent | None] = {}
+        self._past_missed: dict[_Past, ExecutionRow] = {}
 
     def take(self, facts: LiveExecution, values: Any) -> None:
         """Take a row of an answer: the execution as it is now, and perhaps a row of a node."""
@@ -143,6 +154,15 @@ class Reads:
             self.has_missed = True
         return b"null" if payload is None else payload
 
+    def past_event(
+        self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]
+    ) -> PastEvent | None:
+        key = (execution.id, wait, since, taken)
+        if key not in self._past_events:
+            self.has_missed = True
+            self._past_missed[key] = execution
+        return self._past_events.get(key)
+
     async def read_missed(self) -> None:
         """Read what the ledger has missed; raises JournalError where there is no such blob."""
         self.has_missed = False
@@ -166,6 +186,9 @@ class Reads:
         for place, payload in self._signal_outputs.items():
             if payload is None:
                 self._signal_outputs[place] = await self._read_signal_output(*place)
+        for past, execution in self._past_missed.items():
+            self._past_events[past] = await self._read_past_event(execution, *past[1:])
+        self._past_missed.clear()
         inputs = [name for name, payload in self._inputs.items() if payload is None]
         if inputs:
             self._inputs |= await queries.run_query(self._connection, find_inputs(inputs))
@@ -189,6 +212,11 @@ class Reads:
 
     async def _read_signals(self, execution_id: str, name: str) -> Sequence[Signal]:
         return await queries.run_query(self._connection, find_signals(execution_id, name))
+
+    async def _read_past_event(
+        self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]
+    ) -> PastEvent | None:
+        return await queries.run_query(self._connection, find_past_event(execution, wait, since, taken))
 
     async def _read_signal_output(self, execution_id: str, number: int) -> bytes:
         return await queries.run_query(self._connection, find_signal_output(execution_id, number))
@@ -256,7 +284,9 @@ class Recorder:
         if len(done) < len(by_execution):
             transaction.has_written = bool(done)
             left = {id_: own for id_, own in by_execution.items() if id_ not in done}
-            done |= await self.record_locked(transaction, left)
+            types = _looked_back_for(left)
+            first = partial(hold_events, transaction, types, shared=True) if types else None
+            done |= await self.record_locked(transaction, left, first=first)
         recorded_events = dict(zip(done, map(iter, done.values()), strict=True))
         return [[next(recorded_events[event.execution_id]) for event in batch] for batch in batches]
 
@@ -284,6 +314,9 @@ class Recorder:
         for event in events:
             # An output for the cache belongs to no execution whose version could be compared.
             if type(event) is NodeCompleted and event.cache_key is not None:
+                return False
+            # It holds off events of its type until it has committed: behind locks.
+            if type(event) is WaitStarted and event.lookback_seconds:
                 return False
         live = self._live.get(execution_id)
         if live is None:
@@ -542,6 +575,30 @@ class Recorder:
 
     def _compile(self, document: bytes) -> Plan:
         return compile_plan(decode(document), self._bounds)
+
+
+def _looked_back_for(events: Mapping[str, Sequence[Event]]) -> list[str]:
+    """Return the types of the inbound events that waits look back for, in one order for all processes."""
+    found = {
+        event.wait.name
+        for own in events.values()
+        for event in own
+        if type(event) is WaitStarted and event.lookback_seconds
+    }
+    return sorted(found)
+
+
+async def hold_events(transaction: Transaction, types: Sequence[str], *, shared: bool = False) -> None:
+    """Hold off the other side until the commit: an event, or with ``shared`` a wait that looks back.
+
+    Else neither would see the other: a wait that begins while an event of its type is being committed.
+    """
+    function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    for name in types:
+        await transaction.connection.execute(
+            f"SELECT {function}(hashtextextended($1, {_EVENTS_LOCK}))",
+            name,
+        )
 
 
 def _named(

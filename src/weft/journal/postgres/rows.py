@@ -144,6 +144,7 @@ SETTLED_WAIT = Columns(**waits.SETTLED_WAIT)
 WAIT_KEY = Columns(**waits.WAIT_KEY)
 SIGNAL = Columns(**waits.SIGNAL)
 SIGNAL_KEY = Columns(**waits.SIGNAL_KEY)
+LATE_ANSWER = Columns(**waits.LATE_ANSWER)
 CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 
 NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")

@@ -25,6 +25,7 @@ from weft.journal.firing import (
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres import changes, queries
 from weft.journal.postgres.connection import CLOCK, was_lost
+from weft.journal.postgres.record import hold_events
 from weft.journal.queries import claim as find_claim
 from weft.journal.queries import put_batch, put_definition
 from weft.journal.waits import matching
@@ -120,7 +121,6 @@ class Submitter:
     async def fire(self, transaction: Transaction, calls: Sequence[Fire]) -> list[Any]:
         """Begin, and start the triggers of each call, or refuse the call."""
         while True:
-            # A wait that begins behind this look is one that the event came before.
             event = calls[0].event
             found = (
                 None if event is None else await queries.run_query(transaction.connection, matching(event))
@@ -130,10 +130,19 @@ class Submitter:
                 answers = await self._fire_and_answer(transaction, calls[0], found)
             else:
                 await transaction.begin()
-                answers = await self._fire(transaction, calls)
+                is_new = event is None or await self._answers_only(transaction, event, ())
+                answers = await self._fire(transaction, calls) if is_new else None
             if answers is not None:
                 return answers
             await transaction.connection.execute("ROLLBACK")
+
+    @staticmethod
+    async def _answers_only(
+        transaction: Transaction, event: InboundEvent, found: Sequence[WaitAnswered]
+    ) -> bool:
+        """Hold off waits that begin to look back; True if the event still answers those that were found."""
+        await hold_events(transaction, [event.type])
+        return await queries.run_query(transaction.connection, matching(event)) == list(found)
 
     async def _fire_and_answer(
         self, transaction: Transaction, call: Fire, answers: Sequence[WaitAnswered]
@@ -144,6 +153,9 @@ class Submitter:
 
         async def fire() -> None:
             nonlocal fired_now
+            assert call.event is not None
+            if not await self._answers_only(transaction, call.event, answers):
+                raise _NothingToAnswerError
             fired_now = await self._fire(transaction, [call])
             if fired_now is None or fired_now[0].known is not None:
                 raise _NothingToAnswerError

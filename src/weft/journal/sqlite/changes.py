@@ -122,6 +122,7 @@ def _write_waits(connection: Connection, waiting: WaitValues) -> None:
         ("UPDATE waits SET settled_at = ?3 WHERE execution = ?1 AND node_id = ?2", waiting.settled),
         ("DELETE FROM waits WHERE execution = ? AND node_id = ?", waiting.gone),
         ("DELETE FROM signals WHERE execution = ? AND number = ?", waiting.taken),
+        ("INSERT INTO late_answers (event, execution_id, node_id) VALUES (?, ?, ?)", waiting.late),
     ):
         for one in values:
             connection.execute(sql, one)

@@ -38,6 +38,7 @@ from weft.journal.sqlite import changes, queries
 from weft.journal.sqlite.schema import open_for_reading, open_for_writing
 from weft.journal.sqlite.threads import Reader, Writer
 from weft.journal.waits import matching
+from weft.journal.waits import past_event as find_past_event
 from weft.journal.waits import signal_output as find_signal_output
 from weft.journal.waits import signals as find_signals
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from weft.core.event import Event
-    from weft.core.rows import ExecutionRow, Signal
+    from weft.core.rows import ExecutionRow, PastEvent, Signal, Wait
     from weft.definition.model import NotifyTarget
     from weft.journal.contract import Claim, Firing, NewBatch, Submission
     from weft.journal.queries import Query
@@ -346,6 +347,11 @@ class _Mailboxes:
 
     def output(self, execution_id: str, number: int) -> bytes:
         return queries.run_query(self._connection, find_signal_output(execution_id, number))
+
+    def past_event(
+        self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]
+    ) -> PastEvent | None:
+        return queries.run_query(self._connection, find_past_event(execution, wait, since, taken))
 
 
 def _input(connection: Connection, execution_id: str) -> bytes:

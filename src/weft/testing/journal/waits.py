@@ -417,6 +417,63 @@ class WaitRowsContract:
         assert (await run.row()).waiting == 2
         await assert_consistent(journal, run.id)
 
+    async def test_a_wait_that_looks_back_takes_the_first_event_that_it_matches(
+        self, journal: JournalAdapter, clock: VirtualClock
+    ) -> None:
+        old = await journal.fire([], event=inbound("0", order=7))
+        clock.advance(60)
+        at = clock.now()
+        await journal.fire([], event=inbound("1", order=8))
+        await journal.fire([], event=inbound("2", order=7, n=1))
+        await journal.fire([], event=inbound("3", order=7, n=2))
+        await journal.fire([], event=inbound("4", namespace="elsewhere", order=7))
+        clock.advance(10)
+        names = "abcd"
+        nodes = [waiter(name, event="paid") for name in names]
+        run = await Recording.start(journal, *nodes, node("e", *names))
+        other = await Recording.start(journal, *nodes, execution_id="execution-2")
+        recorded_event = await begin(run, "a", awaited(order=7), lookback_seconds=30)
+        assert recorded_event.rows[0].state is NodeState.COMPLETED
+        value = {"n": 1, "order": 7}
+        expected = {"value": value, "by": "/bank", "at": rfc3339(at), "expired": False}
+        assert decode((await run.node("a")).output or b"") == expected
+        assert list(await journal.untold_waits(older_than_seconds=0, limit=10)) == []
+        # Each event ends one wait of an execution; and a batch takes no event twice.
+        await run.record(
+            start_event(run, "b", awaited(order=7), lookback_seconds=30),
+        )
+        assert decode((await run.node("b")).output or b"")["value"] == {"n": 2, "order": 7}
+        await begin(run, "c", awaited(order=7), lookback_seconds=30)
+        await begin(run, "d", awaited(order=8))
+        assert [(await run.node(name)).state for name in "cd"] == [None, None]
+        recorded_events = await journal.record(
+            [start_event(other, name, awaited(order=7), lookback_seconds=60 + 30) for name in "abcd"]
+        )
+        states = [each.rows[0].state for each in recorded_events]
+        assert states == [NodeState.COMPLETED] * 3 + [None]
+        shown = {event.id: event for event in await journal.inbound_events()}
+        assert shown["1"].answered_later == ()
+        assert shown["2"].answered_later == ((run.id, "a"), (other.id, "b"))
+        # What an event is answered with stays as it was.
+        again = await journal.fire([], event=inbound("0", order=7))
+        assert old.known is None
+        assert again.known is not None
+        assert again.known.answered == ()
+        clock.advance(60)
+        assert await journal.purge_events(received_before=clock.now(), limit=10) == 5
+        assert list(await journal.inbound_events()) == []
+        await assert_consistent(journal, run.id)
+
+    async def test_an_event_that_has_answered_a_wait_ends_no_later_one_of_its_execution(
+        self, journal: JournalAdapter
+    ) -> None:
+        run = await Recording.start(journal, waiter("a", event="paid"), waiter("b", event="paid"))
+        await begin(run, "a", awaited(order=7))
+        await journal.fire([], event=inbound("1", order=7))
+        await begin(run, "b", awaited(order=7), lookback_seconds=30)
+        assert (await run.node("a")).state is NodeState.COMPLETED
+        assert (await run.node("b")).state is None
+
     async def test_a_signal_is_no_event_and_an_event_no_answer(self, journal: JournalAdapter) -> None:
         run = await Recording.start(journal, waiter("a", event="go"), waiter("b"), node("c", "a", "b"))
         await begin(run, "a", Wait(WaitKind.EVENT, "go", match=b"{}"))

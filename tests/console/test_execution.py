@@ -79,6 +79,13 @@ async def test_the_sheet_of_a_node_shows_why_it_failed_and_what_it_printed(
     await expect(sheet).to_have_count(0)
 
 
+async def test_a_logged_line_is_shown_in_full(console: Console, shown: dict[str, str]) -> None:
+    page = await console.open(f"/executions/{shown['failed']}?tab=logs")
+    await page.get_by_title("The whole line").first.click()
+    dialog = page.get_by_role("dialog", name="mend, attempt 1, stdout")
+    await expect(dialog).to_contain_text("looking for nosuch")
+
+
 async def test_an_execution_in_a_trace_shows_its_id_to_copy(console: Console, shown: dict[str, str]) -> None:
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}

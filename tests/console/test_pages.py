@@ -77,6 +77,12 @@ async def test_a_dialog_has_no_grave_finding(console: Console, shown: dict[str, 
     assert await grave_findings(page) == []
 
 
+async def test_the_home_page_shows_how_the_last_minutes_went(console: Console, shown: dict[str, str]) -> None:
+    page = await console.open("/")
+    for name in ("Ended per minute", "Longest wait in a queue"):
+        await expect(page.get_by_role("img", name=f"{name} in the last minutes")).to_be_visible()
+
+
 async def test_the_policy_of_the_page_allows_no_inline_script(console: Console) -> None:
     page = await console.open("/executions")
     console.watch.expected.append("Content Security Policy")

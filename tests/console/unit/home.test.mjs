@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { firstCommands } from "../../../src/weft/console/home/first_steps.js";
 import { axisEnd, barsOf, shortCount } from "../../../src/weft/console/home/hours.js";
 import { isEmpty, totalOf } from "../../../src/weft/console/home/overview.js";
+import { pointsOf, ratesOf, sampleOf } from "../../../src/weft/console/home/trend.js";
 
 
 test("the sums of the hours are those of the day", () => {
@@ -45,4 +46,15 @@ test("the first commands are what a shell can run", () => {
   assert.deepEqual(lines.slice(0, 2), ["name: hello", "nodes:"]);
   assert.equal(lines.filter((line) => line.startsWith("  - {id: ")).length, 3);
   assert.ok(!firstCommands({ root: "http://127.0.0.1:8700/", keys: false }).includes("export"));
+});
+
+test("a trend has what ended between two looks, and the longest wait of any queue", () => {
+  const hour = { from: "", COMPLETED: 3, FAILED: 1, CANCELLED: 0, started: 9 };
+  const queues = [{ name: "a", depth: 0, oldest_age_seconds: null }, { name: "b", depth: 2, oldest_age_seconds: 7.5 }];
+  assert.deepEqual(sampleOf({ hours: [hour, hour], queues }, 1000), { at: 1000, ended: 8, waited: 7.5 });
+  assert.equal(sampleOf({ hours: [], queues: [] }, 0).waited, 0);
+  const all = [0, 30, 20].map((ended, i) => ({ at: i * 30_000, ended, waited: i }));
+  assert.deepEqual(ratesOf(all), [60, 0]);
+  assert.equal(pointsOf(all, ratesOf(all)), "50.00,1.00 100.00,19.00");
+  assert.equal(pointsOf([], []), "");
 });

@@ -1,12 +1,13 @@
 // Lines that nodes printed and logged, followed as they come. The oldest go where there are too many for a page.
 
 import { streamPath } from "../api.js";
+import { Dialog, openDialog } from "../ui/dialog.js";
 import { visible } from "../ui/json_tree.js";
 import { Empty, ProblemNote } from "../ui/load.js";
 import { html, useEffect, useMemo, useState } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
 import { openStream } from "../ui/sse.js";
-import { formatClock, formatCount } from "../ui/time.js";
+import { formatClock, formatCount, formatTime } from "../ui/time.js";
 import { VirtualList } from "../ui/virtual_list.js";
 
 /** @typedef {import("../types").LogLine} LogLine */
@@ -103,11 +104,18 @@ function Line({ row, compact }) {
   const { line, text, first } = row;
   const kind = line.level === "ERROR" || line.level === "CRITICAL" ? "error" : line.level === "WARNING" ? "warning" : line.level === "DEBUG" ? "debug" : line.stream;
   return html`<div class=${`log-row log-${kind}`}>
-    <span class="log-time" title=${line.at}>${first ? formatClock(line.at) : ""}</span>
+    <button class="link log-time" title="The whole line" tabindex="-1" onClick=${() => whole(line)}>${first ? formatClock(line.at) : ""}</button>
     ${!compact && html`<button class="link log-node ellipsis" title=${`${line.node}, attempt ${line.attempt}`} tabindex="-1" onClick=${() => setQuery({ node: line.node })}>${first ? html`<bdi>${line.node}</bdi>` : ""}</button>`}
     <span class="log-level">${first ? (line.level ?? line.stream) : ""}</span>
     <bdi class="log-text">${text}</bdi>
   </div>`;
+}
+
+/** Show a line in full, wrapped. @param {LogLine} line */
+function whole(line) {
+  const title = `${line.node}, attempt ${line.attempt}, ${line.level ?? line.stream}`;
+  openDialog((close) => html`<${Dialog} title=${title} wide onClose=${close}><p class="muted small">${formatTime(line.at)}</p>
+    <pre class="break" tabindex="0">${visible(line.message.replace(ESCAPES, ""))}</pre></${Dialog}>`);
 }
 
 /** @param {Row[]} rows @param {string} id @param {string | null | undefined} node */

@@ -5,6 +5,7 @@ import { firstLine, keyOf } from "../dead_letters/groups.js";
 import { FirstSteps } from "../home/first_steps.js";
 import { Hours } from "../home/hours.js";
 import { isEmpty, totalOf } from "../home/overview.js";
+import { Trend } from "../home/trend.js";
 import { visible } from "../ui/json_tree.js";
 import { Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader } from "../ui/parts.js";
@@ -116,6 +117,7 @@ function Fleet({ overview }) {
     ${workers.alive
       ? html`<div class="row"><span class="nowrap">Slots in use</span><div class="grow"><${Slots} running=${workers.running} slots=${workers.slots} /></div></div>`
       : html`<p class="state-failed">No worker is connected: executions wait. Start one by <code>weft worker</code>.</p>`}
+    <${Trend} overview=${overview} />
     ${queues.length > 0 && html`<table class="fleet home-queues">
       <thead><tr><th>Queue</th><th class="number">Waiting</th><th class="number">Oldest</th></tr></thead>
       <tbody>${queues.map((queue) => html`<tr key=${queue.name}><td class="break"><bdi>${queue.name}</bdi></td><td class="number">${formatCount(queue.depth)}</td>

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, Verdict, moved_letter
 from weft.core.ledger.fence import Ledger, Loaders
+from weft.core.ledger.waits import MAILBOX_PAGE
 from weft.core.payload import canonical, decode
 from weft.core.rows import DeadLetter, ExecutionRow, History, NodeRow, PastEvent, completion_event, digest_of
 from weft.core.snapshot import Snapshot
@@ -395,8 +396,9 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         self._commit(ledger.changes)
         return recorded_events
 
-    def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
-        return [one for one in self._mailboxes.get(execution_id, {}).values() if one.name == name]
+    def signals(self, execution_id: str, name: str, after: int) -> Sequence[Signal]:
+        mailbox = self._mailboxes.get(execution_id, {}).values()
+        return [one for one in mailbox if one.name == name and one.number > after][:MAILBOX_PAGE]
 
     def output(self, execution_id: str, number: int) -> bytes:
         output = self._mailboxes[execution_id][number].output

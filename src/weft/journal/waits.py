@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from weft.core.event import WaitAnswered
+from weft.core.ledger.waits import MAILBOX_PAGE
 from weft.core.payload import canonical, decode
 from weft.core.rows import Parked, PastEvent, Signal
 from weft.journal.contract import DueWait, DueWaits, EndedWait, OpenWait
@@ -276,13 +277,13 @@ def forget(ended: Sequence[EndedWait]) -> Query[None]:
         yield "DELETE FROM waits WHERE rowid IN ? AND settled_at IS NOT NULL", (gone,)
 
 
-def signals(execution_id: str, name: str) -> Query[list[Signal]]:
-    """Read the signals of a name in a mailbox, oldest first, without what they bring."""
+def signals(execution_id: str, name: str, after: int) -> Query[list[Signal]]:
+    """Read the next signals of a name in a mailbox, oldest first, without what they bring."""
     found = yield (
         "SELECT signals.number, blob, output_bytes, fits FROM signals"
         " JOIN executions ON executions.number = execution"
-        " WHERE executions.id = ? AND name = ? ORDER BY signals.number",
-        (execution_id, name),
+        " WHERE executions.id = ? AND name = ? AND signals.number > ? ORDER BY signals.number LIMIT ?",
+        (execution_id, name, after, MAILBOX_PAGE),
     )
     return [
         Signal(

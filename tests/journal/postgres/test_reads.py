@@ -56,9 +56,9 @@ class MemoryReads(Reads):
     async def _read_blobs(self, names: list[str]) -> dict[str, bytes]:
         return dict(await self._journal.blobs(names))
 
-    async def _read_signals(self, execution_id: str, name: str) -> Sequence[Signal]:
+    async def _read_signals(self, execution_id: str, name: str, after: int) -> Sequence[Signal]:
         # Without what they bring, as the database lists them.
-        return [replace(one, output=None) for one in self._journal.signals(execution_id, name)]
+        return [replace(one, output=None) for one in self._journal.signals(execution_id, name, after)]
 
     async def _read_signal_output(self, execution_id: str, number: int) -> bytes:
         return self._journal.output(execution_id, number)

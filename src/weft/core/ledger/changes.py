@@ -216,6 +216,7 @@ class Changes:
         "now",
         "overwritten",
         "signals_kept",
+        "signals_read",
         "signals_taken",
         "untold",
         "waits_ended",
@@ -247,6 +248,8 @@ class Changes:
         self.signals_taken: list[tuple[str, int]] = []
         # Earlier inbound events that end waits which begin in this batch: (number, execution, node).
         self.events_taken: list[tuple[int, str, str]] = []
+        # By execution and name: the last signal that was taken.
+        self.signals_read: dict[tuple[str, str], int] = {}
         # (key, output, blob, ttl in seconds)
         self.cache: list[tuple[str, bytes | None, str | None, float]] = []
 

@@ -24,7 +24,7 @@ from weft.core.time import micros, rfc3339
 from weft.definition.waits import WaitKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from weft.core.event import WaitDue, WaitStarted
     from weft.core.ledger.changes import Change, Changes
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # An execution keeps so many signals that nobody waits for.
 MAILBOX_SIGNALS = 1000
+# So many are read in one step: a wait mostly takes the first one, and there may be a thousand waits.
+MAILBOX_PAGE = 64
 # The name of a caller, which no name of a key is longer than.
 _MAX_NAME_BYTES = 4096
 _NULL = b"null"
@@ -40,8 +42,11 @@ _NULL = b"null"
 class Mailboxes(Protocol):
     """The signals and inbound events that a journal keeps, as the transaction at hand sees them."""
 
-    def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
-        """Return the signals of a name in a mailbox, oldest first; their outputs may be left out."""
+    def signals(self, execution_id: str, name: str, after: int) -> Sequence[Signal]:
+        """Return the next signals of a name in a mailbox behind a number; their outputs may be left out.
+
+        At most MAILBOX_PAGE, oldest first.
+        """
 
     def output(self, execution_id: str, number: int) -> bytes:
         """Return the output of a signal that is not in a blob."""
@@ -107,22 +112,29 @@ def _read_mailbox(
 ) -> Signal | None:
     """Take the first signal out of the mailbox that fits, and drop those before it that do not."""
     execution = change.row
-    taken = set(changes.signals_taken)
-    kept = [one for one in changes.signals_kept if one.execution_id == execution.id and one.name == wait.name]
-    for signal in (*mailboxes.signals(execution.id, wait.name), *kept):
-        if (execution.id, signal.number) in taken:
-            continue
+    for signal in _take(changes, execution.id, wait.name, mailboxes):
         execution.mailbox -= 1
-        if signal in kept:
-            changes.signals_kept.remove(signal)
-        else:
-            changes.signals_taken.append((execution.id, signal.number))
         if row.node_id in signal.fits:
             if signal.output is None and signal.blob is None:
                 return replace(signal, output=mailboxes.output(execution.id, signal.number))
             return signal
         changes.note(execution, "signal.discarded", node=row.node_id, signal=wait.name)
     return None
+
+
+def _take(changes: Changes, execution_id: str, name: str, mailboxes: Mailboxes) -> Iterator[Signal]:
+    """Yield the signals of a name in a mailbox, oldest first; each is taken out."""
+    key, page = (execution_id, name), MAILBOX_PAGE
+    while page == MAILBOX_PAGE:
+        found = mailboxes.signals(execution_id, name, changes.signals_read.get(key, 0))
+        page = len(found)
+        for signal in found:
+            changes.signals_read[key] = signal.number
+            changes.signals_taken.append((execution_id, signal.number))
+            yield signal
+    for signal in [one for one in changes.signals_kept if (one.execution_id, one.name) == key]:
+        changes.signals_kept.remove(signal)
+        yield signal
 
 
 def wait_due(

@@ -94,7 +94,7 @@ class Reads:
         self._blobs: dict[str, bytes | None] = {}
         self._inputs: dict[str, bytes | None] = {}
         # By execution and name, and by execution and number.
-        self._signals: dict[tuple[str, str], Sequence[Signal] | None] = {}
+        self._signals: dict[tuple[str, str, int], Sequence[Signal] | None] = {}
         self._signal_outputs: dict[tuple[str, int], bytes | None] = {}
         # By execution, wait, time and what others take: the events that were read, and the executions of
         # those that are to be read.
@@ -142,8 +142,8 @@ class Reads:
             self.has_missed = True
         return digest or ""
 
-    def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
-        found = self._signals.setdefault((execution_id, name), None)
+    def signals(self, execution_id: str, name: str, after: int) -> Sequence[Signal]:
+        found = self._signals.setdefault((execution_id, name, after), None)
         if found is None:
             self.has_missed = True
         return found or ()
@@ -210,8 +210,8 @@ class Reads:
     async def _read_blobs(self, names: list[str]) -> dict[str, bytes]:
         return await queries.run_query(self._connection, find_blobs(names))
 
-    async def _read_signals(self, execution_id: str, name: str) -> Sequence[Signal]:
-        return await queries.run_query(self._connection, find_signals(execution_id, name))
+    async def _read_signals(self, execution_id: str, name: str, after: int) -> Sequence[Signal]:
+        return await queries.run_query(self._connection, find_signals(execution_id, name, after))
 
     async def _read_past_event(
         self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]

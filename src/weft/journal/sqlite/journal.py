@@ -342,8 +342,8 @@ class _Mailboxes:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def signals(self, execution_id: str, name: str) -> Sequence[Signal]:
-        return queries.run_query(self._connection, find_signals(execution_id, name))
+    def signals(self, execution_id: str, name: str, after: int) -> Sequence[Signal]:
+        return queries.run_query(self._connection, find_signals(execution_id, name, after))
 
     def output(self, execution_id: str, number: int) -> bytes:
         return queries.run_query(self._connection, find_signal_output(execution_id, number))

@@ -7,6 +7,7 @@ journal and tells the store.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -104,14 +105,8 @@ async def signal(
     if not SIGNAL_PATTERN.fullmatch(name):
         raise RequestError([Problem("/name", f"{name[:200]!r} is not allowed: use {SIGNAL_FORM}")])
     payload = _encoded(value, ports)
-    fits, misfits = [], {}
-    for node_id in plan.waits_by_signal.get(name, ()):
-        schema = plan.waits[node_id].schema
-        problems = await problems_of(schema, value, payload) if schema is not None else []
-        if problems:
-            misfits[node_id] = problems
-        else:
-            fits.append(node_id)
+    misfits = await _misfits(plan, name, value, payload)
+    fits = [node_id for node_id in plan.waits_by_signal.get(name, ()) if node_id not in misfits]
     output, blob = await _stored(payload, by, ports)
     event = SignalReceived(
         execution_id=execution_id,
@@ -139,6 +134,24 @@ async def signal(
         state=now.state,
         code="mailbox_full",
     )
+
+
+async def _misfits(plan: Plan, name: str, value: Json, payload: bytes) -> dict[str, list[Problem]]:
+    """Return why a signal does not fit the wait nodes of its name, of those that it does not fit."""
+    misfits: dict[str, list[Problem]] = {}
+    # Thousands of nodes may wait for one signal, and most of them have the same schema.
+    checked: dict[bytes, list[Problem]] = {}
+    for node_id in plan.waits_by_signal.get(name, ()):
+        schema = plan.waits[node_id].schema
+        if schema is None:
+            continue
+        if schema.text not in checked:
+            checked[schema.text] = await problems_of(schema, value, payload)
+            # A check on the loop takes some milliseconds at most: others have their turn in between.
+            await asyncio.sleep(0)
+        if problems := checked[schema.text]:
+            misfits[node_id] = problems
+    return misfits
 
 
 async def _record(

@@ -14,7 +14,7 @@ from weft.core.event import (
     WaitStarted,
 )
 from weft.core.ledger.changes import Verdict
-from weft.core.ledger.waits import MAILBOX_SIGNALS, wait_output
+from weft.core.ledger.waits import MAILBOX_PAGE, MAILBOX_SIGNALS, wait_output
 from weft.core.payload import canonical, decode
 from weft.core.rows import Halt, Parked, Polled, Wait
 from weft.core.skip_propagation import skips_behind_failure
@@ -274,6 +274,21 @@ class WaitRowsContract:
         recorded_event = await begin(run, "a")
         assert recorded_event.rows[0].output == b'{"value":2}'
         assert "signal.discarded" in await run.types()
+        assert (await run.row()).mailbox == 0
+
+    async def test_a_mailbox_is_read_in_order_page_by_page(self, journal: JournalAdapter) -> None:
+        names = tuple(f"n{number}" for number in range(MAILBOX_PAGE + 2))
+        run = await Recording.start(journal, *(waiter(name) for name in names))
+        # Those of the first page fit nobody but the second node; and of the last one comes in the same batch.
+        await journal.record([signal_event(run, b"1", fits=()) for _ in range(MAILBOX_PAGE - 1)])
+        await journal.record(
+            [signal_event(run, b"%d" % number, fits=names) for number in range(len(names) - 1)]
+        )
+        begun = [start_event(run, name) for name in names]
+        recorded_events = await journal.record([signal_event(run, b"65", fits=names), *begun])
+        outputs = [recorded_event.rows[0].output for recorded_event in recorded_events[1:]]
+        assert outputs == [b"%d" % number for number in range(len(names))]
+        assert (await run.types()).count("signal.discarded") == MAILBOX_PAGE - 1
         assert (await run.row()).mailbox == 0
 
     async def test_a_signal_that_does_not_fit_who_waits_is_refused(self, journal: JournalAdapter) -> None:

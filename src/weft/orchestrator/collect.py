@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.core.event import AttemptFailed, Event, NodeCompleted
 from weft.core.judge import judge
@@ -14,6 +14,7 @@ from weft.orchestrator.advance import advance, advance_free, record
 from weft.orchestrator.context import STEPS_ON_LOOP
 from weft.orchestrator.dispatch import with_running
 from weft.orchestrator.recover import rebuild
+from weft.orchestrator.results.evaluation import Pace
 from weft.orchestrator.results.retries import judge_retry
 from weft.orchestrator.waits.polls import judge_look
 
@@ -35,6 +36,14 @@ _READ_AHEAD = 4
 _COMPILING_SECONDS = 0.05
 # At most so many batches are taken before an orchestrator recovers and starts its loops.
 _MOST_WAITING_BATCHES = 1000
+
+
+class _Conditional(NamedTuple):
+    """A result that an expression of its node judges: the end of a poll, or whether a failure retries."""
+
+    result: Result
+    event: Event
+    plan: Plan
 
 
 async def collect(context: Context, *, limit: int, wait_seconds: float) -> None:
@@ -87,12 +96,17 @@ async def take(deliveries: Sequence[MessageDelivery], context: Context) -> None:
             woken[delivery.message.execution_id] = None
         else:
             results.append(delivery.message)
-    await advance(await _judge(results, context), context)
+    events, conditional = await _judge(results, context)
+    await advance(events, context)
+    put_back = await _advance_conditional(conditional, context)
     if woken:
         await advance_free(list(woken), context)
         # Perhaps of a new execution, with a deadline that the sweep does not know of.
         context.ports.timers_changed()
-    await context.ports.transport.ack(context.name, [delivery.id for delivery in deliveries])
+    left = {id(result) for result in put_back}
+    done = [delivery.id for delivery in deliveries if id(delivery.message) not in left]
+    await context.ports.transport.ack(context.name, done)
+    context.fair_queue.put(delivery for delivery in deliveries if id(delivery.message) in left)
 
 
 async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -> Sequence[MessageDelivery]:
@@ -199,7 +213,9 @@ async def drain(context: Context, *, limit: int) -> None:
         if not deliveries:
             return
         results = [delivery.message for delivery in deliveries if not isinstance(delivery.message, Wake)]
-        await record(await _judge(results, context), context)
+        events, conditional = await _judge(results, context)
+        events += [await _judge_conditional(one, context, Pace()) for one in conditional]
+        await record(events, context)
         await transport.ack(name, [delivery.id for delivery in deliveries])
 
 
@@ -224,12 +240,15 @@ def _is_signed(result: Result, sign: Signer) -> bool:
     return verify(result.signature, expected)
 
 
-async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
-    """Return the events of results; a result that names nothing that exists is put aside."""
+async def _judge(results: Sequence[Result], context: Context) -> tuple[list[Event], list[_Conditional]]:
+    """Return the events of results, and those that an expression is to judge further.
+
+    A result that names nothing that exists is put aside.
+    """
     ports, cascades = context.ports, context.cascades
     plans: dict[str, Plan | None] = {}
     events: list[Event] = []
-    context.payloads.allowance.steps = STEPS_ON_LOOP
+    conditional: list[_Conditional] = []
     for result in results:
         if result.digest not in plans:
             plans[result.digest] = await ports.journal.plan(result.digest)
@@ -249,15 +268,40 @@ async def _judge(results: Sequence[Result], context: Context) -> list[Event]:
             max_retry_after_seconds=ports.max_retry_after_seconds,
             settled=cascades.known,
         )
-        if isinstance(event, NodeCompleted):
-            poll = plan.nodes[result.node_id].poll
-            if poll is not None:
-                event = await judge_look(event, poll, plan, context)
-        elif isinstance(event, AttemptFailed):
-            when = plan.retries.get(result.node_id)
-            if when is not None:
-                event = await judge_retry(event, result, when, plan, context)
+        is_look = isinstance(event, NodeCompleted) and plan.nodes[result.node_id].poll is not None
+        if is_look or (isinstance(event, AttemptFailed) and result.node_id in plan.retries):
+            conditional.append(_Conditional(result, event, plan))
+            continue
         if not isinstance(event, NodeCompleted):
             event = await with_running(event, plan, ports)
         events.append(event)
-    return events
+    return events, conditional
+
+
+async def _advance_conditional(conditional: Sequence[_Conditional], context: Context) -> Sequence[Result]:
+    """Take results all the way that an expression judges; return those behind one that took long.
+
+    These come again: the other results of the batch are recorded by then, and those that wait for a collector
+    are not to wait for all long expressions of one execution.
+    """
+    context.payloads.allowance.steps = STEPS_ON_LOOP
+    pace = Pace()
+    events: list[Event] = []
+    for one in conditional:
+        events.append(await _judge_conditional(one, context, pace))
+        if pace.is_long:
+            break
+    if events:
+        await advance(events, context)
+    return [one.result for one in conditional[len(events) :]]
+
+
+async def _judge_conditional(one: _Conditional, context: Context, pace: Pace) -> Event:
+    event, plan = one.event, one.plan
+    if isinstance(event, NodeCompleted):
+        poll = plan.nodes[event.node_id].poll
+        assert poll is not None
+        event = await judge_look(event, poll, plan, context, pace)
+    elif isinstance(event, AttemptFailed):
+        event = await judge_retry(event, one.result, plan.retries[event.node_id], plan, context, pace)
+    return event if isinstance(event, NodeCompleted) else await with_running(event, plan, context.ports)

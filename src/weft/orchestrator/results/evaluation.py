@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from weft.orchestrator.context import Context
 
 
+class Pace:
+    """Whether an evaluation took long: then whoever waits for a collector comes first."""
+
+    def __init__(self) -> None:
+        self.is_long = False
+
+
 async def evaluate(
     expression: Expression,
     attempt: EndedAttempt,
@@ -35,6 +42,7 @@ async def evaluate(
     payloads: Mapping[str, bytes],
     rows: Mapping[str, NodeRow],
     context: Context,
+    pace: Pace,
 ) -> Any:
     """Return the value of an expression; raises EvaluationError or PayloadError.
 
@@ -65,6 +73,7 @@ async def evaluate(
             return value(decoded.allowance)
         except LongEvaluationError:
             pass
+    pace.is_long = True
     return await asyncio.to_thread(value, None)
 
 

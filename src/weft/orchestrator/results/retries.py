@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from weft.definition.plan import Plan
     from weft.expressions.expression import Expression
     from weft.orchestrator.context import Context
+    from weft.orchestrator.results.evaluation import Pace
 
 
 async def judge_retry(
-    event: AttemptFailed, result: Result, when: Expression, plan: Plan, context: Context
+    event: AttemptFailed, result: Result, when: Expression, plan: Plan, context: Context, pace: Pace
 ) -> AttemptFailed | NodeFailed:
     """Return the event as it is, or the failure of the node where the expression does not hold.
 
@@ -33,7 +34,7 @@ async def judge_retry(
         rows = await context.ports.journal.nodes(event.execution_id, names=when.nodes)
     try:
         words = retry_words(result)
-        if await evaluate(when, event, words=words, payloads={}, rows=rows, context=context):
+        if await evaluate(when, event, words=words, payloads={}, rows=rows, context=context, pace=pace):
             return event
     except (EvaluationError, PayloadError) as problem:
         shown = shown_error(error)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from weft.definition.model import Poll
     from weft.definition.plan import Plan
     from weft.orchestrator.context import Context
+    from weft.orchestrator.results.evaluation import Pace
 
 
-async def judge_look(event: NodeCompleted, poll: Poll, plan: Plan, context: Context) -> Event:
+async def judge_look(event: NodeCompleted, poll: Poll, plan: Plan, context: Context, pace: Pace) -> Event:
     """Return the event of a look: the node is done, looks again, or fails because its time is over."""
     until = plan.untils[event.node_id]
     rows = await context.ports.journal.nodes(event.execution_id, names={event.node_id, *until.nodes})
@@ -29,7 +30,7 @@ async def judge_look(event: NodeCompleted, poll: Poll, plan: Plan, context: Cont
             output = (await context.payloads.fetch([event.blob], context.ports.journal))[event.blob]
         assert output is not None
         is_done = await evaluate(
-            until, event, words={}, payloads={"output": output}, rows=rows, context=context
+            until, event, words={}, payloads={"output": output}, rows=rows, context=context, pace=pace
         )
     except (EvaluationError, PayloadError) as problem:
         text = f"poll.until {poll.until!r}: {problem}"

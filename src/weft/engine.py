@@ -251,6 +251,7 @@ class Engine:
             new_id=new_id,
             bounds=bounds,
             max_deliveries=settings.max_deliveries,
+            max_backlog=settings.max_backlog,
             max_retry_after_seconds=settings.max_retry_after_seconds,
             stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
             sweep_seconds=settings.orchestrator_sweep_interval_seconds,
@@ -261,10 +262,9 @@ class Engine:
             tracing=None if parts.tracing is None else parts.tracing(clock.now),
             incarnation=None if parts.journal is None else lambda: str(self._began_at),
             incarnation_began=lambda: self._began_at,
+            send_notification=None if self._webhooks is None else self._webhooks.send,
+            notifies_of_all=self._webhooks is not None and bool(settings.notify),
         )
-        if self._webhooks is not None:
-            ports.send_notification = self._webhooks.send
-            ports.notifies_of_all = bool(settings.notify)
         if data is None and parts.journal is None:
             # In memory a blob would lie no farther away than the row that names it.
             ports.inline_bytes = bounds.max_payload_bytes

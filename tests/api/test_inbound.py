@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.api.play import Play, check_problem
 from tests.api.test_waits import shown_node, until_waiting, wait
 from tests.walks.stage import PATIENCE_SECONDS, echo
 
+from weft.api.load import OverloadedError, RequestLoad
 from weft.core.time import MICROSECONDS
 from weft.settings import RateLimit
 
@@ -272,6 +274,101 @@ async def test_a_hook_needs_no_key_and_nothing_else_is_open(serve: Serve, secret
         check_problem(refused, 401, "unauthenticated")
         for method, path in (("GET", "/v1/hooks/hook"), ("POST", "/v1/hooks/a/b"), ("POST", "/v1/events")):
             check_problem(await server.call(method, path), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "headers"),
+    [
+        ("token", {"X-Weft-Token": "a guess"}),
+        ("github", {"X-Hub-Signature-256": "sha256=1"}),
+        ("stripe", {"Stripe-Signature": f"t=1,v1={'0' * 64}"}),
+    ],
+)
+async def test_a_body_whose_head_is_not_signed_is_not_read(
+    play: Play, secret: str, scheme: str, headers: dict[str, str]
+) -> None:
+    await play.store(echo("a"))
+    await put(play, webhook={"secret": "HOOK", "scheme": scheme})
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    host, port = play.server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = ["POST /v1/hooks/hook HTTP/1.1", "Host: localhost", "Content-Length: 1000000", *lines, "", ""]
+    writer.write("\r\n".join(head).encode())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert b" 401 " in await reader.readline()
+    writer.close()
+
+
+async def test_hooks_that_send_slowly_leave_room_for_health(
+    serve: Serve, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two hundred addresses has a body on its way, and none of them had a key."""
+    addresses = iter(f"192.0.{number // 250}.{number % 250}" for number in range(1000))
+    monkeypatch.setattr("weft.api.gateway._address", lambda scope: next(addresses))
+    async with serve() as server, AsyncExitStack() as opened:
+        await server.post("/v1/workflows", json={"name": "flow", "nodes": [echo("a")]})
+        trigger = {"workflow": "flow", "webhook": {"secret": "HOOK", "scheme": "github"}}
+        assert (await server.call("PUT", "/v1/triggers/hook", json=trigger)).status == 201
+        signature = f"X-Hub-Signature-256: sha256={'0' * 64}"
+        head = ["POST /v1/hooks/hook HTTP/1.1", "Host: localhost", "Content-Length: 9", signature, "", ""]
+        host, port = server.url.removeprefix("http://").split(":")
+        for _ in range(200):
+            _, writer = await asyncio.open_connection(host, int(port))
+            opened.callback(writer.close)
+            writer.write("\r\n".join(head).encode())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while server.service.load.unproven.in_use < 200:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+        assert (await server.post("/v1/hooks/hook")).status == 503
+        assert (await server.get("/healthz")).status == 200
+        assert (await server.get("/v1/triggers")).status == 200
+
+
+async def test_bodies_that_nobody_vouches_for_have_a_bound_of_their_own(serve: Serve) -> None:
+    async with serve() as server:
+        load = server.service.load
+        first, second = (RequestLoad(load, name, is_open=True, is_unproven=True) for name in ("a", "b"))
+        known = RequestLoad(load, "c")
+        first.hold(30 * 2**20)
+        with pytest.raises(OverloadedError):
+            second.hold(40 * 2**20)
+        known.hold(100 * 2**20)
+
+
+async def test_what_is_no_header_of_the_sender_is_not_shown_to_templates(play: Play, secret: str) -> None:
+    await play.store(echo("a", config="{{ input }}"), output="{{ a.output }}")
+    await put(
+        play, webhook={"secret": "HOOK", "scheme": "github"}, input={"headers": "{{ request.headers }}"}
+    )
+    sent = {**github(b"{}"), "X-Hub-Signature": "sha1=1", "X-Api-Key": "k", "Cookie": "c", "X-Event": "push"}
+    answer = await play.post("/v1/hooks/hook", data=b"{}", headers=sent)
+    shown = (await play.ended(answer.json["started"][0]))["output"]["headers"]
+    assert shown["x-event"] == "push"
+    assert not {"x-hub-signature", "x-hub-signature-256", "x-api-key", "cookie", "authorization"} & set(shown)
+
+
+async def test_an_event_gives_no_more_to_its_triggers_than_a_body_may_have(serve: Serve) -> None:
+    async with serve(max_body_bytes=2 * 2**20) as server:
+        await server.post("/v1/workflows", json={"name": "flow", "nodes": [echo("a")]})
+        for number in range(5):
+            trigger = {"workflow": "flow", "event": {"type": "order.paid"}, "input": {"e": "{{ event }}"}}
+            assert (await server.call("PUT", f"/v1/triggers/t{number}", json=trigger)).status == 201
+        answer = await server.post("/v1/events", json={**EVENT, "data": "a" * 500_000})
+        check_problem(answer, 422, "invalid_request", "")
+        assert (await server.get("/v1/executions")).json["items"] == []
+        assert (await server.get("/v1/events/inbound")).json["items"] == []
+
+
+async def test_a_page_of_large_events_ends_early_and_the_next_goes_on(play: Play) -> None:
+    for number in range(12):
+        assert (await send(play, id=str(number), data="a" * 1_000_000)).status == 202
+    found, path = [], "/v1/events/inbound?limit=500"
+    while path:
+        page = (await play.get(path)).json
+        assert 0 < len(page["items"]) <= 3
+        found += [item["id"] for item in page["items"]]
+        path = page["next_cursor"] and f"/v1/events/inbound?limit=500&cursor={page['next_cursor']}"
+    assert found == [str(number) for number in reversed(range(12))]
 
 
 async def test_a_hook_is_called_by_any_name_of_the_server(play: Play, secret: str) -> None:

@@ -7,18 +7,23 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.api.play import Play, check_problem
-from tests.walks.stage import PATIENCE_SECONDS, echo, node
+from tests.api.play import QUICK, Play, check_problem
+from tests.walks.stage import PATIENCE_SECONDS, Stage, echo, node
 
 from weft.core.time import parse_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.api.conftest import Answer
+    from tests.api.conftest import Answer, Serve
 
 NIGHTLY = {"workflow": "flow", "schedule": {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}}
 EVERY_SECOND = {"workflow": "flow", "schedule": {"every_seconds": 1}}
+# Some 100,000 steps of an evaluation, in a few hundred characters.
+COSTLY = f"('{'a' * 300}'" + "|replace('a','aa')" * 9 + "|replace('aa','a'))|length"
+# More than what a trigger may have with expressions.
+LONG = "a" * 16 * 1024
+LONG_TEMPLATE = f"{{{{ trigger.due_at }}}} {LONG}"
 TRIGGER = {
     *("name", "workflow", "version", "enabled", "input", "labels", "priority", "overlap", "created_at"),
     *("changed_at", "next_at", "skipped", "skipped_at", "error"),
@@ -65,6 +70,24 @@ async def test_a_schedule_starts_executions_at_its_due_times(play: Play) -> None
     listed = (await play.get("/v1/executions?trigger=nightly")).json["items"]
     assert {one["trigger"] for one in listed} == {"nightly"}
     assert (await play.get("/v1/executions?trigger=other")).json["items"] == []
+
+
+async def test_schedules_start_nothing_while_the_backlog_is_full(
+    serve: Serve, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are no other way in: their executions would pile up without a bound."""
+    async with serve(max_backlog=2, **QUICK) as server:
+        play = Play(server, stage)
+        await play.store(node("a", handler="held"), node("b", handler="held"), name="large")
+        await play.store(echo("a"))
+        large = await play.start("large")
+        await put(play, EVERY_SECOND)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "trigger.delayed" not in caplog.messages:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.05)
+        assert (await shown(play))["executions"] == []
+        await play.control(large, "cancel")
+        await until(play, lambda trigger: len(trigger["executions"]) > 0)
 
 
 async def test_a_trigger_is_shown_as_it_was_stored(play: Play) -> None:
@@ -211,6 +234,9 @@ async def test_what_fails_at_a_due_time_is_kept_on_the_trigger(play: Play) -> No
         ({"workflow": "flow", "webhook": {"secret": "NOT_SET"}}, ["/webhook/secret"]),
         ({"workflow": "flow", "webhook": {"secret": "not a name"}}, ["/webhook/secret"]),
         ({"workflow": "flow", "webhook": {"secret": "A", "scheme": "none"}}, ["/webhook/scheme"]),
+        ({**NIGHTLY, "input": {"a": LONG_TEMPLATE}}, ["/input"]),
+        ({**NIGHTLY, "input": {LONG_TEMPLATE: "a"}}, ["/input"]),
+        ({"workflow": "flow", "event": {"type": "t", "when": f"event.data.a == {LONG!r}"}}, ["/event/when"]),
         ([], [""]),
     ],
 )
@@ -348,6 +374,8 @@ async def test_a_batch_may_say_how_many_run_at_once(play: Play) -> None:
         ({**SPAN, "to": SPAN["from"]}, ["/to"]),
         ({**SPAN, "from": "1990-01-01T00:00:00Z", "to": "2200-01-01T00:00:00Z"}, ["/to"]),
         ({"from": "2026-03-28T05:00:00Z", "to": "2026-03-28T06:00:00Z"}, ["/to"]),
+        ({**SPAN, "from": "0001-01-01T00:00:00Z"}, ["/from"]),
+        ({**SPAN, "to": "9999-12-31T23:59:59Z"}, ["/to"]),
         ({**SPAN, "max_running": 0}, ["/max_running"]),
     ],
 )
@@ -356,6 +384,26 @@ async def test_a_bad_span_is_refused(play: Play, span: Any, pointers: list[str])
     await put(play, NIGHTLY)
     answer = await play.post("/v1/triggers/nightly/backfill", json=span)
     check_problem(answer, 422, "invalid_request", *pointers)
+    assert (await play.get("/v1/batches")).json["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "span_hours"),
+    [
+        pytest.param(["a" * 15_000, "{{ trigger.due_at }}"], 1, id="bytes"),
+        pytest.param([*[0] * 7_000, "{{ trigger.due_at }}"], 1, id="values"),
+        pytest.param("{{ " + COSTLY + " }}", 1, id="steps"),
+    ],
+)
+async def test_a_backfill_has_no_larger_inputs_than_a_batch_by_hand(
+    play: Play, given: Any, span_hours: int
+) -> None:
+    await play.store(echo("a"))
+    await put(play, {"workflow": "flow", "schedule": {"every_seconds": 1}, "input": {"a": given}})
+    span = {"from": "2026-03-28T00:00:00Z", "to": f"2026-03-28T0{span_hours}:00:00Z"}
+    answer = await play.post("/v1/triggers/nightly/backfill", json=span)
+    check_problem(answer, 422, "invalid_request", "/to")
+    assert "use a shorter span" in answer.json["problems"][0]["message"]
     assert (await play.get("/v1/batches")).json["items"] == []
 
 

@@ -13,7 +13,7 @@ from weft.api.problem import invalid_request
 from weft.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import HTTPConnection
 
@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from weft.journal.search import Found
 
 Row = TypeVar("Row")
+Place = TypeVar("Place", bound="tuple[str | int, ...]")
 
 _ENCODER = msgspec.json.Encoder()
 _MAX_CURSOR = 512
+# What is read at once of items that may be large, and where those so far were small; and what a page of them
+# holds: one more item may follow.
+_READ_AT_ONCE = 8
+_SMALL_BYTES = 8 * 1024
+_SMALL_AT_ONCE = 64
+_PAGE_BYTES = 2 * 1024 * 1024
 _INT64 = 2**63
 
 
@@ -72,6 +79,35 @@ def page_of(
     items = found[:limit]
     next_cursor = cursor_of(*place(items[-1])) if len(found) > limit else None
     return page([shown(row) for row in items], next_cursor=next_cursor)
+
+
+async def filled_page(
+    read: Callable[[Place, int], Awaitable[Sequence[Row]]],
+    shown: Callable[[Row], Awaitable[object]],
+    place: Callable[[Row], Place],
+    *,
+    after: Place,
+    limit: int,
+) -> Response:
+    """Answer with a page of a list whose items may be large; such a page ends before its limit.
+
+    ``read`` lists so many items behind a place in the list; ``place`` is that of an item.
+    """
+    items: list[msgspec.Raw] = []
+    size = 0
+    while True:
+        is_small = items and size < len(items) * _SMALL_BYTES
+        wanted = min(_SMALL_AT_ONCE if is_small else _READ_AT_ONCE, limit + 1 - len(items))
+        found = await read(after, wanted)
+        for one in found:
+            if len(items) == limit or size > _PAGE_BYTES:
+                return page(items, next_cursor=cursor_of(*after))
+            item = _ENCODER.encode(await shown(one))
+            items.append(msgspec.Raw(item))
+            size += len(item)
+            after = place(one)
+        if len(found) < wanted:
+            return page(items, next_cursor=None)
 
 
 # --- Cursors. A cursor says where a page ended, in values of its last item. Its content is private, and may

@@ -52,7 +52,7 @@ MAX_SECONDS = 120.0
 async def read_value(request: Request, *, media: Media = JSON_OR_YAML, max_bytes: int | None = None) -> Json:
     """Read the body as one JSON or YAML value, or raise the problem that it is."""
     reader = _reader(request, media)
-    return await _parse(request, await read_bytes(request, max_bytes=max_bytes), reader)
+    return await parse(request, await read_bytes(request, max_bytes=max_bytes), reader)
 
 
 async def read_model(
@@ -69,7 +69,7 @@ async def read_model(
     """
     reader = _reader(request, media)
     body = await read_bytes(request, max_bytes=max_bytes)
-    value = {} if empty and not body else await _parse(request, body, reader)
+    value = {} if empty and not body else await parse(request, body, reader)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -148,7 +148,8 @@ def _too_large(limit: int) -> ProblemError:
     return ProblemError(413, "too_large", f"the body is longer than {limit:,} bytes")
 
 
-async def _parse(request: Request, body: bytes, reader: Callable[..., Json]) -> Json:
+async def parse(request: Request, body: bytes, reader: Callable[..., Json]) -> Json:
+    """Return what a body says; a large one is read beside the loop, and takes up room for its values."""
     service = service_of(request)
     max_bytes, max_depth = service.settings.max_body_bytes, service.settings.max_depth
     if len(body) <= _AT_ONCE[reader]:

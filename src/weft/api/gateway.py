@@ -111,7 +111,10 @@ class Gateway:
             current_caller.set(name)
             current_asker.set(name)
             request_load = scope["weft.request_load"] = RequestLoad(
-                self._service.load, name, is_open=open_route
+                self._service.load,
+                name,
+                is_open=open_route is not None,
+                is_unproven=open_route is not None and _reads_a_proof(open_route),
             )
             answers.request_load = request_load
             await self._app(scope, receive, answers.send)
@@ -153,8 +156,8 @@ class Gateway:
         with suppress(_AnsweredError):
             await response(scope, receive, answers.send)
 
-    async def _let_in(self, scope: Scope) -> tuple[ApiCaller, bool]:
-        """Return the caller and whether the route is open to all, or raise if the caller is refused."""
+    async def _let_in(self, scope: Scope) -> tuple[ApiCaller, BaseRoute | None]:
+        """Return the caller, and the route where it is open to all, or raise if the caller is refused."""
         open_route = None
         path: str = scope["path"]
         if path in self._open_paths or path.startswith(self._signed_prefixes):
@@ -173,12 +176,12 @@ class Gateway:
         set_caller(scope, caller or ANYBODY, session)
         if open_route is not None and checks_a_signature(open_route):
             await self._limit_events(scope, f"hooks/{peer_of(scope)}")
-            return caller or ANYBODY, True
+            return caller or ANYBODY, open_route
         if open_route is not None:
             await self._limit_open_rate(scope)
             if reads_a_key(open_route):
                 await self._limit_rate(scope, None)
-            return caller or ANYBODY, True
+            return caller or ANYBODY, open_route
         if caller is None:
             self._log_refusal(scope)
         if caller is not None and scope["method"] == "POST" and path == EVENTS_PATH:
@@ -191,7 +194,7 @@ class Gateway:
             raise unauthenticated()
         if session is not None and not is_safe(scope):
             require_csrf(scope)
-        return caller, False
+        return caller, None
 
     def _log_refusal(self, scope: Scope) -> None:
         given = any(name == b"authorization" for name, _ in scope["headers"])
@@ -238,6 +241,10 @@ class Gateway:
                     f"open/{peer}", limit=rate.requests, window_seconds=rate.per_seconds
                 ),
             )
+
+
+def _reads_a_proof(open_route: BaseRoute) -> bool:
+    return checks_a_signature(open_route) or reads_a_key(open_route)
 
 
 def _refuse_rate(rate: RateLimit, wait: float) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request, Response
 
 from weft.api import schema, trigger_shapes
 from weft.api.admission import admitted
-from weft.api.answer import answer, page_of, read_cursor
+from weft.api.answer import answer, filled_page, read_cursor
 from weft.api.auth import caller_of, is_signed_by, unauthenticated
-from weft.api.body import Media, read_bytes, read_value
+from weft.api.body import Media, parse, read_bytes, read_value
 from weft.api.problem import ProblemError, invalid_request
 from weft.api.service import service_of
 from weft.api.triggers import secret_of
@@ -24,12 +24,14 @@ from weft.journal.contract import DEFAULT_NAMESPACE
 from weft.journal.firing import answered_waits
 from weft.orchestrator.triggers.events import fire_webhook, receive
 from weft.triggers.cloudevent import read_event
-from weft.triggers.signature import HIDDEN_HEADERS, is_signed
+from weft.triggers.signature import HIDDEN_HEADERS, is_signed, may_be_signed
 from weft.views.triggers import answered_fields, effect_fields, event_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.api.service import Service
-    from weft.journal.contract import FireAnswer
+    from weft.journal.contract import FireAnswer, StoredEvent
     from weft.triggers.model import TriggerRow
 
 router = APIRouter(tags=["triggers"])
@@ -88,14 +90,21 @@ def _effect(done: FireAnswer) -> dict[str, Any]:
 )
 async def list_inbound(request: Request, query: Annotated[InboundQuery, Query()]) -> Response:
     """List the events that came, newest first, each with what it did."""
-    cursor = read_cursor(query.cursor, int)
-    found = await service_of(request).ports.catalog.inbound_events(
-        namespace=caller_of(request).namespace,
-        event_type=query.type,
-        before=int(cursor[0]) if cursor else None,
-        limit=query.limit + 1,
+    catalog, namespace = service_of(request).ports.catalog, caller_of(request).namespace
+
+    async def read(before: tuple[int, ...], limit: int) -> Sequence[StoredEvent]:
+        (number,) = before or (None,)
+        return await catalog.inbound_events(
+            namespace=namespace, event_type=query.type, before=number, limit=limit
+        )
+
+    async def shown(event: StoredEvent) -> dict[str, Any]:
+        return event_fields(event)
+
+    cursor = cast("tuple[int, ...] | None", read_cursor(query.cursor, int))
+    return await filled_page(
+        read, shown, lambda event: (event.number,), after=cursor or (), limit=query.limit
     )
-    return page_of(found, query.limit, shown=event_fields, place=lambda event: (event.number,))
 
 
 @router.post(
@@ -112,14 +121,16 @@ async def call_hook(name: str, request: Request) -> Response:
     """Start the trigger of a webhook. The body may be anything; its signature stands for a key."""
     service = service_of(request)
     row = await _hook(service, name)
-    body = await read_bytes(request)
     headers = {key.lower(): value for key, value in request.headers.items()}
+    # Nobody sends megabytes whose head says already that they are not signed.
+    await _require_signature(service, row, None, headers)
+    body = await read_bytes(request)
     seen: dict[str, Any] = {}
     admit = partial(admitted, service, caller=f"hook/{name}")
     for _ in range(_TRIES):
-        _require_signature(service, row, body, headers)
+        await _require_signature(service, row, body, headers)
         seen = seen or {
-            **await _content(service, body),
+            **await _content(request, body),
             "headers": {key: value for key, value in headers.items() if key not in HIDDEN_HEADERS},
             "query": _query(request),
         }
@@ -141,27 +152,40 @@ async def _hook(service: Service, name: str) -> TriggerRow:
     return row
 
 
-def _require_signature(service: Service, row: TriggerRow, body: bytes, headers: dict[str, str]) -> None:
-    """Raise unless the request proves that its sender knows the secret of the trigger."""
+async def _require_signature(
+    service: Service, row: TriggerRow, body: bytes | None, headers: dict[str, str]
+) -> None:
+    """Raise unless the request proves that its sender knows the secret of the trigger.
+
+    ``body`` None: raise if it does not, whatever its body is.
+    """
     webhook = row.trigger.webhook
     assert webhook is not None
-    secret = secret_of(webhook.secret)
+    scheme, secret = webhook.scheme, secret_of(webhook.secret)
     now_seconds = service.ports.clock.now() // MICROSECONDS
-    if secret is None or not is_signed(webhook.scheme, secret, body, headers, now_seconds=now_seconds):
-        service.rate_limited_log.warning("hook.refused", trigger=row.name, scheme=str(webhook.scheme))
-        raise unauthenticated(f"the request is not signed as its scheme ({webhook.scheme}) asks for")
-
-
-async def _content(service: Service, body: bytes) -> dict[str, Any]:
-    """Return the body as templates see it: JSON, else text, else base64."""
-    settings = service.settings
-    read = partial(read_json, body, max_bytes=settings.max_body_bytes, max_depth=settings.max_depth)
-    try:
-        value = read() if len(body) <= _AT_ONCE_BYTES else await service.run_in_thread(read)
-    except DocumentError:
-        pass
+    if secret is None:
+        is_good = False
+    elif body is None:
+        is_good = may_be_signed(scheme, secret, headers, now_seconds=now_seconds)
     else:
-        return {"body": value}
+        check = partial(is_signed, scheme, secret, body, headers, now_seconds=now_seconds)
+        is_good = check() if len(body) <= _AT_ONCE_BYTES else await service.run_in_thread(check)
+    if not is_good:
+        service.rate_limited_log.warning("hook.refused", trigger=row.name, scheme=str(scheme))
+        raise unauthenticated(f"the request is not signed as its scheme ({scheme}) asks for")
+
+
+async def _content(request: Request, body: bytes) -> dict[str, Any]:
+    """Return the body as templates see it: JSON, else text, else base64."""
+    try:
+        return {"body": await parse(request, body, read_json)}
+    except DocumentError:
+        if len(body) <= _AT_ONCE_BYTES:
+            return _text(body)
+        return await service_of(request).run_in_thread(_text, body)
+
+
+def _text(body: bytes) -> dict[str, Any]:
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:

@@ -36,6 +36,8 @@ _MAX_WAITING = 10_000
 _MAX_STREAMS = 2000
 # Bodies in memory. One of the greatest size is always let in.
 _MAX_HELD_BYTES = 256 * 2**20
+# Bodies that nobody has vouched for yet: a webhook's is read before its signature can be checked.
+_MAX_UNPROVEN_BYTES = 64 * 2**20
 # What was made of large bodies: many times the bytes of their text. Small ones are as nothing beside them,
 # and are not refused for them.
 _MAX_VALUE_BYTES = 256 * 2**20
@@ -161,12 +163,16 @@ class Load:
         self._refused = refused
         self.requests = Share(max(1, min(_MAX_REQUESTS, connections // 4)))
         self.open_requests = Share(_MAX_OPEN_REQUESTS)
+        # Webhooks, and those who sign in with a key: their bodies may come slowly, and health is not to wait
+        # behind them.
+        self.unproven = Share(_MAX_OPEN_REQUESTS)
         self.waiting = Share(max(1, min(_MAX_WAITING, connections // 2)))
         self.streams = Share(max(1, min(_MAX_STREAMS, connections // 4)))
         self.history_turn = Turn(_HISTORY_PAUSE_SECONDS)
         # Of calls that take over all rows of an execution, with their outputs: a retry, a fork.
         self._takeover_turn = Turn(_HISTORY_PAUSE_SECONDS)
         self.held_bytes = Share(_MAX_HELD_BYTES)
+        self.unproven_bytes = Share(_MAX_UNPROVEN_BYTES)
         self.value_bytes = Share(_MAX_VALUE_BYTES)
         # Nodes that were let in and are not in the store yet.
         self.coming = 0
@@ -193,11 +199,12 @@ class Load:
 class RequestLoad:
     """The share of one request in the load, from its beginning to its end."""
 
-    __slots__ = ("_caller", "_in_use_bytes", "_load", "_share", "_value_bytes", "_waiting")
+    __slots__ = ("_caller", "_held_bytes", "_in_use_bytes", "_load", "_share", "_value_bytes", "_waiting")
 
-    def __init__(self, load: Load, caller: str, *, is_open: bool = False) -> None:
-        """``is_open``: the route is open to all."""
-        self._share = load.open_requests if is_open else load.requests
+    def __init__(self, load: Load, caller: str, *, is_open: bool = False, is_unproven: bool = False) -> None:
+        """``is_open``: the route is open to all; ``is_unproven``: what it reads says who is let in."""
+        self._share = load.unproven if is_unproven else load.open_requests if is_open else load.requests
+        self._held_bytes = load.unproven_bytes if is_unproven else load.held_bytes
         load.take(
             self._share,
             caller,
@@ -215,7 +222,7 @@ class RequestLoad:
         (self._load.waiting if self._waiting else self._share).give_back(self._caller)
         self._waiting = False
         if self._in_use_bytes:
-            self._load.held_bytes.give_back(self._caller, self._in_use_bytes)
+            self._held_bytes.give_back(self._caller, self._in_use_bytes)
             self._in_use_bytes = 0
         self.release_values()
 
@@ -223,7 +230,7 @@ class RequestLoad:
         """Take up memory for so many more bytes of the request's body."""
         if not count:
             return
-        held_bytes = self._load.held_bytes
+        held_bytes = self._held_bytes
         if held_bytes.in_use == self._in_use_bytes:
             held_bytes.force(self._caller, count)
         elif not held_bytes.take(self._caller, count):

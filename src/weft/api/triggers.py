@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from msgspec.structs import replace
 
 from weft.api import schema, trigger_shapes
 from weft.api.admission import admitted
-from weft.api.answer import answer, no_content, page_of, read_cursor
+from weft.api.answer import answer, filled_page, no_content, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model, read_value
 from weft.api.executions import SHOW, moved
@@ -33,6 +33,8 @@ from weft.views.summary import NOTHING_IN_FLIGHT, batch_fields, in_flight_of, su
 from weft.views.triggers import trigger_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim
     from weft.triggers.model import Trigger, TriggerRow
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["triggers"])
 
 # A trigger is written by hand.
-_MAX_BYTES = 256 * 1024
+_MAX_BYTES = 64 * 1024
 _SHOWN_EXECUTIONS = 10
 _SHOWN_DUE_TIMES = 5
 # Of several callers that change one trigger at the same time one succeeds; the others try so often.
@@ -93,7 +95,7 @@ async def _check(request: Request, trigger: Trigger) -> None:
         )
         problems.append(Problem("/version" if is_version else "/workflow", str(missing)))
     else:
-        template = compile_input(trigger.input, ports.bounds)
+        template = await service_of(request).run_in_thread(compile_input, trigger.input, ports.bounds)
         if not isinstance(template, list) and template.is_static:
             try:
                 await read_input(
@@ -146,14 +148,17 @@ def _busy(name: str) -> ProblemError:
 )
 async def list_triggers(request: Request, query: Annotated[TriggersQuery, Query()]) -> Response:
     """List the triggers by name."""
-    cursor = read_cursor(query.cursor, str)
-    found = await service_of(request).ports.catalog.triggers(
-        namespace=caller_of(request).namespace,
-        workflow=query.workflow,
-        after=str(cursor[0]) if cursor else "",
-        limit=query.limit + 1,
-    )
-    return page_of(found, query.limit, shown=trigger_fields, place=lambda row: (row.name,))
+    catalog, namespace = service_of(request).ports.catalog, caller_of(request).namespace
+
+    async def read(after: tuple[str, ...], limit: int) -> Sequence[TriggerRow]:
+        (name,) = after or ("",)
+        return await catalog.triggers(namespace=namespace, workflow=query.workflow, after=name, limit=limit)
+
+    async def shown(row: TriggerRow) -> dict[str, Any]:
+        return trigger_fields(row)
+
+    cursor = cast("tuple[str, ...] | None", read_cursor(query.cursor, str))
+    return await filled_page(read, shown, lambda row: (row.name,), after=cursor or (), limit=query.limit)
 
 
 @router.get(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request, Response
 
 from weft.api import schema
-from weft.api.answer import answer, cursor_of, page, read_cursor
+from weft.api.answer import answer, filled_page, read_cursor
 from weft.api.auth import caller_of
 from weft.api.body import read_model
 from weft.api.executions import SHOW, require_execution
@@ -19,6 +20,8 @@ from weft.views.describe import describe_node
 from weft.views.summary import time_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.core.rows import ExecutionRow
     from weft.journal.contract import Claim, OpenWait
     from weft.ports import ApiPorts
@@ -44,17 +47,20 @@ class WaitsQuery(schema.PageQuery):
 )
 async def list_waits(request: Request, query: Annotated[WaitsQuery, Query()]) -> Response:
     """List the nodes that wait for an answer, those that have waited longest first."""
-    ports = service_of(request).ports
-    found = await ports.catalog.open_waits(
-        WaitQuery(workflow=query.workflow, execution_id=query.execution, signal=query.signal),
-        namespace=caller_of(request).namespace,
-        after=cast("tuple[int, str, str] | None", read_cursor(query.cursor, int, str, str)),
-        limit=query.limit + 1,
+    ports, namespace = service_of(request).ports, caller_of(request).namespace
+    sought = WaitQuery(workflow=query.workflow, execution_id=query.execution, signal=query.signal)
+
+    async def read(after: tuple[int, str, str] | tuple[()], limit: int) -> Sequence[OpenWait]:
+        return await ports.catalog.open_waits(sought, namespace=namespace, after=after or None, limit=limit)
+
+    cursor = cast("tuple[int, str, str] | None", read_cursor(query.cursor, int, str, str))
+    return await filled_page(
+        read,
+        partial(_described, ports=ports),
+        lambda wait: (wait.since, wait.execution_id, wait.node_id),
+        after=cursor or (),
+        limit=query.limit,
     )
-    shown = found[: query.limit]
-    last = shown[-1] if len(found) > query.limit else None
-    next_cursor = None if last is None else cursor_of(last.since, last.execution_id, last.node_id)
-    return page([await _described(wait, ports) for wait in shown], next_cursor=next_cursor)
 
 
 async def _described(wait: OpenWait, ports: ApiPorts) -> dict[str, Any]:

@@ -11,7 +11,7 @@ list it, so that no recovery starts it before its turn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -63,7 +63,8 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     type: str
     received_at: int
-    body: dict[str, Any]
+    # All of it as JSON: nothing reads it but whoever it is shown to.
+    body: bytes
     started: tuple[str, ...] = ()
     # Executions with the nodes that waited for it.
     answered: tuple[tuple[str, str], ...] = ()
@@ -147,8 +148,10 @@ class TriggerEngine(TriggerReader, Protocol):
     async def next_fire_at(self) -> int | None:
         """Return when the next trigger fires; None: no trigger has a due time."""
 
-    async def event_triggers(self, event_type: str, *, namespace: str = ...) -> Sequence[TriggerRow]:
-        """List the enabled triggers of inbound events of a type, by name."""
+    async def event_triggers(
+        self, event_type: str, *, namespace: str = ..., after: str = ..., limit: int = ...
+    ) -> Sequence[TriggerRow]:
+        """List the enabled triggers of inbound events of a type, by name, behind ``after``."""
 
     async def stored_event(self, source: str, event_id: str, *, namespace: str = ...) -> StoredEvent | None:
         """Return an inbound event that is kept."""

@@ -414,10 +414,10 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
                 (event.namespace, event.type) == (execution.namespace, wait.name)
                 and event.received_at >= since
                 and event.number not in taken
-                and matches(decode(wait.match), event.body.get("data"))
+                and matches(decode(wait.match), decode(event.body).get("data"))
                 and execution.id not in [id_ for id_, _ in (*event.answered, *event.answered_later)]
             ):
-                value = msgspec.json.encode(event.body.get("data"))
+                value = msgspec.json.encode(decode(event.body).get("data"))
                 return PastEvent(event.number, event.source, event.received_at, value)
         return None
 

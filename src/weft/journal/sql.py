@@ -421,8 +421,10 @@ class SqlJournal:
         event_type: str,
         *,
         namespace: str = DEFAULT_NAMESPACE,
+        after: str = "",
+        limit: int = 50,
     ) -> Sequence[TriggerRow]:
-        return await self._query(triggers.event_triggers, event_type, namespace, nothing=[])
+        return await self._query(triggers.event_triggers, event_type, namespace, after, limit, nothing=[])
 
     async def put_trigger(
         self, row: TriggerRow, *, seen_revision: int | None, action: str, actor: str | None = None

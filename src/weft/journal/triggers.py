@@ -83,8 +83,11 @@ def next_fire_at() -> Query[int | None]:
     return found
 
 
-def event_triggers(event_type: str, namespace: str) -> Query[list[TriggerRow]]:
-    found = yield f"{_SELECT} namespace = ? AND event_type = ? ORDER BY name", (namespace, event_type)
+def event_triggers(event_type: str, namespace: str, after: str, limit: int) -> Query[list[TriggerRow]]:
+    found = yield (
+        f"{_SELECT} namespace = ? AND event_type = ? AND name > ? ORDER BY name LIMIT ?",
+        (namespace, event_type, after, limit),
+    )
     return [_read(values) for values in found]
 
 
@@ -282,7 +285,7 @@ def _read_event(values: Any) -> StoredEvent:
         source=source,
         type=type_,
         received_at=received_at,
-        body=decode_json(body),
+        body=bytes(body),
         started=tuple(decode_json(started)),
         answered=tuple((execution_id, node_id) for execution_id, node_id in decode_json(answered)),
     )

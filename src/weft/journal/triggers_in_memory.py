@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from weft.errors import StillRunningError, TriggerChangedError
 from weft.journal.contract import DEFAULT_NAMESPACE
 from weft.journal.firing import FireAnswer, StoredEvent, answered_waits, fired, submitted
+from weft.journal.rows import encode_json
 from weft.triggers.overlap import Step, decide
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class MemoryTriggers:
             source=event.source,
             type=event.type,
             received_at=self._now(),
-            body=event.body,
+            body=encode_json(event.body),
             started=tuple(started),
             answered=tuple(answered),
         )
@@ -153,15 +154,19 @@ class MemoryTriggers:
         event_type: str,
         *,
         namespace: str = DEFAULT_NAMESPACE,
+        after: str = "",
+        limit: int = 50,
     ) -> Sequence[TriggerRow]:
-        return [
+        found = [
             row
-            for (place, _), row in sorted(self._triggers.items())
+            for (place, name), row in sorted(self._triggers.items())
             if place == namespace
+            and name > after
             and row.trigger.enabled
             and row.trigger.event is not None
             and row.trigger.event.type == event_type
         ]
+        return found[:limit]
 
     async def put_trigger(
         self, row: TriggerRow, *, seen_revision: int | None, action: str, actor: str | None = None

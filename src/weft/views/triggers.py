@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from weft.core.time import rfc3339
 from weft.views.summary import time_of
 
@@ -70,7 +72,7 @@ def event_fields(event: StoredEvent) -> dict[str, Any]:
         "source": event.source,
         "type": event.type,
         "received_at": rfc3339(event.received_at),
-        "event": event.body,
+        "event": msgspec.Raw(event.body),
         "started": list(event.started),
         "answered": answered_fields((*event.answered, *event.answered_later)),
     }

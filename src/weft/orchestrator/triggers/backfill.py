@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.errors import EvaluationError, InputError, Problem, RequestError
+from weft.core.payload import MAX_DOCUMENT_VALUES, count_values, encode
+from weft.core.time import parse_rfc3339
+from weft.errors import EvaluationError, InputError, PayloadError, Problem, RequestError
+from weft.expressions.budget import Allowance, LongEvaluationError
 from weft.orchestrator.submit import ResolvedDefinition, SubmitOptions, make_submission, read_inputs
 from weft.triggers.due import due_between
 from weft.triggers.filling import Occasion, fill_input, scope_of
@@ -18,12 +21,20 @@ if TYPE_CHECKING:
     from weft.ports import Ports
     from weft.triggers.model import TriggerRow
 
+# That is some seconds of CPU: what one evaluation may take, ten times.
+_MOST_STEPS = 10_000_000
+# The calendar of Python ends soon behind, and so does the arithmetic with time zones.
+_FIRST_AT, _LAST_AT = 0, parse_rfc3339("3000-01-01T00:00:00Z")
+
 
 def due_in_span(row: TriggerRow, *, start: int, end: int, most: int) -> list[int]:
     """Return the due times of a span; raises RequestError where the trigger has none, or too many."""
     schedule = row.trigger.schedule
     if schedule is None:
         raise RequestError([Problem("", f"trigger {row.name} has no schedule: it has no due times")])
+    for place, at in (("/from", start), ("/to", end)):
+        if not _FIRST_AT <= at <= _LAST_AT:
+            raise RequestError([Problem(place, "must be a time from 1970 to 2999")])
     if end <= start:
         raise RequestError([Problem("/to", "must be later than from")])
     found = due_between(schedule, anchor=row.changed_at, start=start, end=end, most=most + 1)
@@ -58,9 +69,29 @@ async def make_backfill(
 
 
 def _inputs(row: TriggerRow, due: list[int], ports: Ports) -> list[Json]:
+    """Fill in an input for each due time; together they are no larger than those of a batch by hand."""
+    bounds, trigger = ports.bounds, row.trigger
+    most = left = bounds.max_body_bytes
+    values_left = MAX_DOCUMENT_VALUES
+    steps = Allowance(_MOST_STEPS)
+    values = []
     try:
-        return [
-            fill_input(row.trigger, scope_of(row.trigger, Occasion(due_at=at)), ports.bounds) for at in due
-        ]
-    except EvaluationError as error:
+        for at in due:
+            scope = scope_of(trigger, Occasion(due_at=at), steps)
+            value = fill_input(trigger, scope, bounds)
+            payload = encode(value, max_bytes=bounds.max_payload_bytes, max_depth=bounds.max_depth)
+            left -= len(payload)
+            values_left -= count_values(payload, most=MAX_DOCUMENT_VALUES)
+            if left < 0 or values_left < 0:
+                message = (
+                    f"the inputs are larger than {most:,} bytes (WEFT_MAX_BODY_BYTES), or have more than "
+                    f"{MAX_DOCUMENT_VALUES:,} values, together; use a shorter span"
+                )
+                raise RequestError([Problem("/to", message)])
+            values.append(value)
+    except LongEvaluationError:
+        message = f"the inputs take more than {_MOST_STEPS:,} steps together; use a shorter span"
+        raise RequestError([Problem("/to", message)]) from None
+    except (EvaluationError, PayloadError) as error:
         raise RequestError([Problem("", f"the input of the trigger: {error}")]) from None
+    return values

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from weft.core.ledger.changes import Verdict
 from weft.core.ledger.waits import wait_output
 from weft.core.payload import encode
-from weft.errors import JournalError, StoreError, TriggerChangedError
+from weft.errors import JournalError, Problem, RequestError, StoreError, TriggerChangedError
 from weft.orchestrator.triggers.fire import fire, make_firing
 from weft.orchestrator.waits.answers import tell
 from weft.triggers.filling import Occasion
@@ -31,16 +31,15 @@ if TYPE_CHECKING:
 
 # A trigger that is changed again and again while an event comes is tried so often.
 _TRIES = 20
+# Triggers in memory at once; each may be 64 KiB of JSON.
+_READ_AT_ONCE = 100
 
 
 async def receive(event: InboundEvent, ports: Ports, *, admit: Admit) -> FireAnswer:
     """Start every trigger that an event fits and answer every wait, or find what it did before."""
     event = await _with_output(event, ports)
     for _ in range(_TRIES):
-        occasion = Occasion(due_at=ports.clock.now(), event=event.body)
-        rows = await ports.journal.event_triggers(event.type, namespace=event.namespace)
-        made = [await make_firing(row, occasion, ports) for row in rows]
-        firings = [firing for firing in made if firing is not None]
+        firings = await _firings(event, ports)
         try:
             async with admit(_nodes(firings)):
                 answer = await fire(firings, ports, event=event)
@@ -49,6 +48,33 @@ async def receive(event: InboundEvent, ports: Ports, *, admit: Admit) -> FireAns
         except TriggerChangedError:
             continue
     raise JournalError("the triggers of the event are changed again and again; nothing was written")
+
+
+async def _firings(event: InboundEvent, ports: Ports) -> list[Firing]:
+    """Return the starts of all triggers that an event fits; raises RequestError where that is too much."""
+    bounds = ports.bounds
+    occasion = Occasion(due_at=ports.clock.now(), event=event.body)
+    firings: list[Firing] = []
+    size, name = 0, ""
+    while rows := await ports.journal.event_triggers(
+        event.type, namespace=event.namespace, after=name, limit=_READ_AT_ONCE
+    ):
+        for row in rows:
+            name = row.name
+            firing = await make_firing(row, occasion, ports)
+            if firing is None:
+                continue
+            firings.append(firing)
+            size += 0 if firing.submission is None else len(firing.submission.input)
+            if size > bounds.max_body_bytes or len(firings) > bounds.max_batch:
+                # One commit has them all, as that of a batch.
+                message = (
+                    f"the event would start over {bounds.max_batch:,} executions (WEFT_MAX_BATCH), or give "
+                    f"them inputs of over {bounds.max_body_bytes:,} bytes together (WEFT_MAX_BODY_BYTES); "
+                    "nothing was started"
+                )
+                raise RequestError([Problem("", message)])
+    return firings
 
 
 async def _with_output(event: InboundEvent, ports: Ports) -> InboundEvent:

@@ -36,7 +36,7 @@ from weft.orchestrator.submit import (
     take_up,
 )
 from weft.orchestrator.triggers.lanes import release_lane
-from weft.triggers.filling import Occasion, fill_input, is_met, scope_of
+from weft.triggers.filling import Occasion, compiles_quickly, fill_input, is_met, scope_of
 from weft.triggers.model import TriggerError
 from weft.triggers.overlap import Step
 
@@ -54,6 +54,10 @@ log = logging.getLogger("weft.orchestrator")
 # Other starts may bring new executions that are to be cancelled: so often a start comes again.
 _CANCELS = 100
 _MAX_MESSAGE = 1_000
+
+
+class LargeInputError(Exception):
+    """An input is larger than its caller makes beside others."""
 
 
 class Progress(NamedTuple):
@@ -76,17 +80,23 @@ async def make_firing(
     *,
     progress: Progress | None = None,
     actor: str | None = None,
+    small_bytes: int | None = None,
 ) -> Firing | None:
-    """Return the start of a trigger, or the error that is to be kept; None: its condition is not met."""
+    """Return the start of a trigger, or the error that is to be kept; None: its condition is not met.
+
+    ``small_bytes``: raise LargeInputError where the input is larger, or cannot be made.
+    """
     submission, error = None, None
     try:
-        value = await _input(row, occasion, ports)
+        value = await _input(row, occasion, ports, small_bytes)
         if value is None:
             return None
         submission = await _submission(row, value[0], ports, actor=actor or actor_of(row))
     except NotFoundError as missing:
         error = ("not_found", str(missing))
     except EvaluationError as failure:
+        if small_bytes is not None:
+            raise LargeInputError from None
         error = ("template_error", str(failure))
     except InputError as unfit:
         error = ("invalid_input", "; ".join(str(problem) for problem in unfit.problems[:5]))
@@ -108,7 +118,9 @@ async def make_firing(
     )
 
 
-async def _input(row: TriggerRow, occasion: Occasion, ports: Ports) -> tuple[Json] | None:
+async def _input(
+    row: TriggerRow, occasion: Occasion, ports: Ports, max_bytes: int | None
+) -> tuple[Json] | None:
     """Return the input for an occasion; None where the condition is not met."""
     trigger = row.trigger
 
@@ -117,12 +129,12 @@ async def _input(row: TriggerRow, occasion: Occasion, ports: Ports) -> tuple[Jso
         # What is written by hand, or for a start by hand, has no event: then there is no condition to meet.
         if occasion.event is not None and not is_met(trigger, scope):
             return None
-        return (fill_input(trigger, scope, ports.bounds),)
+        return (fill_input(trigger, scope, ports.bounds, max_bytes=max_bytes),)
 
-    try:
-        return evaluate(Allowance(STEPS_ON_LOOP))
-    except LongEvaluationError:
-        return await asyncio.to_thread(evaluate, None)
+    if compiles_quickly(trigger):
+        with suppress(LongEvaluationError):
+            return evaluate(Allowance(STEPS_ON_LOOP))
+    return await asyncio.to_thread(evaluate, None)
 
 
 async def _submission(row: TriggerRow, value: Json, ports: Ports, *, actor: str) -> Submission:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from weft.core.time import MICROSECONDS
-from weft.errors import JournalError, TriggerChangedError
+from weft.errors import JournalError, StoreError, TriggerChangedError
 from weft.journal.contract import Firing
-from weft.orchestrator.triggers.fire import Progress, fire, make_firing
+from weft.logs import RateLimitedLog
+from weft.orchestrator.triggers.fire import LargeInputError, Progress, fire, make_firing
 from weft.triggers.due import due_times, fire_time
 from weft.triggers.filling import Occasion
 from weft.triggers.overlap import Step
@@ -34,6 +36,9 @@ _AT_ONCE = 100
 # A trigger that another process has changed is known here after this time: one read of an index by each.
 _LOOK_SECONDS = 1.0
 _SHORTEST_SECONDS = 0.001
+# Inputs that are made beside each other; larger ones come one behind the other.
+_SMALL_BYTES = 64 * 1024
+_LATE = 10 * MICROSECONDS
 
 
 class Scheduler:
@@ -44,6 +49,9 @@ class Scheduler:
         self._ports = ports
         self._grace_seconds = grace_seconds
         self._nudged = asyncio.Event()
+        # One large input at a time: a hundred triggers may be due together.
+        self._large = asyncio.Lock()
+        self._log = RateLimitedLog(log, now=ports.clock.monotonic)
 
     def nudge(self) -> None:
         """Wake up: a trigger may be due earlier than was known."""
@@ -68,6 +76,10 @@ class Scheduler:
             due = await journal.due_triggers(now=now, limit=_AT_ONCE)
             if not due:
                 return await journal.next_fire_at()
+            if await self._is_full():
+                # They stay due. What is late beyond the grace when there is room was missed.
+                self._log.warning("trigger.delayed", trigger=due[0].name, backlog=self._ports.max_backlog)
+                return None
             done = await asyncio.gather(*(self._fire(row, now) for row in due), return_exceptions=True)
             # All have ended: none of them is left behind without anybody to await it.
             for error in done:
@@ -76,6 +88,14 @@ class Scheduler:
             if not any(done):
                 # Broken ones alone: they are looked at again with the next turn of the loop.
                 return None
+
+    async def _is_full(self) -> bool:
+        """True if nothing more is let in: what comes by a schedule is refused as a submit is."""
+        try:
+            return await self._ports.store.backlog() >= self._ports.max_backlog
+        except StoreError:
+            # Executions are accepted without it, too.
+            return False
 
     async def _fire(self, row: TriggerRow, now: int) -> bool:
         """Start the due times of one trigger; False: something is wrong, and it is due as before."""
@@ -93,18 +113,29 @@ class Scheduler:
         return True
 
     async def _start(self, row: TriggerRow, now: int) -> None:
-        due = due_times(row, now=now, grace_seconds=self._grace_seconds)
+        # Behind an outage, thousands of due times are walked.
+        is_late = row.next_at is not None and row.next_at < now - _LATE
+        find = partial(due_times, row, now=now, grace_seconds=self._grace_seconds)
+        due = await asyncio.to_thread(find) if is_late else find()
         if not due.starts:
             await self._move(row, due.next_at)
         for at, next_at in zip(due.starts, [*due.starts[1:], due.next_at], strict=True):
-            progress = self._progress(row, next_at)
-            firing = await make_firing(row, Occasion(due_at=at), self._ports, progress=progress)
-            assert firing is not None
-            answer = await fire([firing], self._ports)
-            (one,) = answer.fired
-            if one.step is Step.SKIP:
-                log.info("trigger.skipped", extra={"trigger": row.name})
+            make = partial(
+                make_firing, row, Occasion(due_at=at), self._ports, progress=self._progress(row, next_at)
+            )
+            try:
+                await self._commit(await make(small_bytes=_SMALL_BYTES))
+            except LargeInputError:
+                async with self._large:
+                    await self._commit(await make())
             row = replace(row, next_at=next_at)
+
+    async def _commit(self, firing: Firing | None) -> None:
+        assert firing is not None
+        answer = await fire([firing], self._ports)
+        (one,) = answer.fired
+        if one.step is Step.SKIP:
+            log.info("trigger.skipped", extra={"trigger": firing.trigger})
 
     async def _move(self, row: TriggerRow, next_at: int | None) -> None:
         """Commit that a trigger has come past due times that start nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -344,7 +345,11 @@ class TriggersContract:
         assert [one.step for one in answer.fired] == [Step.START, Step.START]
         stored = await journal.stored_event("/shop", "event-1")
         assert stored is not None
-        assert (stored.type, stored.body, stored.received_at) == ("order.paid", event.body, clock.now())
+        assert (stored.type, json.loads(stored.body), stored.received_at) == (
+            "order.paid",
+            event.body,
+            clock.now(),
+        )
         assert stored.started == ("execution-1", "execution-2")
         assert await journal.inbound_events() == [stored]
         assert await journal.inbound_events(namespace="other") == []

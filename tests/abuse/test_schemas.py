@@ -77,6 +77,7 @@ COSTLY: dict[str, tuple[Any, Any]] = {
         {"a": ["x" * 60] * 100},
     ),
     "nested unevaluatedProperties": (nested_unevaluated(20), {"a": "x", "b": "y"}),
+    "references to itself side by side": ({"oneOf": [{"$ref": "#", "uniqueItems": True}] * 280}, 1e300),
     "a chain that ends the process": (chain(950), {"a": 1}),
 }
 

@@ -14,6 +14,7 @@ The nanoseconds are measured (``./dev fuzz --cost`` looks for inputs that take l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from weft.core.payload import Json, pointer
@@ -115,9 +116,14 @@ class Cost:
     # By the depth of a value: the work at all depths up to it together, and the most of one of them.
     sums: tuple[SchemaWork, ...]
     peaks: tuple[SchemaWork, ...]
+    # A reference leads back to a schema that is being asked about the same value. The library stops there,
+    # but not before it has followed every other such reference from each of them: no bound of that is known.
+    is_circular: bool = False
 
     def check_seconds(self, payload: bytes) -> float:
         """Return an upper bound of the time that ``is_valid`` takes for a payload of JSON."""
+        if self.is_circular:
+            return inf
         level, values, objects = self._counts(payload)
         peak, total = self.peaks[level], self.sums[level]
         work = peak.value * values + peak.object * objects + (total.byte + _READING) * len(payload)
@@ -176,7 +182,7 @@ def cost_of(schema: Json) -> Cost | list[Problem]:
         + len(targets) ** 2 * _COMPILED_REFERENCE
         + patterns_ns
     )
-    return Cost(compile_ns, count.reach(), tuple(sums), tuple(peaks))
+    return Cost(compile_ns, count.reach(), tuple(sums), tuple(peaks), count.is_circular)
 
 
 class _Count:
@@ -193,6 +199,8 @@ class _Count:
         self._others: dict[int, list[SchemaNode]] = {}
         # True if no reference leads back to where it stands: then no value makes more work than counted.
         self.is_finite = False
+        # True if a reference leads back to a schema that asks it about the same value.
+        self.is_circular = False
 
     def same(self, schema: Json) -> SchemaWork:
         """Count what a subschema, and those it asks about the same value, do with that value.
@@ -206,6 +214,7 @@ class _Count:
             return _BOOLEAN, 1
         key = id(schema)
         if key in self._same:
+            self.is_circular = self.is_circular or self._same[key] is None
             return self._same[key] or (_NOTHING, 0)
         if above >= _MAX_CHAIN:
             raise RecursionError

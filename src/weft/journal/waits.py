@@ -66,9 +66,11 @@ IS_OPEN = "kind = 'signal' AND settled_at IS NULL"
 # Written like the predicate of the partial index.
 _WITH_DEADLINE = f"evicted AND deadline_at IS NOT NULL AND {IS_ACTIVE}"
 
-# A wait that looks back looks at so many events of its type at most, the newest: they are decoded one by one.
+# A wait that looks back looks at the newest events of its type, so many and so many bytes of them at most:
+# they are decoded one by one, while the transaction keeps others waiting. Each may have a megabyte.
 _MOST_PAST = 10_000
-_PAST_PAGE = 200
+_MOST_PAST_BYTES = 4 * 1024 * 1024
+_PAST_PAGE = 20
 # No number is larger.
 _LAST = 2**62
 
@@ -210,8 +212,8 @@ def past_event(
     assert wait.match is not None
     pairs = decode(wait.match)
     found: PastEvent | None = None
-    before, seen = _LAST, 0
-    while seen < _MOST_PAST:
+    before, seen, size = _LAST, 0, 0
+    while seen < _MOST_PAST and size < _MOST_PAST_BYTES:
         rows = yield (
             "SELECT number, source, received_at, body, answered FROM inbound_events"
             " WHERE namespace = ? AND type = ? AND number < ? AND NOT EXISTS (SELECT 1 FROM late_answers"
@@ -229,6 +231,7 @@ def past_event(
         if len(rows) < _PAST_PAGE:
             return found
         before, seen = rows[-1][0], seen + len(rows)
+        size += sum(len(body) for *_, body, _ in rows)
     return found
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft.core.event import Event
     from weft.core.ledger.changes import LiveExecution, RecordedEvent
     from weft.core.payload import Json
-    from weft.core.rows import NodeRow, Signal
+    from weft.core.rows import ExecutionRow, NodeRow, PastEvent, Signal, Wait
     from weft.journal.contract import Claim, Journal
 
 
@@ -59,6 +59,11 @@ class MemoryReads(Reads):
     async def _read_signals(self, execution_id: str, name: str, after: int) -> Sequence[Signal]:
         # Without what they bring, as the database lists them.
         return [replace(one, output=None) for one in self._journal.signals(execution_id, name, after)]
+
+    async def _read_past_event(
+        self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]
+    ) -> PastEvent | None:
+        return self._journal.past_event(execution, wait, since, taken)
 
     async def _read_signal_output(self, execution_id: str, number: int) -> bytes:
         return self._journal.output(execution_id, number)

@@ -485,7 +485,7 @@ MUTANTS = (
         "node.phase is RUNNING and expired.append(self._expired(execution_id, node_id, node))",
         "flush",
         60,
-        "what was in flight when the store was lost is never given up",
+        "attempts that were in flight when the store was lost are never given up",
     ),
     # -- a journal that has lost commits -----------------------------------------------------------
     Mutant(
@@ -513,7 +513,7 @@ MUTANTS = (
         "if False:",
         "set_back",
         60,
-        "what was decided on lost commits is recorded",
+        "an orchestrator records decisions that it made on lost commits",
     ),
     Mutant(
         "apply_frees_nothing",
@@ -569,7 +569,7 @@ MUTANTS = (
         "for expired in ()",
         "worker_crash",
         60,
-        "nobody looks for attempts whose worker has died",
+        "the sweep does not look for attempts whose worker has died",
     ),
     Mutant(
         "no_reclaim",
@@ -587,7 +587,7 @@ MUTANTS = (
         "if False:",
         "flush",
         60,
-        "nobody looks for executions that the store has lost",
+        "the sweep does not look for executions that the store has lost",
     ),
     Mutant(
         "release_is_final",
@@ -642,7 +642,7 @@ MUTANTS = (
         'node.phase == "orphaned"',
         "flush_paused",
         60,
-        "what ran when an execution was paused is handed out again, as the same attempt",
+        "an attempt that ran when its execution was paused is handed out again, under the same number",
     ),
     Mutant(
         "retry_is_not_fresh",
@@ -651,7 +651,7 @@ MUTANTS = (
         "fresh=False",
         "calm_control",
         60,
-        "what a retry opens waits as if it could be running already",
+        "nodes that a retry reopens wait as if a worker could be running them",
     ),
     Mutant(
         "key_is_not_kept",
@@ -688,7 +688,7 @@ MUTANTS = (
         "pass",
         "memory",
         100,
-        "what waits for the memory of another execution is not told that it is free",
+        "a node that waits for the memory of another execution is not woken when it is free",
     ),
     Mutant(
         "memory_turn_is_lost",
@@ -706,7 +706,7 @@ MUTANTS = (
         "self._has_own_room(execution, weight) and self.waiting.setdefault(execution.row.id)",
         "memory",
         100,
-        "who waits for its own execution's memory is in no wait queue when others have taken the rest",
+        "a node that waits for its execution's memory is in no wait queue when others have taken the rest",
     ),
     Mutant(
         "memory_is_unbounded",
@@ -779,7 +779,7 @@ MUTANTS = (
         "()",
         "sleeps",
         60,
-        "nobody records that the time of what sleeps has come",
+        "the sweep does not record the ends of sleeps",
     ),
     # -- waits -------------------------------------------------------------------------------------
     Mutant(
@@ -864,7 +864,7 @@ MUTANTS = (
         "pass",
         "waits_crash",
         300,
-        "whoever ends a wait by its time dies, and nobody tells the store",
+        "an orchestrator that ends a wait by its time dies, and the store is never told",
     ),
     Mutant(
         "answer_is_not_kept",
@@ -873,7 +873,7 @@ MUTANTS = (
         "pass",
         "waits_crash",
         60,
-        "whoever answers a wait dies, and nobody tells the store",
+        "the process that answers a wait dies, and the store is never told",
     ),
     Mutant(
         "untold_is_never_told",
@@ -882,7 +882,7 @@ MUTANTS = (
         "in ()",
         "waits_crash",
         60,
-        "nobody looks for the ends of waits that the store was not told of",
+        "the sweep does not look for ends of waits that the store was not told of",
     ),
     Mutant(
         "forgotten_before_it_is_told",

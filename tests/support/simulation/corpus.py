@@ -42,12 +42,12 @@ CORPUS: tuple[Past, ...] = (
     Past(
         "memory",
         9,
-        "who waited for its own execution's memory was in no wait queue when others had taken the rest",
+        "a node that waited for its execution's memory was in no wait queue when others had taken it",
     ),
     Past(
         "memory",
         45,
-        "a node that was woken for memory went to the wait queue of its tag, and woke nobody else",
+        "a node that was woken for memory went to the wait queue of its tag, and woke no other node",
     ),
     Past(
         "sleeps_set_back",
@@ -57,7 +57,7 @@ CORPUS: tuple[Past, ...] = (
     Past(
         "waits_crash",
         5,
-        "whoever ended a wait by its time died before it told the store, and nobody else did",
+        "an orchestrator that ended a wait by its time died before it told the store",
     ),
     Past(
         "waits_set_back",

@@ -629,7 +629,7 @@ class Wait(BaseModel):
     workflow: str | None
     node: str
     signal: str
-    prompt: str | None = Field(description="what whoever answers is asked")
+    prompt: str | None = Field(description="the question to the person who answers")
     schema_: Any = Field(alias="schema", description="the JSON Schema of the answer; null: any JSON")
     since: Time
     expires_at: Time | None

@@ -329,7 +329,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str | None = None
     # The dead letter that it is about.
     dead_letter: str | None = None
-    # Of a wait: the signal that answers it, what whoever answers is asked, and when it expires.
+    # Of a wait: the signal that answers it, the question to the person who answers, and when it expires.
     signal: str | None = None
     prompt: str | None = None
     expires_at: int | None = None

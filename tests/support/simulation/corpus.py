@@ -21,7 +21,7 @@ CORPUS: tuple[Past, ...] = (
     Past("api_crash", 194, "a resume whose process died after its commit was never told to the store"),
     Past("api_crash", 230, "the same, of a larger workflow"),
     Past("swarm", 230, "the same, of an execution that was paused before it was taken up"),
-    Past("skew", 3, "a retry's delay counted from the clock of whoever judged the failure"),
+    Past("skew", 3, "a retry's delay counted from the clock of the orchestrator that judged the failure"),
     Past("calm_control", 101296, "a stale result between a retry's commit and its install began a rebuild"),
     Past("swarm", 6960, "an orchestrator that slept over a resume ran nodes before the start was recorded"),
     Past("collectors", 35, "of two batches the second replaced the large outputs that the first was reading"),

@@ -10,6 +10,7 @@ from tests.api.play import QUICK, Play, check_problem
 from tests.api.sse import watch
 from tests.walks.stage import PATIENCE_SECONDS, Stage, echo, node
 
+from weft.api import logs
 from weft.journal.contract import LogChunk, LogLine, Stream
 
 if TYPE_CHECKING:
@@ -178,6 +179,24 @@ async def test_a_stream_has_every_line_to_the_end_of_the_execution(play: Play) -
             "last",
             None,
         ]
+
+
+async def test_a_stream_has_the_lines_of_an_attempt_as_soon_as_its_end(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "LOOK_SECONDS", 3600.0)
+    await play.store(node("a"), node("b", "a"), name="two")
+    execution_id = await play.start("two")
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        watch(play.server, f"/v1/executions/{execution_id}/logs") as stream,
+    ):
+        call = await play.stage.call("a")
+        await write(play, execution_id, line("the last of a"))
+        call.complete(1)
+        assert (await stream.event()).data["message"] == "the last of a"
+        (await play.stage.call("b")).complete(1)
+        assert (await stream.event()).type == "end"
 
 
 async def test_the_progress_of_a_node_is_shown_and_told_live(play: Play) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from weft.cli.table import table
+from weft.cli.table import facts, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -379,6 +379,28 @@ def test_a_table_is_as_wide_as_the_terminal_and_keeps_ids_whole(monkeypatch: pyt
     assert lines[1].startswith(f"{NO_ID}  because")
     assert lines[1].endswith("…")
     assert lines[2] == f"{NO_ID}  -"
+
+
+def test_on_a_narrow_terminal_a_row_is_broken_between_its_cells_and_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    why = "handler_error: KeyError: 'price' is not in the orders of today"
+    text = table(
+        ["ID", "STATE", "AGE", "WHY"], [[NO_ID, "FAILED", "2 min", why], [NO_ID, "RUNNING", "1 s", ""]]
+    )
+    assert text.splitlines() == [
+        "ID",
+        "  STATE    AGE    WHY",
+        NO_ID,
+        "  FAILED   2 min",
+        f"  {why}",
+        NO_ID,
+        "  RUNNING  1 s    -",
+    ]
+    said = facts({"execution": NO_ID, "state": "FAILED", "error": why})
+    assert said.splitlines() == ["execution", f"  {NO_ID}", "state      FAILED", f"error      {why}"]
 
 
 def test_a_table_in_a_pipe_is_never_cut() -> None:

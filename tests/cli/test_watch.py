@@ -183,6 +183,35 @@ def test_a_retry_asks_for_the_states_once_more() -> None:
     assert tracked.take(event("execution.retried", generation=3))
 
 
+def test_lines_and_events_are_shown_in_the_order_of_their_times_whichever_stream_was_faster() -> None:
+    def at(second: int) -> str:
+        return f"2026-01-31T09:30:0{second}.000000Z"
+
+    def printed(node_id: str, message: str, second: int) -> dict[str, Any]:
+        return {"node": node_id, "stream": "stdout", "message": message, "at": at(second)}
+
+    tracked = tracker(node("a", "RUNNING", attempt=1), node("b"))
+    tracked.take({**event("node.retrying", "a", attempt=1), "at": at(2)})
+    tracked.take({**event("node.completed", "a", attempt=2), "finished_at": at(4)})
+    tracked.notices.printed(printed("b", "3", 5))
+    early = tracked.look(1.0, holds=True)
+    assert (early.lines, early.settled) == ([], [])
+    for message, second in (("1", 1), ("2", 3)):
+        tracked.notices.printed(printed("a", message, second))
+    late = tracked.look(1.1, holds=True)
+    assert (late.lines, late.settled) == ([], [])
+    shown = tracked.look(1.5, holds=True)
+    assert [line.text.partition(": ")[0] for line in shown.lines] == [
+        "a │ 1",
+        "RETRYING a 2",
+        "a │ 2",
+        "b │ 3",
+    ]
+    assert [settled.id for settled in shown.settled] == ["a"]
+    tracked.notices.printed(printed("b", "at the end", 6))
+    assert [line.text for line in tracked.look(1.6).lines] == ["b │ at the end"]
+
+
 def test_events_of_nothing_known_are_passed_over() -> None:
     tracked = tracker(node("a"))
     for strange in (event("node.invented", "a"), event("node.started", "zz"), event("result.discarded", "a")):

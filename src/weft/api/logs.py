@@ -1,7 +1,8 @@
 """The lines that nodes print and log: in pages, and as server-sent events while an execution runs.
 
-A worker writes lines into the journal about twice a second. A stream reads the journal as often, from the
-last line that it has sent. So a stream works with a worker in any process.
+A worker writes lines into the journal about twice a second, and those of an attempt before its result. A
+stream reads the journal as often, and when an attempt has ended, from the last line that it has sent. So a
+stream works with a worker in any process, and has the lines of an attempt as soon as its end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from weft.api.executions import require_execution
 from weft.api.schema import Limit, Logs, answers, problems
 from weft.api.schema import Request as QueryModel
 from weft.api.service import service_of
-from weft.api.stream import MEDIA_TYPE, NUMBER, EventStream, opened, read_number, wants_stream
+from weft.api.stream import (
+    MEDIA_TYPE,
+    NUMBER,
+    EventStream,
+    opened,
+    pace_seconds,
+    read_number,
+    wants_stream,
+)
 from weft.api.waiting import ENDS
 from weft.errors import NotFoundError
 from weft.views.logs import read_lines
@@ -31,6 +40,12 @@ router = APIRouter(tags=["logs"])
 
 # Between two reads of the journal for a stream: as often as a worker writes.
 LOOK_SECONDS = 0.5
+# Attempts may end a thousand times a second: at least so long between two reads.
+PACE_SECONDS = 0.1
+# What follows the last lines of an attempt.
+_ATTEMPT_ENDS = frozenset(
+    f"node.{how}" for how in ("completed", "failed", "retrying", "lost", "cancelled", "polled")
+)
 # Lines in one read and one write.
 PAGE_LINES = 500
 
@@ -144,8 +159,7 @@ class LogStream(EventStream["Subscription"]):
         self._wanted = wanted
 
     def subscribe(self) -> Subscription:
-        # Its end is all that the feed has to tell here.
-        return self._service.feed.subscribe(execution_id=self._id, types=ENDS)
+        return self._service.feed.subscribe(execution_id=self._id, types=ENDS | _ATTEMPT_ENDS)
 
     async def tell(self, source: Subscription) -> None:
         catalog = self._service.ports.catalog
@@ -158,6 +172,7 @@ class LogStream(EventStream["Subscription"]):
             if has_ended:
                 await self.send_bytes(b"event: end\ndata: {}\n\n")
                 return
+            await self._clock.sleep(max(PACE_SECONDS, pace_seconds(self._service.load.streams.in_use)))
             await self.pause(source, LOOK_SECONDS)
 
     async def _send_lines(self) -> bool:

@@ -64,7 +64,7 @@ class NodeNotices:
     def printed(self, line: Mapping[str, Any]) -> None:
         """Take a line as the API tells it."""
         node = line["node"] or ""
-        self._add(node, [f"{node} │ {text}" for text in line_texts(line)])
+        self._add(node, [f"{node} │ {text}" for text in line_texts(line)], at=line.get("at") or "")
 
     def receive(self, recorded_events: Sequence[RecordedEvent]) -> None:
         """Take what the embedded engine has recorded."""
@@ -83,7 +83,7 @@ class NodeNotices:
                         }
                     )
 
-    def waiting(self, wait: NodeWait) -> None:
+    def waiting(self, wait: NodeWait, *, at: str = "") -> None:
         """Take a node that waits; of many, the first ones."""
         if self._waits_shown == MAX_WAITS:
             return
@@ -91,7 +91,7 @@ class NodeNotices:
         texts = [f"WAITING {wait.text}"]
         if wait.is_for_answer and (how := self.how_to_answer(wait.execution_id, wait.node_id)):
             texts.append(f"  {how}")
-        self._add(wait.node_id, texts)
+        self._add(wait.node_id, texts, at=at)
 
     def retrying(self, event: Mapping[str, Any]) -> None:
         """Take a ``node.retrying`` event as the API tells it."""
@@ -105,10 +105,10 @@ class NodeNotices:
         if event.get("due_at"):
             seconds = datetime.fromisoformat(event["due_at"]) - datetime.fromisoformat(event["at"])
             wait = f", next in {seconds_text(max(0.0, seconds.total_seconds()))}"
-        self._add(node, [f"RETRYING {node} {number}{most}: {why}{wait}"])
+        self._add(node, [f"RETRYING {node} {number}{most}: {why}{wait}"], at=event.get("at") or "")
 
-    def _add(self, node: str, texts: Sequence[str]) -> None:
-        self._lines += [NodeLine(node, escaped(text)) for text in texts]
+    def _add(self, node: str, texts: Sequence[str], *, at: str) -> None:
+        self._lines += [NodeLine(node, escaped(text), at) for text in texts]
         if not self.waits:
             self._write()
 

@@ -9,27 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 from weft.clock import RealClock
 from weft.core.time import MICROSECONDS
-from weft.sdk.progress import seconds_text, shorten
+from weft.sdk.progress import moment_text, seconds_text, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _GAP = "  "
-_NARROWEST = 8
+# With less room for the last column, a row is written on several lines.
+_NARROWEST = 16
 # A screen of it; who needs all of a large one wants it as JSON.
 _MAX_PAYLOAD_LINES = 20
 _MAX_PAYLOAD_COLUMNS = 400
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Lay rows out in columns. The last one takes what is left of the line, and is cut where it must be."""
+    """Lay rows out in columns. The last one takes what is left of the line, and is cut where it must be.
+
+    On a terminal too narrow for that, rows are broken between their cells, and nothing is cut.
+    """
     shown = [[_cell(value) for value in row] for row in rows]
     lines = [list(headings), *shown]
     widths = [max(len(line[index]) for line in lines) for index in range(len(headings))]
     room = _columns()
     if room is not None:
-        taken = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
-        widths[-1] = min(widths[-1], max(_NARROWEST, room - taken))
+        left = room - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+        if left < min(widths[-1], _NARROWEST):
+            return "".join(_broken_line(line, widths, room) for line in lines)
+        widths[-1] = min(widths[-1], left)
     return "".join(_line(line, widths) for line in lines)
 
 
@@ -37,7 +43,14 @@ def facts(pairs: Mapping[str, object]) -> str:
     """Write names and values one below the other, without those that have no value."""
     given = {name: text for name, value in pairs.items() if (text := _cell(value)) != "-"}
     width = max(map(len, given), default=0)
-    return "".join(f"{name:<{width}}{_GAP}{text}\n" for name, text in given.items())
+    room = _columns()
+    return "".join(_fact(name, text, width, room) for name, text in given.items())
+
+
+def _fact(name: str, text: str, width: int, room: int | None) -> str:
+    """Write a name and its value; below the name, where only so the terminal does not break the value."""
+    is_below = room is not None and room - width - len(_GAP) < len(text) <= room - len(_GAP)
+    return f"{name}\n{_GAP}{text}\n" if is_below else f"{name:<{width}}{_GAP}{text}\n"
 
 
 def payload(name: str, value: Any) -> str:
@@ -61,10 +74,8 @@ def _printable(line: str) -> str:
 
 
 def moment(text: str | None) -> str | None:
-    """Write a time as a clock on the wall here shows it, with the offset of its zone."""
-    if text is None:
-        return None
-    return datetime.fromisoformat(text).astimezone().isoformat(sep=" ", timespec="seconds")
+    """Write a time as a clock on the wall here shows it, with the offset of its zone; None: there is none."""
+    return None if text is None else moment_text(text)
 
 
 def age(text: str) -> str:
@@ -107,3 +118,17 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
         last = last[: widths[-1] - 1] + "…"
     padded = [f"{cell:<{width}}" for cell, width in zip(first, widths, strict=False)]
     return _GAP.join([*padded, last]).rstrip() + "\n"
+
+
+def _broken_line(cells: Sequence[str], widths: Sequence[int], room: int) -> str:
+    lines: list[str] = []
+    line = ""
+    for position, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        fits = len(line) + (len(_GAP) if line else 0) + len(cell) <= room
+        if line and not fits:
+            lines.append(line.rstrip())
+            line = ""
+            if cell == "-" and position == len(cells) - 1:
+                break
+        line += f"{_GAP if line or lines else ''}{cell:<{width}}"
+    return "".join(f"{each.rstrip()}\n" for each in (*lines, line) if each)

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -27,7 +28,14 @@ from weft.cli.table import elapsed_seconds, why
 from weft.core.state import SETTLED, ExecutionState, NodeState
 from weft.errors import ApiError, UnreachableError
 from weft.sdk import calls
-from weft.sdk.progress import MAX_FAILURES, ProgressSnapshot, SettledNode, open_progress, progress_text
+from weft.sdk.progress import (
+    MAX_FAILURES,
+    NodeLine,
+    ProgressSnapshot,
+    SettledNode,
+    open_progress,
+    progress_text,
+)
 from weft.sdk.report import report
 from weft.sdk.stream import follow, follow_logs
 from weft.sdk.waiting import NodeWait
@@ -39,6 +47,8 @@ if TYPE_CHECKING:
     from weft.sdk.sse import ServerSentEvent
 
 LOOK_INTERVAL_SECONDS = 0.1
+# Events and lines come by two streams. So long they are held back, to be shown in the order of their times.
+HOLD_SECONDS = 0.3
 # How often the server is asked when the end is expected.
 PREDICTION_INTERVAL_SECONDS = 5.0
 # Of a definition that is not stored, so many nodes are asked for how often they may be started.
@@ -94,7 +104,7 @@ async def stay(
     try:
         while not both.done():
             if progress is not None:
-                progress.show(tracker.look(loop.time() - begun, outlook.left_seconds()))
+                progress.show(tracker.look(loop.time() - begun, outlook.left_seconds(), holds=True))
             await asyncio.wait({both}, timeout=None if progress is None else LOOK_INTERVAL_SECONDS)
         await listening
         if progress is not None:
@@ -148,7 +158,7 @@ async def _listen(
             if tracker.take(data):
                 tracker.begin(await server.ask(calls.execution(execution_id, nodes="brief")))
             elif data["type"] == "node.waiting" and tracker.is_waiting(data["node"]) and not quiet:
-                tracker.notices.waiting(await _node_wait(data, server))
+                tracker.notices.waiting(await _node_wait(data, server), at=data.get("at") or "")
 
 
 async def _node_wait(event: Mapping[str, Any], server: RemoteServer) -> NodeWait:
@@ -282,7 +292,10 @@ class Tracker:
     _places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     _counts: Counter[NodeState] = field(default_factory=Counter)
     _running: dict[str, None] = field(default_factory=dict)
-    _settled: list[SettledNode] = field(default_factory=list)
+    # With their times.
+    _settled: list[tuple[str, SettledNode]] = field(default_factory=list)
+    # What is to be shown, with the look that found it and its time.
+    _held: list[tuple[float, str, NodeLine | SettledNode]] = field(default_factory=list)
     _told: dict[str, str] = field(default_factory=dict)
 
     def begin(self, execution: Mapping[str, Any]) -> None:
@@ -322,7 +335,8 @@ class Tracker:
         if kind == "node.retrying":
             self.notices.retrying(event)
         if state in SETTLED:
-            self._settled.append(_settled_node(event, state))
+            at = event.get("finished_at") or event.get("at") or ""
+            self._settled.append((at, _settled_node(event, state)))
         _, attempt, _ = before = self._places[node_id]
         # Without an attempt of its own, what is skipped or cancelled is behind the latest.
         place = (generation, event.get("attempt") or attempt, _RANKS.get(kind, _SETTLED_RANK))
@@ -334,16 +348,26 @@ class Tracker:
     def is_waiting(self, node_id: str) -> bool:
         return self._states.get(node_id) is NodeState.WAITING
 
-    def look(self, elapsed_seconds: float, left_seconds: float | None = None) -> ProgressSnapshot:
-        """Return a snapshot of the execution, with the nodes that have settled since the last snapshot."""
+    def look(
+        self, elapsed_seconds: float, left_seconds: float | None = None, *, holds: bool = False
+    ) -> ProgressSnapshot:
+        """Return a snapshot of the execution, with the nodes that have settled since the last snapshot.
+
+        ``holds``: without what came in the last moment, for something older may still come.
+        """
         settled, self._settled = self._settled, []
+        self._held += [(elapsed_seconds, line.at, line) for line in self.notices.take()]
+        self._held += [(elapsed_seconds, at, node) for at, node in settled]
+        shown_until = elapsed_seconds - (HOLD_SECONDS if holds else 0.0)
+        ready = sorted((one for one in self._held if one[0] <= shown_until), key=itemgetter(1))
+        self._held = [one for one in self._held if one[0] > shown_until]
         return ProgressSnapshot(
             elapsed_seconds,
             self._counts,
             running=list(self._running),
-            settled=settled,
+            settled=[one for _, _, one in ready if isinstance(one, SettledNode)],
             retried=self.retried,
-            lines=self.notices.take(),
+            lines=[one for _, _, one in ready if isinstance(one, NodeLine)],
             told=self._told.copy(),
             left_seconds=left_seconds,
         )

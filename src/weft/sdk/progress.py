@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from weft.core.state import SETTLED, NodeState
@@ -43,6 +44,8 @@ class NodeLine(NamedTuple):
 
     node: str
     text: str
+    # When, as the API tells it; "": nobody needs it to put lines in order.
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,7 @@ class LiveProgress:
                 self._console.print(Text(one.text), soft_wrap=True)
             else:
                 mark, style = _MARKS[one.state]
-                self._console.print(Text.assemble((mark, style), " ", _describe(one)))
+                self._console.print(Text.assemble((mark, style), " ", _describe(one)), soft_wrap=True)
         self._live.update(self._draw(snapshot), refresh=True)
 
     def close(self) -> None:
@@ -290,6 +293,11 @@ def seconds_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def moment_text(text: str) -> str:
+    """Write a time of the API as a clock on the wall here shows it, with the offset of its zone."""
+    return datetime.fromisoformat(text).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def shorten(message: str) -> str:

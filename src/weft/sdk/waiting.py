@@ -9,6 +9,7 @@ from weft.core.event import WaitStarted
 from weft.core.ledger.changes import Verdict
 from weft.core.time import rfc3339
 from weft.definition.waits import WaitKind
+from weft.sdk.progress import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ class NodeWait:
         """Return what the node waits for: ``approval for an answer: Apply it?``."""
         text = f"{self.node_id} for an answer" if self.is_for_answer else self.node_id
         if self.due_at is not None:
-            text += f" until {self.due_at}"
+            text += f" until {moment_text(self.due_at)}"
         return f"{text}: {self.prompt}" if self.prompt else text
 
 

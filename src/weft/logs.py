@@ -284,14 +284,15 @@ class JsonFormatter(_Formatter):
 
 
 class PeopleFormatter(_Formatter):
-    """The time, the level where it is worth a word, the event, and its fields as ``name=value``."""
+    """The time with its zone, the level where it is worth a word, the event, its fields as ``name=value``."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
         event = self.event(record)
         exception = event.pop("exception", None)
         name = _escaped(str(event.pop("event")))
-        words = [f"{_DIM}{datetime.fromtimestamp(record.created):%H:%M:%S}{_PLAINLY}"]
+        at = datetime.fromtimestamp(record.created, UTC).astimezone().timetz()
+        words = [f"{_DIM}{at.isoformat(timespec='seconds')}{_PLAINLY}"]
         if level in _COLOURS:
             words.append(f"{_COLOURS[level]}{level}{_PLAINLY}")
         words.append(name)

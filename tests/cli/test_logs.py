@@ -77,7 +77,7 @@ def test_lines_are_shown_by_attempt_and_level(
     assert 'raise RuntimeError("once")' in shell.weft("logs", execution_id, "says").out
     nothing = shell.weft("logs", execution_id, "--level", "ERROR")
     assert "logged in" not in nothing.out
-    assert nothing.err == "weft: the nodes have printed and logged nothing\n"
+    assert nothing.err == "weft: the nodes have logged nothing at ERROR or above\n"
     wrong = shell.weft("logs", execution_id, "sys")
     assert wrong.code == 3
     assert "says" in wrong.err

@@ -94,10 +94,12 @@ def test_the_same_key_sends_a_signal_once(shell: Shell, fresh: str) -> None:
         assert sent.json == {"answered": "approval"}
     received = [one for one in shell.client.events(execution_id) if one.type == "signal.received"]
     assert [(one.node, one.signal) for one in received] == [("approval", "go")]
+    history = shell.weft("events", execution_id).out
+    assert any("signal.received" in line and "signal go, by local" in line for line in history.splitlines())
 
 
 def test_show_says_since_and_until_when_a_node_waits_and_what_it_asks(shell: Shell, fresh: str) -> None:
-    nodes = [approval(prompt="Apply?", expires_seconds=3600), approval("timer", seconds=3600)]
+    nodes = [approval(prompt="Apply?", schema=CHOICE, expires_seconds=3600), approval("timer", seconds=3600)]
     execution_id = waiting(shell, fresh, *nodes)
     shown = shell.weft("show", execution_id)
     lines = {line.split()[0]: line for line in shown.out.splitlines() if line.strip()}
@@ -111,6 +113,10 @@ def test_show_says_since_and_until_when_a_node_waits_and_what_it_asks(shell: She
     facts = dict(line.split(maxsplit=1) for line in node.out.splitlines() if len(line.split()) > 1)
     assert (facts["state"], facts["prompt"]) == ("WAITING", "Apply?")
     assert "due" in facts
+    assert (facts["answers"], facts["to"]) == (
+        "approve | reject",
+        f"answer  weft answer {execution_id} approval VALUE",
+    )
     explained = shell.weft("explain", execution_id, "approval")
     assert "waiting_for_signal" in explained.out
 

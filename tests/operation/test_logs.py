@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,7 @@ def test_people_see_the_event_its_fields_and_the_traceback() -> None:
         }
     )
     first, *rest = PeopleFormatter().format(record).split("\n")
+    assert re.match(r"\x1b\[2m\d\d:\d\d:\d\d[+-]\d\d:\d\d\x1b\[0m ", first)
     assert "error" in first
     assert "worker.broken" in first
     assert 'node=\x1b[0m"a b"' in first

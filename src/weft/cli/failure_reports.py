@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weft.cli.printing import write_error
+from weft.cli.printing import say, write_error
 from weft.cli.table import elapsed_seconds
 from weft.errors import WeftError
 from weft.sdk.report import report
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from weft.core.ledger.changes import RecordedEvent
     from weft.engine import Engine
 
-# More reports at once are not readable; the log has a line of each execution.
+# More reports at once are not readable: the others are told in a line.
 _MAX_WAITING = 20
 
 
@@ -32,8 +31,10 @@ class FailureReports:
         for recorded_event in recorded_events:
             for event in recorded_event.events:
                 if event.type == "execution.failed":
-                    with suppress(asyncio.QueueFull):
+                    try:
                         self._failed.put_nowait(event.execution)
+                    except asyncio.QueueFull:
+                        _say_failed(event.execution)
 
     async def print_all(self, engine: Engine) -> None:
         """Print the report of each execution that fails from now on."""
@@ -41,7 +42,8 @@ class FailureReports:
             execution_id = await self._failed.get()
             try:
                 execution = await engine.describe(execution_id)
-            except WeftError:  # it is purged, or the journal is away: the line in the log has to do
+            except WeftError:  # it is purged, or the journal is away
+                _say_failed(execution_id)
                 continue
             begun = execution["started_at"] or execution["created_at"]
             text = report(
@@ -49,4 +51,8 @@ class FailureReports:
                 elapsed_seconds=elapsed_seconds(begun, execution["finished_at"] or begun),
                 retry=f"weft retry {execution_id}",
             )
-            write_error(f"{text}\n")
+            write_error(f"{execution['workflow'] or 'an execution'}: {text}\n")
+
+
+def _say_failed(execution_id: str) -> None:
+    say(f"execution {execution_id} failed; see weft show {execution_id}")

@@ -57,10 +57,14 @@ def _print(rows: list[list[object]]) -> None:
 
 
 def _row(event: Mapping[str, Any]) -> list[object]:
-    reasons = [why(event), f"by {event['actor']}" if event.get("actor") else "", _due(event)]
+    signal = f"signal {event['signal']}" if event.get("signal") else ""
+    reasons = [why(event), signal, f"by {event['actor']}" if event.get("actor") else "", _due(event)]
     text = ", ".join(filter(None, reasons))
     return [event["seq"], moment(event["at"]), event["type"], event.get("node"), event.get("attempt"), text]
 
 
 def _due(event: Mapping[str, Any]) -> str:
-    return f"next at {moment(event['due_at'])}" if event.get("due_at") else ""
+    if not event.get("due_at"):
+        return ""
+    until = "until" if event["type"] == "node.waiting" else "next at"
+    return f"{until} {moment(event['due_at'])}"

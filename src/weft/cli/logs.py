@@ -83,8 +83,16 @@ async def _print(
         failures += (await _failures(found, wanted, server))[shown:]
     for failure in failures:
         print_text(_failure_text(failure))
-    if not count and not as_json:
-        say("the nodes have printed and logged nothing" + ("" if wanted["node"] is None else " there"))
+    if not (count or as_json) and (wanted["level"] is not None or not (shown or failures)):
+        say(_nothing(wanted))
+
+
+def _nothing(wanted: Mapping[str, Any]) -> str:
+    """Return the message for a reader whose choice of lines is empty."""
+    node, attempt, level = wanted["node"], wanted["attempt"], wanted["level"]
+    text = "the nodes have" if node is None else f"{node} has"
+    text += " printed and logged nothing" if level is None else f" logged nothing at {level} or above"
+    return text if attempt is None else f"{text} in attempt {attempt}"
 
 
 async def _lines(

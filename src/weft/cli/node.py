@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.table import facts, moment, payload, table, took, why
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def describe_node(node: Mapping[str, Any], prompt: str | None = None) -> str:
-    """Return one node as text for people; ``prompt``: what it asks while it waits for an answer."""
+def describe_node(node: Mapping[str, Any], wait: Mapping[str, Any] | None = None) -> str:
+    """Return one node as text for people; ``wait``: what the API says of it while it waits for an answer."""
     text = facts(
         {
             "node": node["id"],
@@ -25,7 +26,9 @@ def describe_node(node: Mapping[str, Any], prompt: str | None = None) -> str:
             "finished": moment(node["finished_at"]),
             "took": took(node),
             "due": moment(node["due_at"]),
-            "prompt": prompt,
+            "prompt": wait and wait["prompt"],
+            "answers": wait and _answers(wait["schema"]),
+            "to answer": wait and f"weft answer {wait['execution']} {wait['node']} VALUE",
             "worker": node["worker"],
             "progress": progress_text(node["progress"]) if node.get("progress") else None,
             "from the cache": "yes" if node["cached"] else None,
@@ -49,6 +52,16 @@ def describe_node(node: Mapping[str, Any], prompt: str | None = None) -> str:
         ]
         text += "\n" + table(["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "WORKER", "WHY"], rows)
     return text + _tracebacks(node)
+
+
+def _answers(schema: Any) -> str | None:
+    """Return which answers fit a schema: all its values, or the schema itself; None: any."""
+    if schema in (None, True, {}):
+        return None
+    values = schema.get("enum") if isinstance(schema, dict) else None
+    if isinstance(values, list):
+        return " | ".join(value if isinstance(value, str) else json.dumps(value) for value in values)
+    return json.dumps(schema, ensure_ascii=False)
 
 
 def _tracebacks(node: Mapping[str, Any]) -> str:

@@ -161,9 +161,9 @@ def show(
             if as_json:
                 print_json(detail)
             else:
-                waits = detail["state"] == NodeState.WAITING
-                prompts = await open_prompts(found, server) if waits else {}
-                print_text(describe_node(detail, prompts.get(node)))
+                is_waiting = detail["state"] == NodeState.WAITING
+                waits = await open_waits(found, server) if is_waiting else {}
+                print_text(describe_node(detail, waits.get(node)))
             return 0
         if as_json:
             print_json(await server.ask(calls.execution(found)))
@@ -173,7 +173,8 @@ def show(
 
         shown = await for_report(found, server)
         expected = await expected_end(found, server) if shown["finished_at"] is None else None
-        prompts = await open_prompts(found, server) if shown["counts"].get(NodeState.WAITING) else {}
+        waits = await open_waits(found, server) if shown["counts"].get(NodeState.WAITING) else {}
+        prompts = {name: wait["prompt"] for name, wait in waits.items()}
         print_text(_described(shown, expected, prompts))
         return 0
 
@@ -356,10 +357,10 @@ async def ask_node(execution: str, node: str, call: ApiCall[Any], server: Remote
         raise await nodes_missing(execution, [node], error, server) from error
 
 
-async def open_prompts(execution: str, server: RemoteServer) -> dict[str, str | None]:
-    """Return what each node asks that waits for an answer, by its id; None: it has no prompt."""
+async def open_waits(execution: str, server: RemoteServer) -> dict[str, dict[str, Any]]:
+    """Return what the API says of each node that waits for an answer, by its id."""
     call = calls.waits(execution=execution)
-    return {item["node"]: item["prompt"] async for item in server.items(call, limit=MAX_SHOWN_NODES)}
+    return {item["node"]: item async for item in server.items(call, limit=MAX_SHOWN_NODES)}
 
 
 def _explained(node: str, explanation: Mapping[str, Any]) -> str:

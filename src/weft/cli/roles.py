@@ -283,6 +283,8 @@ async def _serve_alone(
         deploy = served.deploy(engine, registry)
         beside.append(served.watch(engine, registry, engine.replace_code))
     if reports is not None:
+        # The reports have all that its lines would say.
+        logging.getLogger("weft.executions").setLevel(logging.ERROR)
         beside.append(reports.print_all(engine))
     about = {"data": str(settings.data)} if settings.database_url is None else {}
     front = Front(role="up", bound=bound, is_shared=False, about=about)

@@ -98,7 +98,7 @@ async def take(deliveries: Sequence[MessageDelivery], context: Context) -> None:
             results.append(delivery.message)
     events, conditional = await _judge(results, context)
     await advance(events, context)
-    put_back = await _advance_conditional(conditional, context)
+    put_back = await _advance_conditional(conditional, context) if conditional else ()
     if woken:
         await advance_free(list(woken), context)
         # Perhaps of a new execution, with a deadline that the sweep does not know of.
@@ -106,7 +106,8 @@ async def take(deliveries: Sequence[MessageDelivery], context: Context) -> None:
     left = {id(result) for result in put_back}
     done = [delivery.id for delivery in deliveries if id(delivery.message) not in left]
     await context.ports.transport.ack(context.name, done)
-    context.fair_queue.put(delivery for delivery in deliveries if id(delivery.message) in left)
+    if left:
+        context.fair_queue.put(delivery for delivery in deliveries if id(delivery.message) in left)
 
 
 async def without_orphans(deliveries: Sequence[MessageDelivery], ports: Ports) -> Sequence[MessageDelivery]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from tests.console.flows import PATIENT
 from tests.operation.serving import Api, Server
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from playwright.async_api import Browser, Page
@@ -97,23 +99,29 @@ async def test_a_tab_that_nobody_sees_holds_no_stream_and_catches_up(
     await has_state(page, "cancelled")
 
 
+@asynccontextmanager
+async def watched(browser: Browser, url: str) -> AsyncIterator[tuple[Api, str, Page]]:
+    """Have an execution on a server of the test's own, and a page that shows it live."""
+    async with Api(url) as api, window(browser, url, api) as console:
+        # What a browser says of connections that are refused.
+        console.watch.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING"]
+        assert (await api.call("POST", "/v1/workflows", PATIENT))[0] == 201
+        execution = await start(api, "patient", {"seconds": 200})
+        page = await console.open(f"/executions/{execution}?tab=nodes")
+        await is_live(page)
+        yield api, execution, page
+
+
 async def test_a_server_that_is_away_is_said_and_the_page_goes_on_when_it_is_back(
     browser: Browser, tmp_path: Path
 ) -> None:
     server = await Server.start(tmp_path / "data")
     try:
         url = await server.ready()
-        async with Api(url) as api, window(browser, url, api) as console:
-            # What a browser says of connections that are refused.
-            console.watch.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING"]
-            assert (await api.call("POST", "/v1/workflows", PATIENT))[0] == 201
-            execution = await start(api, "patient", {"seconds": 200})
-            page = await console.open(f"/executions/{execution}?tab=nodes")
-            await is_live(page)
+        async with watched(browser, url) as (api, execution, page):
             await server.kill()
             await expect(page.get_by_text("reconnecting")).to_be_visible()
-            port = url.rpartition(":")[2]
-            arguments = ("up", "--port", port, "--data", str(tmp_path / "data"))
+            arguments = ("up", "--port", url.rpartition(":")[2], "--data", str(tmp_path / "data"))
             server = await Server.launch(*arguments, settings={}, folder=tmp_path)
             await server.ready()
             await is_live(page)
@@ -128,12 +136,7 @@ async def test_a_server_that_says_nothing_makes_the_page_stale_for_so_many_secon
 ) -> None:
     server = await Server.start(tmp_path / "data")
     try:
-        url = await server.ready()
-        async with Api(url) as api, window(browser, url, api) as console:
-            assert (await api.call("POST", "/v1/workflows", PATIENT))[0] == 201
-            execution = await start(api, "patient", {"seconds": 200})
-            page = await console.open(f"/executions/{execution}?tab=nodes")
-            await is_live(page)
+        async with watched(browser, await server.ready()) as (_, _, page):
             server.process.send_signal(signal.SIGSTOP)
             await expect(page.get_by_text("stale for 1")).to_be_visible()
             server.process.send_signal(signal.SIGCONT)

@@ -21,6 +21,7 @@ EXECUTION = {
         "priority",
         "batch",
         "trigger",
+        "group",
         "forked_from",
         "trace_id",
         "created_at",

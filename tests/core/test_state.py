@@ -23,7 +23,8 @@ def test_a_completed_execution_never_changes() -> None:
 
 @pytest.mark.parametrize("state", [ExecutionState.FAILED, ExecutionState.CANCELLED])
 def test_only_a_retry_reopens_a_failed_or_cancelled_execution(state: ExecutionState) -> None:
-    assert EXECUTION_MOVES[state] == {ExecutionState.RUNNING}
+    # PENDING: in a group it waits for its turn.
+    assert EXECUTION_MOVES[state] == {ExecutionState.RUNNING, ExecutionState.PENDING}
 
 
 @pytest.mark.parametrize("state", [state for state in ExecutionState if state not in TERMINAL])

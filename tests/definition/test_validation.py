@@ -10,6 +10,7 @@ from weft.definition.bounds import Bounds
 from weft.definition.plan import Plan, compile_plan
 from weft.definition.validation import MAX_PROBLEMS, Checked, CompileBudgetError, check, check_input
 from weft.errors import Problem
+from weft.handlers.registry import Registry
 
 
 class Catalogue:
@@ -748,3 +749,24 @@ def test_problems_of_an_input_are_in_its_order_and_of_bounded_length() -> None:
     found = problems_of_input(plan, {"b": "x" * 10_000, "a/b": None})
     assert [problem.pointer for problem in found] == ["", "/b", "/a~1b"]
     assert all(len(problem.message) < 400 for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("terms", "pointer", "message"),
+    [
+        ({}, "/concurrency", "group is missing"),
+        ({"group": 7}, "/concurrency/group", "must be a string"),
+        ({"group": "{{ a.output }}"}, "/concurrency/group", "'a' is no name here"),
+        ({"group": "{{ execution.id }}"}, "/concurrency/group", "sees the input"),
+        ({"group": "{{ secrets.KEY }}"}, "/concurrency/group", "secrets"),
+        ({"group": "{{ input. }}"}, "/concurrency/group", ""),
+        ({"group": "all", "limit": 0}, "/concurrency/limit", "must be 1 to"),
+        ({"group": "all", "on_conflict": "wait"}, "/concurrency/on_conflict", "is not one of queue, reject"),
+        ({"group": "all", "limits": 2}, "/concurrency/limits", "did you mean 'limit'?"),
+    ],
+)
+def test_the_terms_of_a_group_are_checked(terms: Any, pointer: str, message: str) -> None:
+    document = {"name": "w", "nodes": [{"id": "a", "handler": "echo"}], "concurrency": terms}
+    (found,) = check(document, handlers=Registry()).problems
+    assert found.pointer == pointer
+    assert message in found.message

@@ -162,12 +162,11 @@ async def _start(
         run_in_thread = service.run_in_thread if _is_large(request) else None
         try:
             payload = await read_input(body.input, source.plan, ports.bounds, run_in_thread=run_in_thread)
+            submission = make_submission(execution_id, source, payload, options)
         except InputError as error:
             raise InputError(moved(error.problems, "/input")) from None
         async with admitted(service, len(source.plan.nodes), caller=caller_of(request).name) as is_live:
-            (row,) = await submit(
-                [make_submission(execution_id, source, payload, options)], ports, claim=claim
-            )
+            (row,) = await submit([submission], ports, claim=claim)
         return row
 
     started = await once(read_key(request, body), f"execution/{execution_id}", ports, start)
@@ -232,6 +231,7 @@ class ExecutionsQuery(schema.PageQuery):
     label: list[str] = Field([], description="`key:value`, all of them")
     batch: str | None = None
     trigger: str | None = Field(None, description="started by this trigger")
+    group: str | None = Field(None, description="in this group (`concurrency` of its workflow)")
     created_after: str | None = Field(None, description="at or after this time (RFC 3339)")
     created_before: str | None = Field(None, description="before this time (RFC 3339)")
     error: str | None = Field(
@@ -288,6 +288,7 @@ def _asked_for(query: ExecutionsQuery) -> ExecutionQuery:
         labels=tuple(labels),
         batch=query.batch,
         trigger=query.trigger,
+        group=query.group,
         created_after=times["created_after"],
         created_before=times["created_before"],
         error=query.error,

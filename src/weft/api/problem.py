@@ -45,6 +45,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "method_not_allowed": (405, "Method not allowed"),
     "not_allowed": (409, "The state forbids it"),
     "mailbox_full": (409, "The execution keeps no more signals"),
+    "group_busy": (409, "The group has as many executions as may run"),
     "idempotency_conflict": (409, "The idempotency key stands for another request"),
     "too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "Unsupported media type"),

@@ -132,7 +132,7 @@ def _problem_example(code: str) -> dict[str, Any]:
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         "problems": _PROBLEMS.get(code, []),
     }
-    if code in ("not_allowed", "mailbox_full"):
+    if code in ("not_allowed", "mailbox_full", "group_busy"):
         example["state"] = "COMPLETED" if code == "not_allowed" else "RUNNING"
     return example
 
@@ -145,6 +145,7 @@ _DETAILS = {
     "method_not_allowed": "this path takes GET, HEAD, OPTIONS",
     "not_allowed": f"execution {_ID} is COMPLETED and cannot be cancelled",
     "mailbox_full": f"the mailbox of execution {_ID} is full: 1,000 signals that nobody waits for",
+    "group_busy": "group 'acme' has 1 execution already, as many as it may have (on_conflict: reject)",
     "idempotency_conflict": "the idempotency key 'order-7' stands for another request",
     "too_large": "the body is longer than 33,554,432 bytes",
     "unsupported_media_type": "'text/plain' is not read here; accepted: application/json, application/yaml, "
@@ -518,6 +519,7 @@ _SUMMARY = {
     "priority": "normal",
     "batch": None,
     "trigger": None,
+    "group": None,
     "forked_from": None,
     "trace_id": None,
     "created_at": _AT,
@@ -695,6 +697,7 @@ class ExecutionSummary(BaseModel):
     priority: PriorityName
     batch: str | None
     trigger: str | None = Field(description="the trigger that started it")
+    group: str | None = Field(description="its group, of which only some executions run at once")
     forked_from: str | None = Field(description="the execution that this one was forked from")
     trace_id: str | None = Field(
         description="finds its spans in a tracing system; null where neither server nor caller has a trace"

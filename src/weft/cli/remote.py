@@ -445,6 +445,7 @@ def _described(
             "labels": ", ".join(f"{key}={value}" for key, value in execution["labels"].items()),
             "batch": execution["batch"],
             "trigger": execution["trigger"],
+            "group": execution["group"],
             "forked from": execution["forked_from"],
             "trace": execution.get("trace_id"),
             "nodes": ", ".join(counts),

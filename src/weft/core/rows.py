@@ -37,6 +37,10 @@ class Halt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 LARGE_INPUT_BYTES = 16 * 1024
 
 
+# Begins the name of the lane of a group.
+GROUP_LANE = "group/"
+
+
 class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     """One execution. Whoever changes anything of an execution holds this row."""
 
@@ -85,6 +89,18 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     # trigger, or of a batch that runs no more than some at once.
     trigger: str | None = None
     lane: str | None = None
+    # Of the executions of its workflow that share it, only some run at once.
+    group_name: str | None = None
+
+    @property
+    def group_lane(self) -> str | None:
+        """Return the lane of its group: those who count in it, and those who wait for their turn."""
+        return None if self.group_name is None else f"{GROUP_LANE}{self.workflow}/{self.group_name}"
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Return the lanes in which it counts."""
+        return tuple(lane for lane in (self.lane, self.group_lane) if lane is not None)
 
     @property
     def is_terminal(self) -> bool:
@@ -94,6 +110,23 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
     def completed(self) -> int:
         """Return the number of COMPLETED nodes."""
         return self.total - self.unsettled - self.failed - self.skipped - self.cancelled
+
+
+class QueueEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The place of an execution in the queue of a lane: it waits, PENDING, until fewer than ``slots`` run.
+
+    ``cancels``: what is before it in a group is cancelled. ``group_lane``: when its turn has come, it goes on
+    to the queue of its group; None: it starts.
+    """
+
+    execution_id: str
+    namespace: str
+    lane: str
+    slots: int
+    cancels: bool = False
+    since: int = 0
+    group_lane: str | None = None
+    group_slots: int = 0
 
 
 def partition_of(execution_id: str, partitions: int) -> int:

@@ -74,9 +74,9 @@ EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
     # settle it.
     _E.PAUSED: frozenset({_E.PENDING, _E.RUNNING, _E.COMPLETED, _E.FAILED, _E.CANCELLED}),
     _E.COMPLETED: frozenset(),
-    # Only a retry reopens.
-    _E.FAILED: frozenset({_E.RUNNING}),
-    _E.CANCELLED: frozenset({_E.RUNNING}),
+    # Only a retry reopens. PENDING: it waits for its turn in its group.
+    _E.FAILED: frozenset({_E.RUNNING, _E.PENDING}),
+    _E.CANCELLED: frozenset({_E.RUNNING, _E.PENDING}),
 }
 
 

@@ -24,6 +24,7 @@ from weft.definition.model import (
     Delivery,
     FailurePolicy,
     NotifyOn,
+    OnConflict,
     TriggerRule,
 )
 from weft.definition.suggestion import Suggester
@@ -43,6 +44,8 @@ _MAX_SECRETS = 100
 # Each of them is a row in the commit that ends an execution.
 _MAX_TARGETS = 10
 _MAX_URL_CHARACTERS = 2_000
+# Of executions that run at once in a group.
+_MAX_GROUP_LIMIT = 100_000
 # Far above what any of these objects can hold, so that the rest of such an object is one of many problems.
 _MAX_FIELDS_READ = 1000
 
@@ -294,6 +297,10 @@ DEFINITION_FIELDS: dict[str, Rule] = {
     "failure_policy": one_of(FailurePolicy),
     "timeout_seconds": _TIMEOUT,
     "max_concurrency": _integer(1, 1_000_000),
+    "concurrency": record(
+        {"group": text, "limit": _integer(1, _MAX_GROUP_LIMIT), "on_conflict": one_of(OnConflict)},
+        required=("group",),
+    ),
     "notify": _notify,
     "defaults": record(_SHARED_FIELDS),
     "nodes": anything,

@@ -54,6 +54,14 @@ class FailurePolicy(StrEnum):
     CONTINUE = "continue"
 
 
+class OnConflict(StrEnum):
+    """The way of a new execution into a group in which as many run as may."""
+
+    QUEUE = "queue"
+    REJECT = "reject"
+    CANCEL_RUNNING = "cancel_running"
+
+
 class Delivery(StrEnum):
     """The number of times that a node's handler may be started in one generation."""
 
@@ -129,6 +137,15 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Concurrency:
+    """The limit on executions of a group that run at once; ``group`` still holds its templates."""
+
+    group: str
+    limit: int = 1
+    on_conflict: OnConflict = OnConflict.QUEUE
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """One revision of a workflow. ``has_output`` tells an ``output`` of null from none at all."""
 
@@ -142,6 +159,7 @@ class Definition:
     output: Json
     has_output: bool
     notify: tuple[NotifyTarget, ...] = ()
+    concurrency: Concurrency | None = None
 
 
 def sleep_seconds(seconds: Json, timeout_seconds: float) -> float:
@@ -179,7 +197,13 @@ def read_definition(document: Json) -> Definition:
         output=document.get("output"),
         has_output="output" in document,
         notify=_notify_targets(document.get("notify", ())),
+        concurrency=_read_concurrency(document["concurrency"]) if "concurrency" in document else None,
     )
+
+
+def _read_concurrency(fields: Mapping[str, Any]) -> Concurrency:
+    on_conflict = OnConflict(fields.get("on_conflict", OnConflict.QUEUE))
+    return Concurrency(fields["group"], fields.get("limit", 1), on_conflict)
 
 
 def _notify_targets(notify: Json) -> tuple[NotifyTarget, ...]:

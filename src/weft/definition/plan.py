@@ -56,6 +56,8 @@ class Plan:
     untils: Mapping[str, Expression]
     retries: Mapping[str, Expression]
     output: Template | None
+    # Of the name of an execution's group.
+    group: Template | None
     input_schema: Schema | None
     # The configs without a template, as the payloads they will always be.
     static_configs: Mapping[str, bytes]
@@ -124,13 +126,19 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
         output = compile_template(definition.output, max_template_bytes=bounds.max_template_bytes)
         if isinstance(output, list):
             problems += _moved(output, "/output")
-    if problems or isinstance(output, list):
+    group = None
+    if definition.concurrency is not None:
+        group = compile_template(definition.concurrency.group, max_template_bytes=bounds.max_template_bytes)
+        if isinstance(group, list):
+            problems += _moved(group, "/concurrency/group")
+    if problems or isinstance(output, list) or isinstance(group, list):
         raise DefinitionError(problems)
     return assemble(
         document,
         definition,
         expressions,
         output=output,
+        group=group,
         # Asked at a submit alone: an orchestrator that takes the plan up does not pay for it.
         input_schema=None if definition.input_schema is None else Schema(definition.input_schema),
         bounds=bounds,
@@ -143,6 +151,7 @@ def assemble(
     expressions: NodeExpressions,
     *,
     output: Template | None,
+    group: Template | None,
     input_schema: Schema | None,
     bounds: Bounds,
 ) -> Plan:
@@ -175,6 +184,7 @@ def assemble(
         untils=expressions.untils,
         retries=expressions.retries,
         output=output,
+        group=group,
         input_schema=input_schema,
         static_configs={
             node_id: _static_config(nodes[node_id], bounds)

@@ -192,6 +192,7 @@ class _Check:
         self._hyphenated: Mapping[str, str] | None = None
         self.output: Template | None = None
         self.names_in_output: frozenset[str] = frozenset()
+        self.group: Template | None = None
         self.input_schema: Schema | None = None
         # Of the defaults, for the nodes that do not say otherwise.
         self.retry_when: Expression | None = None
@@ -219,6 +220,7 @@ class _Check:
             read_definition(self.document),
             self._expressions(),
             output=self.output,
+            group=self.group,
             input_schema=self.input_schema,
             bounds=self.bounds,
         )
@@ -276,6 +278,8 @@ class _Check:
         right = self._read_fields(document, DEFINITION_FIELDS, required=required, at="")
         if "defaults" in right:
             self._read_default_retry(document["defaults"])
+        if "concurrency" in right:
+            self._read_group(document)
         if "input_schema" in document:
             schema = compile_schema(document["input_schema"])
             if isinstance(schema, list):
@@ -286,6 +290,17 @@ class _Check:
             self.output, self.names_in_output = self._template(
                 document["output"], "/output", secrets_allowed=False
             )
+
+    def _read_group(self, document: Mapping[str, Json]) -> None:
+        """Compile the name of an execution's group, which is known before the execution is there."""
+        at = "/concurrency/group"
+        self.group, names = self._template(document["concurrency"]["group"], at, secrets_allowed=False)
+        for name in sorted(names):
+            self._report(at, f"{shown(name)} is no name here: a group sees the input of its execution")
+        if self.group is not None and self.group.reads_execution:
+            self._report(at, "a group sees the input of its execution, and nothing else of it")
+        if "name" not in document:
+            self._report("/concurrency", "needs a name: all versions of a workflow count together")
 
     def _read_default_retry(self, defaults: Mapping[str, Json]) -> None:
         """Compile the ``retry.when`` of the defaults, which sees no node: all of them have it."""

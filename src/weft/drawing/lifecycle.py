@@ -29,7 +29,8 @@ that nobody has answered. The other four are *settled*: only a retry of the exec
 
 ## An execution
 
-`RUNNING` is started, mostly in the commit that accepts it; `PENDING` was accepted while Redis was away.
+`RUNNING` is started, mostly in the commit that accepts it; `PENDING` was accepted while Redis was away,
+or waits for its turn (a group, a trigger, a batch).
 `COMPLETED`, `FAILED` and `CANCELLED` are *terminal*: every node is settled. Only a retry reopens a failed or
 cancelled execution.
 

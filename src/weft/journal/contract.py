@@ -24,8 +24,12 @@ from weft.core.rows import NodeProgress  # noqa: TC001 - the same
 from weft.journal.firing import FireAnswer as FireAnswer
 from weft.journal.firing import Fired as Fired
 from weft.journal.firing import Firing as Firing
+from weft.journal.firing import LaneRelease as LaneRelease
+from weft.journal.firing import QueuePlace as QueuePlace
 from weft.journal.firing import StoredEvent as StoredEvent
 from weft.journal.firing import TriggerCatalog, TriggerEngine
+from weft.journal.firing import group_busy as group_busy
+from weft.journal.firing import rejecting_group as rejecting_group
 from weft.journal.search import EVERY_EXECUTION as EVERY_EXECUTION
 from weft.journal.search import EVERY_LETTER as EVERY_LETTER
 from weft.journal.search import ExecutionQuery as ExecutionQuery

@@ -4,25 +4,29 @@ The start of an execution and the progress of its trigger are one commit, which 
 the start was decided on: of any number of processes that decide on the same due time, one commits. Of an
 inbound event, everything that it starts is in the commit that keeps the event.
 
-A lane is the name of executions that follow one another: those of a trigger, or of a batch of which no more
-than some run at once. An execution that waits in its lane is PENDING and in no store; ``active`` does not
-list it, so that no recovery starts it before its turn.
+A lane is the name of executions that follow one another: those of a trigger, of a batch, or of a group of
+which no more than some run at once. An execution that waits in its lane is PENDING and in no store, and
+``active`` does not list it, so that no recovery starts it before its turn.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from weft.core.ledger.changes import RecordedEvent, Verdict
+from weft.core.rows import GROUP_LANE
+from weft.core.state import ExecutionState
+from weft.definition.model import OnConflict
+from weft.errors import NotAllowedError
 from weft.triggers.overlap import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from weft.core.rows import ExecutionRow
+    from weft.core.rows import ExecutionRow, QueueEntry
     from weft.journal.submission import Claim, Submission
     from weft.triggers.cloudevent import InboundEvent
     from weft.triggers.model import Overlap, TriggerError, TriggerRow
@@ -109,14 +113,125 @@ def fired(steps: Sequence[Step], rows: Sequence[ExecutionRow]) -> list[Fired]:
     return [Fired(step, next(left) if step in (Step.START, Step.QUEUE) else None) for step in steps]
 
 
-def queued_values(
-    submissions: Sequence[Submission], numbers: Mapping[str, int]
-) -> list[tuple[int, str, str, int]]:
-    """Return the values of new executions that wait in their lanes; ``numbers`` of those that are new."""
+class Waiting(NamedTuple):
+    """An execution in the queue of a lane."""
+
+    execution_id: str
+    slots: int
+    cancels: bool
+    is_paused: bool
+
+
+class LaneRelease(msgspec.Struct, frozen=True):
+    """The outcome of a look at the queue of a lane.
+
+    ``started``: their turn has come, and a rebuild starts them. ``doomed``: they are to be cancelled, so that
+    the turn of one that takes their place comes. ``lanes``: the queues to which some have gone on.
+    """
+
+    started: tuple[str, ...] = ()
+    doomed: tuple[str, ...] = ()
+    lanes: tuple[str, ...] = ()
+
+
+NOTHING_RELEASED = LaneRelease()
+
+
+class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of an execution in the queue of a lane: how many run, of how many, and are before it."""
+
+    lane: str
+    slots: int
+    running: int
+    before: int
+
+
+def next_turns(waiting: Sequence[Waiting], running: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the executions of a queue whose turn has come, and those to cancel first.
+
+    ``running``: those of the lane that are out of the queue and not terminal, the oldest first. A paused one
+    is passed over and keeps its turn; nobody else is overtaken.
+    """
+    takes_over = max((place for place, one in enumerate(waiting) if _takes_over(one)), default=0)
+    if takes_over:
+        # It starts when those before it are terminal, and none of them starts.
+        return [], [one.execution_id for one in waiting[:takes_over]]
+    doomed: Sequence[str] = ()
+    started: list[str] = []
+    for one in waiting:
+        if one.is_paused:
+            continue
+        too_many = len(running) + len(started) + 1 - one.slots
+        if too_many > 0:
+            if one.cancels:
+                doomed = running[:too_many]
+            break
+        started.append(one.execution_id)
+    return started, [*doomed]
+
+
+def _takes_over(one: Waiting) -> bool:
+    return one.cancels and not one.is_paused
+
+
+class GroupCounts:
+    """The executions that count in groups, running or waiting, while a journal stores new ones."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def missing(self, submissions: Iterable[Submission]) -> list[tuple[str, str]]:
+        """Return (namespace, lane) of the groups that have to be counted: those that refuse newcomers."""
+        lanes = {key for one in submissions if (key := rejecting_group(one)) is not None}
+        return sorted(lanes - self._counts.keys())
+
+    def put(self, namespace: str, lane: str, count: int) -> None:
+        self._counts[namespace, lane] = count
+
+    def admit(self, submissions: Sequence[Submission]) -> None:
+        """Count the executions of a call; raises NotAllowedError, and counts none, where a group is full."""
+        counts = dict(self._counts)
+        for one in submissions:
+            key = rejecting_group(one)
+            if key is None:
+                continue
+            terms = one.plan.definition.concurrency
+            assert terms is not None
+            if counts[key] >= terms.limit:
+                raise group_busy(one.group_name or "", terms.limit)
+            counts[key] += 1
+        self._counts = counts
+
+
+def rejecting_group(one: Submission) -> tuple[str, str] | None:
+    """Return (namespace, lane) of the group of a new execution, if the group refuses newcomers."""
+    terms = one.plan.definition.concurrency
+    if one.group_name is None or terms is None or terms.on_conflict is not OnConflict.REJECT:
+        return None
+    return one.namespace, f"{GROUP_LANE}{one.workflow}/{one.group_name}"
+
+
+def group_busy(name: str, limit: int) -> NotAllowedError:
+    """Return the refusal of an execution whose group has as many as may run at once."""
+    count = "1 execution" if limit == 1 else f"{limit:,} executions"
+    message = f"group {name!r} has {count} already, as many as it may have (on_conflict: reject)"
+    return NotAllowedError(message, state=ExecutionState.RUNNING, code="group_busy")
+
+
+def turn_values(joined: Iterable[QueueEntry], numbers: Mapping[str, int]) -> list[tuple[Any, ...]]:
+    """Return the values of executions that begin to wait for their turn, by their numbers."""
     return [
-        (numbers[one.id], one.namespace, one.lane, one.queue_slots)
-        for one in submissions
-        if one.queue_slots and one.lane is not None and one.id in numbers
+        (
+            numbers[one.execution_id],
+            one.namespace,
+            one.lane,
+            one.slots,
+            int(one.cancels),
+            one.since,
+            one.group_lane,
+            one.group_slots,
+        )
+        for one in joined
     ]
 
 
@@ -159,8 +274,11 @@ class TriggerEngine(TriggerReader, Protocol):
     async def is_queued(self, execution_id: str) -> bool:
         """True if an execution waits for its turn in a lane."""
 
-    async def release_queued(self, lane: str, *, namespace: str = ...) -> Sequence[str]:
-        """Take the executions of a lane whose turn has come out of its queue; return their ids, in order."""
+    async def release_queued(self, lane: str, *, namespace: str = ...) -> LaneRelease:
+        """Take the executions of a lane whose turn has come out of its queue.
+
+        One that has a group, and whose turn in another lane has come, goes on to the queue of its group.
+        """
 
     async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:
         """List (namespace, lane) of lanes whose next execution could run: nobody has released it."""
@@ -171,6 +289,9 @@ class TriggerEngine(TriggerReader, Protocol):
 
 class TriggerCatalog(TriggerReader, Protocol):
     """The calls of the API about triggers and inbound events."""
+
+    async def place_in_queue(self, execution_id: str) -> QueuePlace | None:
+        """Return where an execution waits for its turn; None: it does not."""
 
     async def put_trigger(
         self, row: TriggerRow, *, seen_revision: int | None, action: str, actor: str | None = None

@@ -279,6 +279,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         batch: NewBatch | None = None,
     ) -> Sequence[ExecutionRow]:
         self._refuse_taken(claim)
+        self._refuse_busy(submissions)
         return self._store(submissions, claim, batch)
 
     def _store(
@@ -292,7 +293,6 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         if batch is not None:
             self._batches.setdefault(batch.id, _Batch(batch, tuple(row.id for row in rows), self._now()))
         self._commit(ledger.changes, claim)
-        self._put_queued(submissions)
         return rows
 
     async def record(self, events: Sequence[Event], *, claim: Claim | None = None) -> Sequence[RecordedEvent]:
@@ -313,7 +313,9 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
     def _ledger(self) -> Ledger:
         return Ledger(
             self._find,
-            loaders=Loaders(self._blobs.__getitem__, lambda id_: self._executions[id_].input, self),
+            loaders=Loaders(
+                self._blobs.__getitem__, lambda id_: self._executions[id_].input, self, self._is_group_busy
+            ),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=self._now(),
@@ -355,6 +357,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         for ended in changes.notification_ends:
             self._end_notification(ended, now)
         self._commit_waits(changes)
+        self._put_turns(changes.joined)
         for key, output, blob, ttl_seconds in changes.cache:
             payload = output if blob is None else self._blobs[blob]
             assert payload is not None
@@ -862,11 +865,13 @@ def admit(submission: Submission, ledger: Ledger, batch: NewBatch | None = None)
     execution.partition, execution.forked_from = submission.partition, submission.forked_from
     execution.traceparent = submission.traceparent
     execution.trigger, execution.lane = submission.trigger, submission.lane
+    execution.group_name = submission.group_name
     return ledger.admit(
         execution,
         submission.plan,
         # What waits in its lane is started when its turn has come.
-        starts=submission.starts and not submission.queue_slots,
+        starts=submission.starts and not submission.queue_slots and submission.group_name is None,
         actor=submission.actor,
         kept=submission.kept,
+        lane_slots=submission.queue_slots,
     )

@@ -237,6 +237,7 @@ def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
         and all(row.labels.get(key) == value for key, value in query.labels)
         and query.batch in (None, row.batch)
         and query.trigger in (None, row.trigger)
+        and query.group in (None, row.group_name)
         and (query.created_after is None or row.created_at >= query.created_after)
         and (query.created_before is None or row.created_at < query.created_before)
     )

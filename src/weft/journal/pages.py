@@ -38,6 +38,7 @@ _BY_FAILURE = (
     " CROSS JOIN progress ON progress.execution = number"
 )
 _BY_STATE = "progress INDEXED BY progress_state CROSS JOIN executions ON number = execution"
+_BY_GROUP = "progress INDEXED BY progress_group_name CROSS JOIN executions ON number = execution"
 _BY_INDEX = "executions INDEXED BY {} CROSS JOIN progress ON execution = number"
 # A letter whose execution is being purged is seen no more.
 _LETTERS_BY_INDEX = "dead_letters INDEXED BY {} CROSS JOIN executions ON number = execution"
@@ -185,7 +186,7 @@ def execution_walks(
     """
     table, source = _source(query, has_names=bool(named))
     states: Sequence[tuple[ExecutionState, ...]] = [query.states]
-    if table == "progress":
+    if source is _BY_STATE:
         states = [(state,) for state in dict.fromkeys(query.states)]
     walks = []
     for any_of in states:
@@ -193,7 +194,7 @@ def execution_walks(
         walk.within(query.created_after, query.created_before)
         if any_of:
             states_met = f"progress.state IN ({', '.join('?' * len(any_of))})"
-            (walk.walk if table == "progress" else walk.ask)(states_met, *map(str, any_of))
+            (walk.walk if source is _BY_STATE else walk.ask)(states_met, *map(str, any_of))
         if named:
             walk.walk("executions.id IN ?", [id_ for _, id_ in named])
             # PostgreSQL may walk the list to them: then no further than it must.
@@ -203,6 +204,8 @@ def execution_walks(
         if query.trigger is not None:
             add = walk.walk if "executions_trigger" in source else walk.ask
             add("executions.trigger = ?", query.trigger)
+        if query.group is not None:
+            (walk.walk if source is _BY_GROUP else walk.ask)("progress.group_name = ?", query.group)
         if query.workflow is not None:
             add = walk.walk if "executions_workflow" in source else walk.ask
             add("executions.workflow = ?", query.workflow)
@@ -247,6 +250,8 @@ def _source(query: ExecutionQuery, *, has_names: bool) -> tuple[str, str]:
         return "executions", _BY_INDEX.format("executions_batch_newest")
     if query.trigger is not None:
         return "executions", _BY_INDEX.format("executions_trigger")
+    if query.group is not None:
+        return "progress", _BY_GROUP
     if query.node is not None or query.error is not None or query.worker is not None:
         return "failures", _BY_FAILURE
     if query.labels:

@@ -74,6 +74,8 @@ PROGRESS = {
     "waiting": "integer",
     "mailbox": "integer",
     "evicted": "boolean",
+    # It never changes; beside its execution it would stand behind the input.
+    "group_name": "text",
 }
 # What events change of it within one state of one generation.
 COUNTERS = {name: PROGRESS[name] for name in ("unsettled", "failed", "skipped", "seq", "updated_at")}
@@ -356,6 +358,7 @@ def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
         waiting=values[start + 15],
         mailbox=values[start + 16],
         evicted=bool(values[start + 17]),
+        group_name=values[start + 18],
     )
 
 

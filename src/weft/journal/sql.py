@@ -41,6 +41,7 @@ from weft.journal.contract import (
     WaitQuery,
     WorkflowRow,
 )
+from weft.journal.firing import NOTHING_RELEASED
 from weft.journal.pages import PageOf
 from weft.journal.search import Found, NamespaceCounts, PeriodCounts
 from weft.lru import Lru
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeProgress, NodeRow, Notification
     from weft.definition.plan import Plan
     from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk, StoredEvent
+    from weft.journal.firing import LaneRelease, QueuePlace
     from weft.journal.queries import Query
     from weft.journal.search import LetterGroup, NodeRuns
     from weft.triggers.model import TriggerRow
@@ -463,10 +465,13 @@ class SqlJournal:
     async def is_queued(self, execution_id: str) -> bool:
         return await self._query(triggers.is_queued, execution_id, nothing=False)
 
-    async def release_queued(self, lane: str, *, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
+    async def place_in_queue(self, execution_id: str) -> QueuePlace | None:
+        return await self._query(triggers.place_in_queue, execution_id, nothing=None)
+
+    async def release_queued(self, lane: str, *, namespace: str = DEFAULT_NAMESPACE) -> LaneRelease:
         # Asked first, without a transaction: mostly nothing waits.
         if not await self._query(triggers.has_queued, namespace, lane, nothing=False):
-            return []
+            return NOTHING_RELEASED
         return await self._transact(triggers.release_queued, namespace, lane)
 
     async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:

@@ -42,6 +42,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str | None = None
     lane: str | None = None
     queue_slots: int = 0
+    # The group that it counts in, with those of its workflow's name (``core.rows.ExecutionRow.group_lane``).
+    group_name: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

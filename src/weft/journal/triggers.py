@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.rows import GROUP_LANE
 from weft.errors import StillRunningError, TriggerChangedError
-from weft.journal.firing import StoredEvent
+from weft.journal.firing import LaneRelease, QueuePlace, StoredEvent, Waiting, next_turns
 from weft.journal.queries import IS_ACTIVE, change
 from weft.journal.rows import decode_json, encode_json
 from weft.triggers.model import Overlap, Trigger, TriggerError, TriggerRow
@@ -31,20 +33,32 @@ _EVENT = (
 )
 _decode_trigger = msgspec.json.Decoder(Trigger).decode
 _decode_error = msgspec.json.Decoder(TriggerError).decode
-# Executions of a lane that run: those that wait for their turn get the name of their lane when it has come,
-# so that counting what runs costs the same however many wait.
-_RUNNING = (
-    "FROM progress INDEXED BY progress_lane"
-    f" WHERE progress.namespace = ? AND progress.lane_name = ? AND progress.{IS_ACTIVE}"
-)
 _WAITING = (
     "FROM queued_executions AS queued JOIN progress ON progress.execution = queued.execution"
     f" WHERE queued.namespace = ? AND queued.lane = ? AND progress.{IS_ACTIVE}"
 )
 # So many of a lane are looked at for one release.
 _RELEASED_AT_ONCE = 100
+# The rows of ``lane_locks``.
+_LOCKS = 64
+_MAY_START = frozenset({"PENDING"})
 # No number is larger.
 _LAST = 2**62
+
+
+def _running(lane: str) -> str:
+    """Return where the executions of a lane are that run.
+
+    Those that wait for their turn get the name of their lane when it has come, so that counting what runs
+    costs the same however many wait.
+    """
+    index, column = (
+        ("progress_group", "group_lane") if lane.startswith(GROUP_LANE) else ("progress_lane", "lane_name")
+    )
+    return (
+        f"FROM progress INDEXED BY {index}"
+        f" WHERE progress.namespace = ? AND progress.{column} = ? AND progress.{IS_ACTIVE}"
+    )
 
 
 # -- triggers ----------------------------------------------------------------------------------------
@@ -182,11 +196,12 @@ def _step(firing: Firing) -> Query[Step]:
     if firing.overlap is Overlap.ALLOW:
         return Step.START
     lane = (firing.namespace, firing.submission.lane)
-    ((running,),) = yield f"SELECT count(*) {_RUNNING}", lane
+    running_there = _running(firing.submission.lane or "")
+    ((running,),) = yield f"SELECT count(*) {running_there}", lane
     ((queued,),) = yield f"SELECT count(*) {_WAITING}", lane
     step = decide(firing.overlap, running=running, queued=queued)
     if step is Step.CANCEL:
-        found = [*(yield f"SELECT progress.id {_RUNNING}", lane)]
+        found = [*(yield f"SELECT progress.id {running_there}", lane)]
         found += yield f"SELECT progress.id {_WAITING}", lane
         raise StillRunningError([id_ for (id_,) in found])
     return step
@@ -294,13 +309,23 @@ def _read_event(values: Any) -> StoredEvent:
 # -- lanes -------------------------------------------------------------------------------------------
 
 
-def put_queued(queued: Sequence[tuple[int, str, str, int]]) -> Query[None]:
-    """Let executions wait in their lanes: (number, namespace, lane, slots) of each."""
-    for values in queued:
-        yield "INSERT INTO queued_executions (execution, namespace, lane, slots) VALUES (?, ?, ?, ?)", values
-    if queued:
-        numbers = [number for number, *_ in queued]
-        yield "UPDATE progress SET lane_name = NULL WHERE execution IN ?", (numbers,)
+def put_turns(values: Sequence[tuple[Any, ...]]) -> Query[None]:
+    """Let executions wait for their turn: the values of ``firing.turn_values``."""
+    in_lane: list[int] = []
+    in_group: list[int] = []
+    for one in values:
+        yield (
+            "INSERT INTO queued_executions"
+            " (execution, namespace, lane, slots, cancels, since, group_lane, group_slots)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (execution) DO UPDATE SET lane = excluded.lane,"
+            " slots = excluded.slots, cancels = excluded.cancels, since = excluded.since,"
+            " group_lane = excluded.group_lane, group_slots = excluded.group_slots",
+            one,
+        )
+        (in_group if one[2].startswith(GROUP_LANE) else in_lane).append(one[0])
+    for column, numbers in (("lane_name", in_lane), ("group_lane", in_group)):
+        if numbers:
+            yield f"UPDATE progress SET {column} = NULL WHERE execution IN ?", (numbers,)  # noqa: S608
 
 
 def is_queued(execution_id: str) -> Query[bool]:
@@ -311,6 +336,24 @@ def is_queued(execution_id: str) -> Query[bool]:
     return bool(found)
 
 
+def place_in_queue(execution_id: str) -> Query[QueuePlace | None]:
+    found = yield (
+        "SELECT queued.namespace, lane, slots, since, queued.execution FROM queued_executions AS queued"  # noqa: S608
+        f" JOIN progress ON progress.execution = queued.execution WHERE id = ? AND {IS_ACTIVE}"
+        " AND started_at IS NULL",
+        (execution_id,),
+    )
+    if not found:
+        return None
+    namespace, lane, slots, *place = found[0]
+    ((running,),) = yield f"SELECT count(*) {_running(lane)}", (namespace, lane)
+    ((before,),) = yield (
+        f"SELECT count(*) {_WAITING} AND (since, queued.execution) < (?, ?)",
+        (namespace, lane, *place),
+    )
+    return QueuePlace(lane=lane, slots=slots, running=running, before=before)
+
+
 def has_queued(namespace: str, lane: str) -> Query[bool]:
     found = yield (
         "SELECT 1 FROM queued_executions WHERE namespace = ? AND lane = ? LIMIT 1",
@@ -319,48 +362,113 @@ def has_queued(namespace: str, lane: str) -> Query[bool]:
     return bool(found)
 
 
-def release_queued(namespace: str, lane: str) -> Query[list[str]]:
+def lock_lane(namespace: str, lane: str) -> Query[None]:
+    """Wait until nobody else decides who runs in a lane, and keep others out until the commit.
+
+    A lane has no row of its own: it shares one of a few with others.
+    """
+    bucket = crc32(f"{namespace}/{lane}".encode()) % _LOCKS
+    yield "SELECT bucket FROM lane_locks WHERE bucket = ? FOR UPDATE", (bucket,)
+
+
+def count_in_group(namespace: str, lane: str) -> Query[int]:
+    """Count the executions of a group that are not terminal, in one statement: they move meanwhile."""
+    ((count,),) = yield (
+        f"SELECT (SELECT count(*) {_running(lane)}) + (SELECT count(*) {_WAITING})",
+        (namespace, lane, namespace, lane),
+    )
+    found: int = count
+    return found
+
+
+def count_groups(lanes: Sequence[tuple[str, str]]) -> Query[list[int]]:
+    """Lock groups in their order, and count the executions of each."""
+    for namespace, lane in sorted(lanes, key=lambda one: crc32(f"{one[0]}/{one[1]}".encode()) % _LOCKS):
+        yield from lock_lane(namespace, lane)
+    counts = []
+    for namespace, lane in lanes:
+        counts.append((yield from count_in_group(namespace, lane)))
+    return counts
+
+
+def release_queued(namespace: str, lane: str) -> Query[LaneRelease]:
     """Take those out of the queue of a lane whose turn has come.
 
-    The rows are locked first, and what runs is counted by the next statement: of two that release at the same
+    The lane is locked first, and what runs is counted by the next statement: of two that release at the same
     time the second sees what the first has released as running.
     """
+    yield from lock_lane(namespace, lane)
+    takes_over = yield (
+        f"SELECT since, queued.execution {_WAITING} AND cancels = 1 AND progress.state <> 'PAUSED'"
+        " ORDER BY since DESC, queued.execution DESC LIMIT 1",
+        (namespace, lane),
+    )
+    if takes_over and lane.startswith(GROUP_LANE):
+        before = yield (
+            f"SELECT progress.id {_WAITING} AND (since, queued.execution) < (?, ?) LIMIT ?",
+            (namespace, lane, *takes_over[0], _RELEASED_AT_ONCE),
+        )
+        if before:
+            return LaneRelease(doomed=tuple([id_ for (id_,) in before]))
     waiting = yield (
-        "SELECT queued.execution, slots FROM queued_executions AS queued"
-        " WHERE namespace = ? AND lane = ? ORDER BY queued.execution LIMIT ? FOR UPDATE",
+        "SELECT queued.execution, slots, cancels, queued.group_lane, id, state, started_at"
+        " FROM queued_executions AS queued LEFT JOIN progress ON progress.execution = queued.execution"
+        " WHERE queued.namespace = ? AND queued.lane = ?"
+        " AND (progress.state IS NULL OR progress.state <> 'PAUSED' OR progress.started_at IS NOT NULL)"
+        " ORDER BY since, queued.execution LIMIT ?",
         (namespace, lane, _RELEASED_AT_ONCE),
     )
-    if not waiting:
-        return []
-    ((running,),) = yield f"SELECT count(*) {_RUNNING}", (namespace, lane)
-    numbers = [number for number, _ in waiting]
+    # Cancelled while they waited, and perhaps retried: then they have started.
+    gone = [row for row in waiting if row[5] not in _MAY_START or row[6] is not None]
+    yield from _take_out(lane, [row[0] for row in gone])
     found = yield (
-        f"SELECT execution, id, started_at FROM progress WHERE execution IN ? AND {IS_ACTIVE}",  # noqa: S608
-        (numbers,),
+        f"SELECT progress.id {_running(lane)} ORDER BY progress.execution",
+        (namespace, lane),
     )
-    active = {number: (id_, started_at) for number, id_, started_at in found}
-    released: list[str] = []
-    gone = []
-    for number, slots in waiting:
-        id_, started_at = active.get(number, (None, None))
-        if id_ is not None and started_at is None:
-            if running >= slots:
-                continue
-            released.append(id_)
-        # Or it was cancelled while it waited, and perhaps retried: then it has started.
-        running += id_ is not None
-        gone.append(number)
-    if gone:
-        yield "DELETE FROM queued_executions WHERE execution IN ?", (gone,)
-        yield "UPDATE progress SET lane_name = ? WHERE execution IN ?", (lane, gone)
-    return released
+    in_group = lane.startswith(GROUP_LANE)
+    left = {row[4]: row for row in waiting if row not in gone}
+    queue = [Waiting(id_, row[1], bool(row[2]) and in_group, False) for id_, row in left.items()]
+    next_ones, doomed = next_turns(queue, [id_ for (id_,) in found])
+    going_on = [left[id_] for id_ in next_ones if left[id_][3] is not None]
+    starting = [id_ for id_ in next_ones if left[id_][3] is None]
+    yield from _take_out(lane, [left[id_][0] for id_ in starting])
+    if going_on:
+        numbers = [row[0] for row in going_on]
+        yield (
+            "UPDATE queued_executions SET lane = group_lane, slots = group_slots, group_lane = NULL"
+            " WHERE execution IN ?",
+            (numbers,),
+        )
+        yield "UPDATE progress SET lane_name = ? WHERE execution IN ?", (lane, numbers)
+    lanes = dict.fromkeys(row[3] for row in going_on)
+    return LaneRelease(tuple(starting), tuple(doomed), tuple(lanes))
+
+
+def _take_out(lane: str, numbers: list[int]) -> Query[None]:
+    if numbers:
+        column = "group_lane" if lane.startswith(GROUP_LANE) else "lane_name"
+        yield "DELETE FROM queued_executions WHERE execution IN ?", (numbers,)
+        yield (
+            f"UPDATE progress SET {column} = ? WHERE execution IN ? AND {IS_ACTIVE}",  # noqa: S608
+            (lane, numbers),
+        )
 
 
 def stalled_lanes(limit: int) -> Query[list[tuple[str, str]]]:
-    running = _RUNNING.replace("?", "outer_lane.namespace", 1).replace("?", "outer_lane.lane", 1)
+    """Find lanes with one that could run, or that takes the place of others."""
+    in_lane, in_group = (
+        _running(lane).replace("?", "outer_lane.namespace", 1).replace("?", "outer_lane.lane", 1)
+        for lane in ("", GROUP_LANE)
+    )
+    is_group = f"outer_lane.lane LIKE '{GROUP_LANE}%'"
     found = yield (
-        "SELECT namespace, lane FROM queued_executions AS outer_lane GROUP BY namespace, lane"  # noqa: S608
-        f" HAVING max(slots) > (SELECT count(*) {running}) LIMIT ?",
+        "SELECT outer_lane.namespace, outer_lane.lane FROM queued_executions AS outer_lane"  # noqa: S608
+        " LEFT JOIN progress AS waiting ON waiting.execution = outer_lane.execution"
+        " WHERE waiting.state IS NULL OR waiting.state <> 'PAUSED'"
+        " GROUP BY outer_lane.namespace, outer_lane.lane"
+        f" HAVING {is_group} AND max(cancels) = 1"
+        f" OR max(slots) > CASE WHEN {is_group} THEN (SELECT count(*) {in_group})"
+        f" ELSE (SELECT count(*) {in_lane}) END LIMIT ?",
         (limit,),
     )
     return [(namespace, lane) for namespace, lane in found]

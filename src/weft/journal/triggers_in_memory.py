@@ -6,9 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from weft.core.state import ExecutionState
 from weft.errors import StillRunningError, TriggerChangedError
 from weft.journal.contract import DEFAULT_NAMESPACE
-from weft.journal.firing import FireAnswer, StoredEvent, answered_waits, fired, submitted
+from weft.journal.firing import (
+    FireAnswer,
+    GroupCounts,
+    LaneRelease,
+    QueuePlace,
+    StoredEvent,
+    Waiting,
+    answered_waits,
+    fired,
+    next_turns,
+    submitted,
+)
 from weft.journal.rows import encode_json
 from weft.triggers.overlap import Step, decide
 
@@ -16,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weft.core.ledger.changes import RecordedEvent
-    from weft.core.rows import ExecutionRow
+    from weft.core.rows import ExecutionRow, QueueEntry
     from weft.journal.contract import Claim, NewBatch, Submission
     from weft.journal.firing import Firing
     from weft.triggers.cloudevent import InboundEvent
@@ -32,8 +44,9 @@ class MemoryTriggers:
         # By (namespace, source, id), in the order of their numbers.
         self._inbound: dict[tuple[str, str, str], StoredEvent] = {}
         self._last_event = 0
-        # By execution, in the order in which they wait: namespace, lane, slots.
-        self._queued: dict[str, tuple[str, str, int]] = {}
+        # By execution, in the order in which they wait; and those of groups that are out of the queue.
+        self._queued: dict[str, QueueEntry] = {}
+        self._in_group: dict[str, str] = {}
 
     def _store(
         self, submissions: Sequence[Submission], claim: Claim | None, batch: NewBatch | None = None
@@ -60,9 +73,10 @@ class MemoryTriggers:
                 return FireAnswer((), known)
         self._refuse_taken(claim)
         steps = [self._step(firing) for firing in firings]
+        submissions = submitted(firings, steps)
+        self._refuse_busy(submissions)
         for firing, step in zip(firings, steps, strict=True):
             self._move(firing, step)
-        submissions = submitted(firings, steps)
         rows = self._store(submissions, claim if submissions else None)
         recorded_events = [] if event is None else self._answer_waits(event)
         if event is not None:
@@ -224,38 +238,78 @@ class MemoryTriggers:
 
     # -- lanes -------------------------------------------------------------------------------------
 
-    def _put_queued(self, submissions: Sequence[Submission]) -> None:
-        for one in submissions:
-            if one.queue_slots and one.lane is not None:
-                self._queued.setdefault(one.id, (one.namespace, one.lane, one.queue_slots))
+    def _put_turns(self, joined: Sequence[QueueEntry]) -> None:
+        for turn in joined:
+            self._queued.pop(turn.execution_id, None)
+            self._in_group.pop(turn.execution_id, None)
+            self._queued[turn.execution_id] = turn
 
     def _in_lane(self, namespace: str, lane: str | None) -> tuple[list[str], list[str]]:
         """Return the executions of a lane that are not terminal: those that run, and those that wait."""
-        active = [
-            row.id
-            for row in self._executions.values()
-            if row.namespace == namespace and row.lane == lane and not row.is_terminal
-        ]
-        return [id_ for id_ in active if id_ not in self._queued], [
-            id_ for id_ in active if id_ in self._queued
-        ]
+        running, waiting = [], []
+        for row in self._executions.values():
+            if row.namespace != namespace or lane is None or lane not in row.lanes or row.is_terminal:
+                continue
+            turn = self._queued.get(row.id)
+            if turn is not None and turn.lane == lane and row.started_at is None:
+                waiting.append(row.id)
+            elif lane == row.lane or self._in_group.get(row.id) == lane:
+                running.append(row.id)
+        order = {id_: (turn.since, place) for place, (id_, turn) in enumerate(self._queued.items())}
+        return running, sorted(waiting, key=order.__getitem__)
+
+    def _is_group_busy(self, execution: ExecutionRow, limit: int) -> bool:
+        return sum(map(len, self._in_lane(execution.namespace, execution.group_lane))) >= limit
+
+    def _refuse_busy(self, submissions: Sequence[Submission]) -> None:
+        counts = GroupCounts()
+        new = [one for one in submissions if one.id not in self._executions]
+        for namespace, lane in counts.missing(new):
+            counts.put(namespace, lane, sum(map(len, self._in_lane(namespace, lane))))
+        counts.admit(new)
 
     async def is_queued(self, execution_id: str) -> bool:
         return execution_id in self._queued
 
-    async def release_queued(self, lane: str, *, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
-        waiting = [id_ for id_, place in self._queued.items() if place[:2] == (namespace, lane)]
-        released: list[str] = []
-        running, _ = self._in_lane(namespace, lane)
-        for id_ in waiting:
-            if self._executions[id_].is_terminal:
+    async def place_in_queue(self, execution_id: str) -> QueuePlace | None:
+        turn = self._queued.get(execution_id)
+        if turn is None:
+            return None
+        running, waiting = self._in_lane(turn.namespace, turn.lane)
+        if execution_id not in waiting:
+            return None
+        before = waiting.index(execution_id)
+        return QueuePlace(lane=turn.lane, slots=turn.slots, running=len(running), before=before)
+
+    async def release_queued(self, lane: str, *, namespace: str = DEFAULT_NAMESPACE) -> LaneRelease:
+        running, waiting = self._in_lane(namespace, lane)
+        for id_, turn in list(self._queued.items()):
+            if (turn.namespace, turn.lane) == (namespace, lane) and id_ not in waiting:
                 del self._queued[id_]
-            elif len(running) + len(released) < self._queued[id_][2]:
-                del self._queued[id_]
-                released.append(id_)
-        return released
+        next_ones, doomed = next_turns([self._waiting(id_) for id_ in waiting], running)
+        started, lanes = [], []
+        for id_ in next_ones:
+            turn = self._queued.pop(id_)
+            if turn.group_lane is not None:
+                going_on = replace(turn, lane=turn.group_lane, slots=turn.group_slots, group_lane=None)
+                self._queued[id_] = going_on
+                lanes.append(turn.group_lane)
+                continue
+            started.append(id_)
+            if self._executions[id_].group_lane == lane:
+                self._in_group[id_] = lane
+        return LaneRelease(tuple(started), tuple(doomed), tuple(lanes))
+
+    def _waiting(self, execution_id: str) -> Waiting:
+        turn, row = self._queued[execution_id], self._executions[execution_id]
+        in_group = turn.lane == row.group_lane
+        is_paused = row.state is ExecutionState.PAUSED
+        return Waiting(execution_id, turn.slots, turn.cancels and in_group, is_paused)
 
     async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:
-        lanes = {place[:2]: place[2] for place in self._queued.values()}
-        stalled = [lane for lane, slots in lanes.items() if len(self._in_lane(*lane)[0]) < slots]
-        return stalled[:limit]
+        lanes = dict.fromkeys((turn.namespace, turn.lane) for turn in self._queued.values())
+        return [lane for lane in lanes if self._is_stalled(*lane)][:limit]
+
+    def _is_stalled(self, namespace: str, lane: str) -> bool:
+        running, waiting = self._in_lane(namespace, lane)
+        return any(next_turns([self._waiting(id_) for id_ in waiting], running))

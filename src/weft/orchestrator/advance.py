@@ -188,7 +188,7 @@ async def apply(recorded_events: Sequence[RecordedEvent], context: Context) -> S
         await send([task for task in ahead if (task.execution_id, task.node_id) in queued], ports)
     if over:
         await ports.store.end_leases(over)
-    in_lanes = [row_update.execution for row_update in row_updates if row_update.execution.lane is not None]
+    in_lanes = [row_update.execution for row_update in row_updates if row_update.execution.lanes]
     if in_lanes:
         await release_behind(in_lanes, ports)
     for row in unknown:

@@ -16,10 +16,10 @@ from weft.core.snapshot import RowUpdate, Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
-from weft.journal.contract import ExecutionQuery
+from weft.journal.contract import ExecutionQuery, group_busy
 from weft.orchestrator.dispatch import running_now
 from weft.orchestrator.recover import observe_pause, rebuild
-from weft.orchestrator.triggers.lanes import release_behind
+from weft.orchestrator.triggers.lanes import release_behind, release_groups, release_lane
 from weft.store.contract import Answer
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _CANCELLED_AT_ONCE = 500
 _NODES_AT_ONCE = 10_000
 
+_RETRIED = (ExecutionState.FAILED, ExecutionState.CANCELLED)
 _NOT_TERMINAL = (ExecutionState.PENDING, ExecutionState.RUNNING, ExecutionState.PAUSED)
 
 
@@ -119,6 +120,10 @@ async def resume(execution_id: str, ports: Ports, *, actor: str | None = None) -
     request = ResumeRequested(execution_id=execution_id, generation=0, actor=actor)
     recorded_event = await _record(request, ports)
     execution = _allowed(recorded_event, "resumed")
+    if execution.lanes and execution.started_at is None:
+        # Its turn may have come, and it was passed over.
+        for lane in execution.lanes:
+            await release_lane(lane, ports, namespace=execution.namespace)
     await _tell(recorded_event, ports)
     await _wake(execution, ports)
     return execution
@@ -141,8 +146,16 @@ async def retry(
         incarnation_id = None
     request = RetryRequested(execution_id=execution_id, generation=0, nodes=nodes, actor=actor)
     recorded_event = await _record(request, ports, claim=claim)
+    if recorded_event.verdict is Verdict.REFUSED and recorded_event.execution is not None:
+        refused, plan = recorded_event.execution, recorded_event.plan
+        if refused.state in _RETRIED and plan is not None and plan.definition.concurrency is not None:
+            raise group_busy(refused.group_name or "", plan.definition.concurrency.limit)
     execution = _allowed(recorded_event, "retried")
     assert recorded_event.plan is not None
+    if execution.started_at is None:
+        # It waits for its turn in its group.
+        await release_groups([execution], ports)
+        return await ports.journal.execution(execution.id) or execution
     if incarnation_id is not None:
         rows = await ports.journal.nodes(execution_id)
         # Everything of the old generation is stale from the commit on, so what is ready is free at once.
@@ -158,7 +171,7 @@ async def retry_plan(
 ) -> tuple[int, RetryPlan]:
     """Return the generation that a retry would open, with what it would run and keep; change nothing."""
     execution, plan = await _known_nodes(execution_id, nodes, ports)
-    if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
+    if execution.state not in _RETRIED:
         raise _not_allowed(execution, "retried")
     stored = await ports.journal.node_states(execution_id)
     rows = {node_id: stored.get(node_id) or NodeRow(node_id=node_id) for node_id in plan.graph.ids}

@@ -44,7 +44,7 @@ async def rebuild(execution_id: str, ports: Ports, *, seen_epoch: int | None = N
     row = await ports.journal.execution(execution_id)
     if row is None:
         return Answer.UNKNOWN
-    if row.lane is not None and row.started_at is None and await ports.journal.is_queued(row.id):
+    if row.lanes and row.started_at is None and await ports.journal.is_queued(row.id):
         # Whoever releases it rebuilds it then: also one that was paused meanwhile, or paused and resumed.
         return Answer.REFUSED
     if not row.is_terminal:

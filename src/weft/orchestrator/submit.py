@@ -18,8 +18,10 @@ from weft.core.rows import History, NodeRow, partition_of, size_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
+from weft.definition.fields import shown
 from weft.definition.validation import check_input
 from weft.errors import (
+    EvaluationError,
     InputError,
     JournalError,
     NotAllowedError,
@@ -29,9 +31,12 @@ from weft.errors import (
     RequestError,
     StoreError,
 )
+from weft.expressions.budget import Allowance, LongEvaluationError
+from weft.expressions.scope import Scope
 from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, LOCAL_ACTOR, Submission
-from weft.orchestrator.context import Payloads
+from weft.orchestrator.context import STEPS_ON_LOOP, Payloads
 from weft.orchestrator.dispatch import plain_task, send
+from weft.orchestrator.triggers.lanes import release_groups
 from weft.store.contract import Answer
 from weft.validator.check import problems_in_process
 
@@ -63,6 +68,9 @@ _MAX_PROBLEMS = 1000
 # Outputs that a fork takes over from the rows: they lie in memory until they are written. Larger ones are
 # shared as blobs.
 _MAX_KEPT_BYTES = 128 * 1024 * 1024
+# The name of a group is a part of the name of its lane, which an index holds.
+_MAX_GROUP_CHARACTERS = 256
+_MAX_GROUP_BYTES = 64 * 1024
 
 
 class ResolvedDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +214,28 @@ def make_submission(
         batch=batch,
         actor=options.actor,
         traceparent=options.traceparent,
+        group_name=_group_of(source, payload),
     )
+
+
+def _group_of(source: ResolvedDefinition, payload: bytes) -> str | None:
+    """Return the group of an execution with this input; raises InputError where it has no name."""
+    template = source.plan.group
+    if template is None:
+        return None
+    scope = Scope(payload, {}, {}, decode, Allowance(STEPS_ON_LOOP))
+    try:
+        name = template.fill(scope, max_bytes=_MAX_GROUP_BYTES).value
+    except LongEvaluationError:
+        raise InputError(
+            [Problem("", "the group of the workflow takes too long: use a simpler one")]
+        ) from None
+    except EvaluationError as error:
+        raise InputError([Problem("", f"the group of the workflow: {error}")]) from None
+    if not isinstance(name, str) or len(name) > _MAX_GROUP_CHARACTERS or not name.isprintable():
+        wanted = f"a string of at most {_MAX_GROUP_CHARACTERS} printable characters"
+        raise InputError([Problem("", f"the group of the workflow must be {wanted}, not {shown(name)}")])
+    return name
 
 
 async def make_batch(
@@ -223,7 +252,14 @@ async def make_batch(
     ``run_in_thread`` is given what takes a while for many inputs.
     """
     payloads = await read_inputs(inputs, source.plan, ports.bounds, run_in_thread=run_in_thread)
-    return [make_submission(ports.new_id(), source, payload, options, batch=batch_id) for payload in payloads]
+
+    def make() -> list[Submission]:
+        return [
+            make_submission(ports.new_id(), source, payload, options, batch=batch_id) for payload in payloads
+        ]
+
+    # Each reads its input for the name of its group.
+    return make() if source.plan.group is None else await run_in_thread(make)
 
 
 def limited(submissions: Sequence[Submission], batch_id: str, max_running: int | None) -> list[Submission]:
@@ -335,6 +371,8 @@ async def submit(
     if ports.committed is not None:
         ports.committed(len(rows), ports.clock.now() - began_at)
     await take_up(rows, submissions, incarnation_id, ports)
+    if any(row.group_name is not None for row in rows):
+        await release_groups(rows, ports)
     return rows
 
 

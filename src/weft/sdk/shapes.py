@@ -139,6 +139,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     priority: str = "normal"
     batch: str | None = None
     trigger: str | None = None
+    group: str | None = None
     forked_from: str | None = None
     created_at: datetime
     started_at: datetime | None = None

@@ -29,7 +29,7 @@ from weft.core.state import NodeState
 from weft.errors import EvaluationError, NotFoundError, PayloadError, StoreError
 from weft.expressions.scope import Scope
 from weft.store.contract import NodeStatus, WorkerState
-from weft.views.explain import Position, RetryDelay, explain
+from weft.views.explain import Position, RetryDelay, explain, waits_for_turn
 from weft.views.summary import Show, execution_fields, progress_of, time_of
 
 if TYPE_CHECKING:
@@ -330,6 +330,11 @@ async def explain_node(
         if position and position.phase == "timer"
         else None,
     )
+    place = None
+    if reasons and execution.lanes and execution.started_at is None:
+        place = await ports.catalog.place_in_queue(execution_id)
+    if place is not None:
+        reasons = [waits_for_turn(place), *[reason for reason in reasons if reason.code != "starting"]]
     shown = []
     for reason in reasons:
         item: dict[str, Any] = {"code": reason.code, "message": reason.message}

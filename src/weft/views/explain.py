@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weft.core.judge import DEFAULT_MAX_RETRY_AFTER_SECONDS, SERVICE_STATUS
+from weft.core.rows import GROUP_LANE
 from weft.core.state import ExecutionState
 from weft.core.time import MICROSECONDS, micros
 from weft.definition.waits import WaitKind
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow, History, NodeRow, Wait
     from weft.definition.model import RetryPolicy
     from weft.definition.plan import Plan
+    from weft.journal.contract import QueuePlace
     from weft.store.contract import MemoryWait
 
 
@@ -109,6 +111,16 @@ def explain(
         case _:
             reasons.append(Why("recovering", "it may be running somewhere: its lease has to run out first"))
     return reasons
+
+
+def waits_for_turn(place: QueuePlace) -> Why:
+    """Return why nothing of an execution runs that waits for its turn in a lane."""
+    behind = f", and {place.before:,} wait before it" if place.before else ""
+    if place.lane.startswith(GROUP_LANE):
+        name = place.lane.split("/", 2)[2]
+        text = f"{place.running:,} of {place.slots:,} executions of group {name!r} run{behind}"
+        return Why("waiting_for_group", text)
+    return Why("starting", f"{place.running:,} of {place.slots:,} of {place.lane} run{behind}")
 
 
 def _awaited(row: NodeRow, wait: Wait) -> Why:

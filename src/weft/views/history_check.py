@@ -201,8 +201,10 @@ class _Replay:
         if event.generation != self._generation + 1:
             self._say("I6", f"generation {event.generation} follows {self._generation}")
         self._generation = event.generation
-        self._state = ExecutionState.RUNNING
-        self._started_at, self._finished_at, self._error = event.at, None, None
+        # PENDING: it waits for its turn in its group.
+        self._state = ExecutionState(event.state or ExecutionState.RUNNING)
+        self._started_at = None if self._state is ExecutionState.PENDING else event.at
+        self._finished_at = self._error = None
         self._stopping = self._fatal = None
         for letter in self._letters.values():
             if letter.state == "open":

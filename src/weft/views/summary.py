@@ -86,6 +86,7 @@ def execution_fields(
     shown["priority"] = row.priority
     shown["batch"] = row.batch
     shown["trigger"] = row.trigger
+    shown["group"] = row.group_name
     shown["forked_from"] = row.forked_from
     shown["trace_id"] = trace_id
     shown["created_at"] = time_of(row.created_at)

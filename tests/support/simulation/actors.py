@@ -20,6 +20,7 @@ from weft.orchestrator.collect import collect
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.sweep import reclaim, sweep
+from weft.orchestrator.triggers.lanes import release_stalled
 from weft.orchestrator.waits.answers import tell_untold
 from weft.orchestrator.waits.evict import evict
 from weft.worker.lease import renew
@@ -97,6 +98,8 @@ async def _look_back(world: World, context: Context, nets: frozenset[str]) -> No
             world.hits["sweep: executions the store does not have"] += rebuilt
         if world.profile.waits:
             await tell_untold(context.ports)
+        if world.profile.groups:
+            await release_stalled(context.ports)
     if world.profile.waits:
         await evict(context.ports, idle_seconds=pace.EVICT_SECONDS)
 

@@ -83,9 +83,12 @@ class Caller:
         script: list[Request] = []
         plans: list[Plan] = []
         count = rng.choice([1, 1, 2, 2, 3])
+        groups = world.profile.groups
+        if groups:
+            count = rng.choice([2, 3, 4, 5])
         for number in range(count):
             request = Request("submit", wait_seconds=rng.choice([0.0, 0.0, rng.random()]))
-            if plans and rng.random() < 0.3:
+            if plans and rng.random() < (0.8 if groups else 0.3):
                 request.plan = rng.choice(plans)
             else:
                 document = draw_definition(rng, number, more=world.profile.more, most_nodes=cut.most_nodes)
@@ -93,6 +96,9 @@ class Caller:
                 plans.append(request.plan)
             request.draw = rng.random()
             request.count = rng.choice([1, 1, 1, 2]) if count < 3 else 1
+            if groups:
+                request.count = rng.choice([1, 1, 2, 3])
+                request.wait_seconds = rng.random() * rng.choice([0.0, 1.0, 5.0])
             if rng.random() < 0.4:
                 request.key = f"key-{number}"
             if number >= (cut.most_executions or count):
@@ -200,10 +206,14 @@ class Caller:
             resource = f"batch/{batch_id}" if is_batch else f"execution/{ids[0]}"
             claim = Claim(key=request.key, request_digest="digest", resource=resource)
         assert request.plan is not None
+        groups = world.profile.groups
         submissions = [
             Submission(
                 id=each,
                 plan=request.plan,
+                workflow=request.plan.definition.name if groups else None,
+                # Two groups, and most are in the first.
+                group_name=f"group-{int(request.draw > 0.8)}" if groups else None,
                 document=b"{}",
                 input=encode({"draw": request.draw}, max_bytes=1000),
                 priority=("low", "normal", "high")[int(request.draw * 3)],

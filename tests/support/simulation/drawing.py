@@ -113,6 +113,12 @@ def draw_definition(
     }
     if is_more("slots", 0.25, 0.7):
         definition["max_concurrency"] = rng.randint(1, 3)
+    if "groups" in more:
+        definition["concurrency"] = {
+            "group": "{{ input.group }}",
+            "limit": rng.choice([1, 1, 2]),
+            "on_conflict": rng.choice(["queue", "queue", "reject", "cancel_running"]),
+        }
     if rng.random() < 0.1:
         definition["timeout_seconds"] = rng.choice([5, 60])
     return definition
@@ -180,6 +186,7 @@ def plan_of(document: dict[str, Any]) -> Plan:
             },
         ),
         output=None,
+        group=None if definition.concurrency is None else _group(definition.concurrency.group),
         input_schema=None,
         bounds=DEFAULT_BOUNDS,
     )
@@ -198,6 +205,13 @@ def _template(node_id: str, named: tuple[str, ...], fails: bool, seconds: float 
     template = compile_template(
         config, max_template_bytes=DEFAULT_BOUNDS.max_template_bytes, secrets_allowed=True
     )
+    assert isinstance(template, Template)
+    return template
+
+
+@lru_cache(maxsize=100)
+def _group(source: str) -> Template:
+    template = compile_template(source, max_template_bytes=DEFAULT_BOUNDS.max_template_bytes)
     assert isinstance(template, Template)
     return template
 

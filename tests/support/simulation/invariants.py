@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from weft.core.rows import ExecutionRow, History, NodeRow
     from weft.core.task import Result, Task
     from weft.definition.plan import Plan
+    from weft.journal.contract import LaneRelease
     from weft.store.contract import Lease, Started, StartRequest
     from weft.store.memory import MemoryStore
     from weft.transport.contract import Message
@@ -63,6 +64,8 @@ _ENDING = {f"execution.{state.lower()}": state for state in TERMINAL}
 _UNRUN = frozenset({"bad_config", "condition_error", "template_error"})
 _LOST = frozenset({"lost", "deliveries_exhausted"})
 _TAG_INTERVAL = micros(0.5)
+# A call of the caller may take as long, from the commit of an end to the release behind it.
+_LONGEST_STALL = micros(5)
 _OF_WAITS = frozenset({"node.waiting", "signal.received", "signal.discarded"})
 
 
@@ -111,6 +114,8 @@ class Invariants:
         self._world = world
         self._journal = world.journal
         self._replays: dict[str, _Replay] = {}
+        # Lanes in which one waits whose turn has come, and since when.
+        self._stalled: dict[tuple[str, str], int] = {}
         # (execution, node, attempt) → how many were started before it
         self._starts: dict[tuple[str, str, int], int] = {}
         self._numbers = count()
@@ -155,6 +160,8 @@ class Invariants:
             case "journal.submit":
                 for row in result:
                     self._read_on(row.id)
+            case "journal.release_queued":
+                self._check_released(args[0], result)
             case "journal.untold_waits":
                 self._world.hits["sweep: the end of a wait that the store was not told of"] += bool(result)
             case "journal.active" if actor in self._waiting:
@@ -573,6 +580,8 @@ class Invariants:
             raise Violation(f"I6 {event.type} in an execution that is {replay.state}")
         if event.state is not None:
             replay.state = ExecutionState(event.state)
+        if event.type == "execution.started" or replay.state is ExecutionState.RUNNING:
+            self._check_group(self._execution(event.execution))
         if event.type == "execution.resumed":
             self._paused.discard(event.execution)
         if event.type != "execution.retried":
@@ -712,6 +721,45 @@ class Invariants:
             replay.seq,
         ):
             raise Violation(f"I18 the row says {execution.state}, its history {replay.state}")
+
+    def _check_group(self, started: ExecutionRow) -> None:
+        """Check that no more of a group have started, and not ended, than its limit says."""
+        terms = self._plan(started).definition.concurrency
+        if started.group_name is None or terms is None:
+            return
+        others = [
+            row
+            for row in self._journal._executions.values()
+            if row.group_lane == started.group_lane and not row.is_terminal
+        ]
+        if sum(row.started_at is not None for row in others) > terms.limit:
+            raise Violation(f"I31 more than {terms.limit} of {started.group_lane} run")
+        self._world.hits[f"group: {terms.on_conflict}"] += 1
+
+    def _check_released(self, lane: str, released: LaneRelease) -> None:
+        """Check that nobody's turn comes while one behind it waits to take its place."""
+        self._world.hits["group: cancelled for a newcomer"] += bool(released.doomed)
+        if not released.started:
+            return
+        for turn in self._journal._queued.values():
+            is_paused = self._execution(turn.execution_id).state is not ExecutionState.PENDING
+            if turn.lane == lane and turn.cancels and not is_paused:
+                raise Violation(f"I31 {released.started} start, and {turn.execution_id} takes their place")
+
+    def look_at_groups(self) -> None:
+        """Check that none waits for long whose turn has come; without faults a moment is enough."""
+        now, world = self._world.scheduler.now, self._world
+        if not world.profile.is_calm:
+            return
+        stalled = {
+            (turn.namespace, turn.lane)
+            for turn in self._journal._queued.values()
+            if self._journal._is_stalled(turn.namespace, turn.lane)
+        }
+        self._stalled = {lane: self._stalled.get(lane, now) for lane in stalled}
+        for lane, since in self._stalled.items():
+            if now - since > _LONGEST_STALL:
+                raise Violation(f"I32 one of {lane} could run since {since}, and waits")
 
     # -- what was answered -------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class Profile:
     rebuilds: bool = False
     # What the workflows have more of: "at_most_once", "early", "timers", "slots", "tags", "skips",
     # "nodes", "caches", "queues" (each with workers of its own), "sleeps", "waits", "retries" (conditions of
-    # them); and "large" outputs.
+    # them), "groups" (of executions); and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -95,6 +95,11 @@ class Profile:
     def waits(self) -> bool:
         """True if nodes wait, and the caller answers."""
         return "waits" in self.more
+
+    @property
+    def groups(self) -> bool:
+        """True if executions belong to groups, of which only some run at once."""
+        return "groups" in self.more
 
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
@@ -243,6 +248,25 @@ PROFILES: dict[str, Profile] = {
         kinds=("reordered", "crash.orchestrator", "commit_unknown"),
         rebuilds=True,
         more=frozenset({"retries", "timers"}),
+    ),
+    "groups": Profile(
+        kinds=("reordered",), nets=frozenset(), controls=6, is_calm=True, more=frozenset({"groups"})
+    ),
+    "groups_faults": Profile(
+        kinds=(
+            *_CRASHES,
+            *_FREEZES,
+            "commit_fails",
+            "commit_unknown",
+            "port_error",
+            "flush",
+            "forgotten",
+            "mistaken_rebuild",
+        ),
+        controls=6,
+        is_swarm=True,
+        rebuilds=True,
+        more=frozenset({"groups"}),
     ),
     "calm_control": Profile(controls=5, nets=frozenset({"free"}), is_calm=True),
     "early": Profile(kinds=("reordered",), nets=frozenset(), is_calm=True, more=frozenset({"early"})),

@@ -50,6 +50,8 @@ _INLINE_CONFIG_BYTES = 60
 FAVOURITE = 0.5
 # Streams are copied every so many steps, for a rollback to go back to.
 _COPY_EVERY = 40
+# Whether somebody waits for a turn that has come is looked at every so many steps.
+_GROUPS_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +343,8 @@ class World:
     def _after_step(self, actor: Actor, step: Step | None) -> tuple[float, str | None] | None:
         """Return when the actor goes on: after a moment, after a freeze, or after its restart."""
         rng = self.rng
+        if self.profile.groups and self.scheduler.steps % _GROUPS_EVERY == 0:
+            self.invariants.look_at_groups()
         if step is None:
             # A worker that stopped in good order is started again; a caller that is done is done.
             return (rng.random() * 3, None) if actor.kind == "worker" else None

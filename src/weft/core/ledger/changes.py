@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         NodeFailed,
         NotificationEnded,
     )
-    from weft.core.rows import Signal
+    from weft.core.rows import QueueEntry, Signal
     from weft.definition.plan import Plan
 
 
@@ -209,6 +209,7 @@ class Changes:
         "events",
         "events_taken",
         "executions",
+        "joined",
         "letter_states",
         "letters",
         "notification_ends",
@@ -227,6 +228,8 @@ class Changes:
         self.now = now
         self._load_digest = load_digest
         self.executions: dict[str, Change] = {}
+        # Executions that begin to wait for their turn in a lane.
+        self.joined: list[QueueEntry] = []
         # Events that get a row of their own; for a plain completion the node's row stands.
         self.events: list[History] = []
         # Events of earlier completions that get a row of their own now: the rows that stood for them change.

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from weft.core.ledger.changes import Verdict, move_execution
 from weft.core.ledger.settle import stop
 from weft.core.retry_plan import may_have_started, plan_retry
-from weft.core.rows import Halt, NodeRow
+from weft.core.rows import Halt, NodeRow, QueueEntry
 from weft.core.state import ExecutionState, NodeState, Reason
 from weft.core.time import micros
+from weft.definition.model import OnConflict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft.core.event import (
         CancelRequested,
         DeadlinePassed,
@@ -133,7 +136,34 @@ def resume(changes: Changes, event: ResumeRequested, execution: ExecutionRow) ->
     return Verdict.ACCEPTED
 
 
-def retry(changes: Changes, event: RetryRequested, change: Change) -> Verdict:
+def join_group(changes: Changes, change: Change, *, lane_slots: int = 0) -> None:
+    """Let an execution wait for its turn: in its lane if it has ``lane_slots``, then in its group."""
+    execution, terms = change.row, change.plan.definition.concurrency
+    group_lane, group_slots, cancels = execution.group_lane, 0, False
+    if group_lane is not None:
+        assert terms is not None
+        group_slots, cancels = terms.limit, terms.on_conflict is OnConflict.CANCEL_RUNNING
+    lane = execution.lane if lane_slots else group_lane
+    if lane is None:
+        return
+    changes.joined.append(
+        QueueEntry(
+            execution_id=execution.id,
+            namespace=execution.namespace,
+            lane=lane,
+            slots=lane_slots or group_slots,
+            cancels=cancels,
+            since=changes.now,
+            group_lane=group_lane if lane_slots else None,
+            group_slots=group_slots if lane_slots else 0,
+        )
+    )
+
+
+def retry(
+    changes: Changes, event: RetryRequested, change: Change, is_busy: Callable[[ExecutionRow, int], bool]
+) -> Verdict:
+    """Open the next generation, at once or when its turn in its group has come."""
     execution, plan = change.row, change.plan
     if 0 < event.generation < execution.generation:
         return Verdict.KNOWN
@@ -141,17 +171,24 @@ def retry(changes: Changes, event: RetryRequested, change: Change) -> Verdict:
         return Verdict.REFUSED
     if any(node_id not in plan.nodes for node_id in event.nodes):
         return Verdict.UNKNOWN
+    terms = None if execution.group_name is None else plan.definition.concurrency
+    if terms is not None and terms.on_conflict is OnConflict.REJECT and is_busy(execution, terms.limit):
+        return Verdict.REFUSED
     rows = change.every_row()
     again = plan_retry(plan, rows, event.nodes).run
     execution.generation += 1
     execution.epoch += 1
     execution.halt = None
     execution.evicted = False
-    move_execution(execution, ExecutionState.RUNNING)
+    move_execution(execution, ExecutionState.RUNNING if terms is None else ExecutionState.PENDING)
     execution.unsettled = len(again)
     execution.output = execution.error = None
-    _start_clock(changes, change)
-    seq = changes.note(execution, "execution.retried", state=ExecutionState.RUNNING, actor=event.actor)
+    if terms is None:
+        _start_clock(changes, change)
+    else:
+        execution.started_at = execution.finished_at = execution.deadline_at = None
+        join_group(changes, change)
+    seq = changes.note(execution, "execution.retried", state=execution.state, actor=event.actor)
     for node_id in again:
         old = rows[node_id]
         attempt = old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt

@@ -95,6 +95,8 @@ class Loaders:
     input: LoadInput
     # Looked at where a node begins to wait for a signal, and its execution has one in its mailbox.
     mailboxes: Mailboxes
+    # True if as many executions of a group count, running or waiting, as its limit says; asked at a retry.
+    is_group_busy: Callable[[ExecutionRow, int], bool]
     # For the event that is kept of an overwritten row; None: rows are loaded with their outputs.
     digest: LoadDigest | None = None
 
@@ -134,11 +136,13 @@ class Ledger:
         starts: bool = False,
         actor: str | None = None,
         kept: Sequence[NodeRow] = (),
+        lane_slots: int = 0,
     ) -> ExecutionRow:
         """Take in a new execution: one row, whatever the size of its graph, and the rows that a fork keeps.
 
         ``starts``: it starts in the same commit. ``actor``: who submitted it. An execution that the journal
         has already stays as it is: the answer to its submit was lost, and the submit came again.
+        ``lane_slots``: it waits for its turn in its lane; one with a group waits for its turn there.
         """
         known = self._change_of(execution.id)
         if known is not None:
@@ -151,6 +155,7 @@ class Ledger:
             control.begin(self.changes, change)
         for row in kept:
             node_events.node_reused(self.changes, change, row)
+        control.join_group(self.changes, change, lane_slots=lane_slots)
         return execution
 
     def rebuild(self, execution_id: str, *, seen_epoch: int) -> Change | None:
@@ -197,7 +202,7 @@ class Ledger:
                 if verdict is _ACCEPTED and self._notify is not None:
                     notify(self.changes, event, change, self._notify, self._new_id)
             case RetryRequested():
-                verdict = control.retry(self.changes, event, change)
+                verdict = control.retry(self.changes, event, change, self._loaders.is_group_busy)
             case CancelRequested() | PauseRequested() | ResumeRequested() if event.generation not in (
                 0,
                 change.row.generation,

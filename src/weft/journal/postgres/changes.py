@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.ledger.changes import Changes
 from weft.core.time import micros
-from weft.journal import notifications, waits
+from weft.journal import notifications, triggers, waits
+from weft.journal.firing import turn_values
 from weft.journal.postgres import rows
 from weft.journal.postgres.connection import CLOCK
+from weft.journal.postgres.queries import run_query
 from weft.journal.postgres.rows import Columns
 from weft.journal.rows import FIRST_COMPLETION, STORING, ExecutionChanges, encode_json, execution_values
 
@@ -132,9 +134,9 @@ _SUBMIT = f"""
         RETURNING number, id
     ), begun AS (
         INSERT INTO progress (execution, namespace, created_at, id, state, generation, epoch, unsettled,
-            failed, skipped, cancelled, seq, started_at, deadline_at, updated_at, lane_name)
+            failed, skipped, cancelled, seq, started_at, deadline_at, updated_at, lane_name, group_name)
         SELECT number, namespace, created_at, id, state, 1, 1, total, 0, 0, 0, seq, started_at, deadline_at,
-            created_at, lane
+            created_at, lane, group_name
         FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
     ), told AS (
         INSERT INTO recorded_events (execution, seq, body)
@@ -209,6 +211,9 @@ async def write(connection: Connection, changes: Changes, now: int) -> None:
     cache = {key: (key, output, blob, now + micros(ttl)) for key, output, blob, ttl in changes.cache}
     pieces[_PUT_CACHE] = list(cache.values())
     await _write_pieces(connection, pieces)
+    if changes.joined:
+        numbers = {id_: change.live.number for id_, change in changes.executions.items()}
+        await run_query(connection, triggers.put_turns(turn_values(changes.joined, numbers)))
 
 
 async def add_kept(connection: Connection, changes: Changes, numbers: Mapping[str, int]) -> None:
@@ -342,6 +347,7 @@ def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:
                 row.deadline_at,
                 bodies[row.id, 1],
                 bodies.get((row.id, 2)),
+                row.group_name,
             )
             for row in _in_order(changes)
         ]

@@ -25,7 +25,7 @@ from weft.core.payload import decode
 from weft.core.snapshot import Snapshot
 from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError, OutcomeUnknownError
-from weft.journal import rows
+from weft.journal import rows, triggers
 from weft.journal.postgres import changes, queries
 from weft.journal.postgres.connection import was_lost
 from weft.journal.queries import blobs as find_blobs
@@ -100,6 +100,8 @@ class Reads:
         # those that are to be read.
         self._past_events: dict[_Past, PastEvent | None] = {}
         self._past_missed: dict[_Past, ExecutionRow] = {}
+        # By namespace and lane of a group: how many executions count there.
+        self._in_groups: dict[tuple[str, str], int | None] = {}
 
     def take(self, facts: LiveExecution, values: Any) -> None:
         """Take a row of an answer: the execution as it is now, and perhaps a row of a node."""
@@ -163,6 +165,13 @@ class Reads:
             self._past_missed[key] = execution
         return self._past_events.get(key)
 
+    def is_group_busy(self, execution: ExecutionRow, limit: int) -> bool:
+        assert execution.group_lane is not None
+        count = self._in_groups.setdefault((execution.namespace, execution.group_lane), None)
+        if count is None:
+            self.has_missed = True
+        return count is not None and count >= limit
+
     async def read_missed(self) -> None:
         """Read what the ledger has missed; raises JournalError where there is no such blob."""
         self.has_missed = False
@@ -189,6 +198,10 @@ class Reads:
         for past, execution in self._past_missed.items():
             self._past_events[past] = await self._read_past_event(execution, *past[1:])
         self._past_missed.clear()
+        lanes = [lane for lane, count in self._in_groups.items() if count is None]
+        if lanes:
+            counts = await queries.run_query(self._connection, triggers.count_groups(lanes))
+            self._in_groups.update(zip(lanes, counts, strict=True))
         inputs = [name for name, payload in self._inputs.items() if payload is None]
         if inputs:
             self._inputs |= await queries.run_query(self._connection, find_inputs(inputs))
@@ -544,7 +557,7 @@ class Recorder:
     ) -> Ledger:
         return Ledger(
             find,
-            loaders=Loaders(reads.blob, reads.input, reads, reads.digest),
+            loaders=Loaders(reads.blob, reads.input, reads, reads.is_group_busy, reads.digest),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
             now=now,

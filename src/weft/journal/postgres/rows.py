@@ -133,6 +133,7 @@ NEW_EXECUTION = Columns(
     deadline_at="bigint",
     created_body="bytea",
     started_body="bytea",
+    group_name="text",
 )
 EVENT = Columns(execution="bigint", seq="integer", node_id="text", body="bytea")
 LETTER = Columns(**rows.LETTER, execution_id="text", code="text")

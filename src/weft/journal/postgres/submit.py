@@ -12,15 +12,23 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.ledger.changes import LiveExecution
-from weft.errors import ClaimedError, JournalError, OutcomeUnknownError, TriggerChangedError
+from weft.errors import (
+    ClaimedError,
+    JournalError,
+    NotAllowedError,
+    OutcomeUnknownError,
+    TriggerChangedError,
+)
 from weft.journal import triggers
 from weft.journal.firing import (
     FireAnswer,
+    GroupCounts,
     StoredEvent,
     answered_waits,
     fired,
-    queued_values,
+    rejecting_group,
     submitted,
+    turn_values,
 )
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.postgres import changes, queries
@@ -32,7 +40,7 @@ from weft.journal.waits import matching
 from weft.triggers.model import Overlap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from weft.core.event import Event, WaitAnswered
     from weft.journal.contract import Claim, Firing, NewBatch, Submission
@@ -66,7 +74,11 @@ class Fire(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int | None:
         """Its share of a common transaction; None: it has one of its own, which a refusal undoes."""
-        counts = any(firing.overlap is not Overlap.ALLOW for firing in self.firings)
+        counts = any(
+            firing.overlap is not Overlap.ALLOW
+            or (firing.submission is not None and rejecting_group(firing.submission) is not None)
+            for firing in self.firings
+        )
         is_alone = self.event is not None or self.claim is not None or counts
         return None if is_alone else 1 + len(self.firings)
 
@@ -218,6 +230,7 @@ class Submitter:
         refusals: dict[int, Exception] = {}
         documents = await self._missing_documents(connection, calls, refusals)
         await self._claim(connection, calls, refusals, now)
+        await self._refuse_busy(connection, calls, known_ids, refusals)
         done = [call for place, call in enumerate(calls) if place not in refusals]
         digests = {new.plan.digest for call in done for new in call.submissions}
         for digest in sorted(digests & documents.keys()):
@@ -242,12 +255,34 @@ class Submitter:
         if len(numbers) < sum(change.is_new for change in ledger.changes.executions.values()):
             return None
         await changes.add_kept(connection, ledger.changes, numbers)
-        admitted = [
-            new for place, call in enumerate(calls) if place not in refusals for new in call.submissions
-        ]
-        await queries.run_query(connection, triggers.put_queued(queued_values(admitted, numbers)))
+        turns = turn_values(ledger.changes.joined, numbers)
+        await queries.run_query(connection, triggers.put_turns(turns))
         self._recorder.remember(ledger.changes, numbers)
         return answers
+
+    async def _refuse_busy(
+        self,
+        connection: Connection,
+        calls: Sequence[Submit],
+        known_ids: Collection[str],
+        refusals: dict[int, Exception],
+    ) -> None:
+        """Refuse calls with an execution whose group is full and takes no more."""
+        counts = GroupCounts()
+        for place, call in enumerate(calls):
+            new = [one for one in call.submissions if one.id not in known_ids]
+            if place in refusals or not any(map(rejecting_group, new)):
+                continue
+            lanes = counts.missing(new)
+            found = await queries.run_query(connection, triggers.count_groups(lanes))
+            for (namespace, lane), count in zip(lanes, found, strict=True):
+                counts.put(namespace, lane, count)
+            try:
+                counts.admit(new)
+            except NotAllowedError as error:
+                refusals[place] = error
+                if call.claim is not None:
+                    await changes.drop_claim(connection, call.claim)
 
     async def _missing_documents(
         self, connection: Connection, calls: Sequence[Submit], refusals: dict[int, Exception]
@@ -302,8 +337,10 @@ class Submitter:
 
 
 def _is_plain(call: Submit) -> bool:
-    """True if a call stores executions without labels, kept rows, a queue, a claim or a batch."""
-    has_more = any(new.labels or new.kept or new.queue_slots for new in call.submissions)
+    """True if a call stores executions without labels, kept rows, a queue, a group, a claim or a batch."""
+    has_more = any(
+        new.labels or new.kept or new.queue_slots or new.group_name is not None for new in call.submissions
+    )
     return bool(call.submissions) and call.claim is None and call.batch is None and not has_more
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from weft.core.time import micros
 from weft.errors import ClaimedError
-from weft.journal import notifications, queries, waits
+from weft.journal import notifications, queries, triggers, waits
+from weft.journal.firing import turn_values
 from weft.journal.rows import STORING, ExecutionChanges, execution_values, failure_values
 from weft.journal.sqlite import rows
 from weft.journal.sqlite.queries import run_query
@@ -108,6 +109,9 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
                 connection.execute(_END_NOTIFICATION, ended)
         if changes.touches_waits:
             _write_waits(connection, waits.written_values(changes))
+        if changes.joined:
+            numbers = {id_: change.live.number for id_, change in executions.items()}
+            run_query(connection, triggers.put_turns(turn_values(changes.joined, numbers)))
         if changes.cache:
             rows.REPLACE_CACHE.run(
                 connection,

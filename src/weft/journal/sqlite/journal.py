@@ -27,7 +27,7 @@ from weft.definition.plan import Plan, compile_plan
 from weft.errors import JournalError
 from weft.journal import triggers
 from weft.journal.data_folder import DataFolder
-from weft.journal.firing import FireAnswer, answered_waits, fired, queued_values, submitted
+from weft.journal.firing import FireAnswer, GroupCounts, answered_waits, fired, submitted
 from weft.journal.memory import accepted_claim, admit
 from weft.journal.queries import document as find_document
 from weft.journal.queries import execution as find_execution
@@ -168,6 +168,7 @@ class SqliteJournal(SqlJournal):
         batch: NewBatch | None,
     ) -> list[ExecutionRow]:
         changes.refuse_taken(connection, claim)
+        _refuse_busy(connection, submissions)
         return self._store(connection, submissions, claim, batch)
 
     def _fire(
@@ -184,6 +185,7 @@ class SqliteJournal(SqlJournal):
         changes.refuse_taken(connection, claim)
         steps = queries.run_query(connection, triggers.advance(firings, now))
         submissions = submitted(firings, steps)
+        _refuse_busy(connection, submissions)
         rows = self._store(connection, submissions, claim if submissions else None, None)
         recorded_events: Sequence[RecordedEvent] = ()
         if event is not None:
@@ -220,8 +222,6 @@ class SqliteJournal(SqlJournal):
             places = {submission.id: place for place, submission in enumerate(submissions)}
         changes.put_executions(connection, new, places)
         self._write(connection, ledger.changes, now)
-        numbers = {change.row.id: change.live.number for change in new}
-        queries.run_query(connection, triggers.put_queued(queued_values(submissions, numbers)))
         changes.put_claim(connection, claim, now)
         return admitted
 
@@ -269,7 +269,10 @@ class SqliteJournal(SqlJournal):
         return Ledger(
             find,
             loaders=Loaders(
-                partial(queries.blob, connection), partial(_input, connection), _Mailboxes(connection)
+                partial(queries.blob, connection),
+                partial(_input, connection),
+                _Mailboxes(connection),
+                partial(_is_group_busy, connection),
             ),
             new_id=self._new_id,
             max_payload_bytes=self._bounds.max_payload_bytes,
@@ -352,6 +355,25 @@ class _Mailboxes:
         self, execution: ExecutionRow, wait: Wait, since: int, taken: tuple[int, ...]
     ) -> PastEvent | None:
         return queries.run_query(self._connection, find_past_event(execution, wait, since, taken))
+
+
+def _refuse_busy(connection: Connection, submissions: Sequence[Submission]) -> None:
+    """Raise NotAllowedError where the group of a new execution is full and refuses it."""
+    counts = GroupCounts()
+    if counts.missing(submissions):
+        there = queries.known(connection, [submission.id for submission in submissions])
+        new = [submission for submission in submissions if submission.id not in there]
+        lanes = counts.missing(new)
+        found = queries.run_query(connection, triggers.count_groups(lanes))
+        for (namespace, lane), count in zip(lanes, found, strict=True):
+            counts.put(namespace, lane, count)
+        counts.admit(new)
+
+
+def _is_group_busy(connection: Connection, execution: ExecutionRow, limit: int) -> bool:
+    assert execution.group_lane is not None
+    lane = triggers.count_in_group(execution.namespace, execution.group_lane)
+    return queries.run_query(connection, lane) >= limit
 
 
 def _input(connection: Connection, execution_id: str) -> bytes:

@@ -87,7 +87,7 @@ INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=
 # Of an execution that is new: its first generation and epoch, and nothing has settled but what a fork keeps.
 INSERT_PROGRESS = RowsStatement(
     "INSERT OR FAIL INTO progress VALUES {rows}",
-    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL,0,0,?,0",
+    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL,0,0,?,0,?,NULL",
 )
 UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
 UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
@@ -141,6 +141,7 @@ def new_progress_values(number: int, row: ExecutionRow) -> Values:
         row.deadline_at,
         row.updated_at,
         row.lane,
+        row.group_name,
     )
 
 

@@ -23,7 +23,7 @@ from weft.errors import (
     StoreError,
 )
 from weft.expressions.budget import Allowance, LongEvaluationError
-from weft.journal.contract import Firing
+from weft.journal.contract import Firing, rejecting_group
 from weft.orchestrator.context import STEPS_ON_LOOP
 from weft.orchestrator.control import cancel
 from weft.orchestrator.submit import (
@@ -35,7 +35,7 @@ from weft.orchestrator.submit import (
     read_input,
     take_up,
 )
-from weft.orchestrator.triggers.lanes import release_lane
+from weft.orchestrator.triggers.lanes import release_groups, release_lane
 from weft.triggers.filling import Occasion, compiles_quickly, fill_input, is_met, scope_of
 from weft.triggers.model import TriggerError
 from weft.triggers.overlap import Step
@@ -173,6 +173,11 @@ async def fire(
             break
         except StillRunningError as error:
             await _cancel(error.executions, firings, ports)
+        except NotAllowedError as refusal:
+            # Somebody who starts a trigger by hand is told; a due time and an event go on without it.
+            if event is None and all(firing.due_at is None for firing in firings):
+                raise
+            firings = [_without_start(firing, refusal, ports) for firing in firings]
     else:
         raise NotAllowedError("other starts of the trigger are always quicker", state="RUNNING")
     submissions = {one.submission.id: one.submission for one in firings if one.submission is not None}
@@ -182,7 +187,16 @@ async def fire(
         if one.step is Step.QUEUE and one.execution is not None and one.execution.lane is not None:
             # The one that ran may have ended beside this commit, and found nothing in the queue.
             await release_lane(one.execution.lane, ports, namespace=firing.namespace)
+    await release_groups([row for row in rows if row.group_name is not None], ports)
     return answer
+
+
+def _without_start(firing: Firing, refusal: NotAllowedError, ports: Ports) -> Firing:
+    """Return a firing that starts nothing where the group of its execution takes no more."""
+    if firing.submission is None or rejecting_group(firing.submission) is None:
+        return firing
+    error = TriggerError(ports.clock.now(), refusal.code, str(refusal)[:_MAX_MESSAGE])
+    return replace(firing, submission=None, error=error)
 
 
 async def _prepared(firings: Sequence[Firing], ports: Ports) -> tuple[Sequence[Firing], str | None]:

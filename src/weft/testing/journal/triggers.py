@@ -77,6 +77,11 @@ def run_of(journal: JournalAdapter, execution_id: str) -> Recording:
     return Recording(journal, execution_id, submission(execution_id).plan)
 
 
+async def released(journal: JournalAdapter, lane: str, *, namespace: str = "default") -> list[str]:
+    """Release a lane, and return the executions whose turn has come."""
+    return list((await journal.release_queued(lane, namespace=namespace)).started)
+
+
 class TriggersContract:
     # -- what is stored ----------------------------------------------------------------------------
 
@@ -288,18 +293,18 @@ class TriggersContract:
         assert [each.id for each in active] == ["execution-1"]
         assert await journal.is_queued("execution-2")
         assert not await journal.is_queued("execution-1")
-        assert await journal.release_queued(row.lane) == []
+        assert await released(journal, row.lane) == []
         assert await journal.stalled_lanes(limit=9) == []
         await run_of(journal, "execution-2").cancel()
         await run_of(journal, "execution-1").cancel()
         assert await journal.stalled_lanes(limit=9) == [("default", row.lane)]
-        assert await journal.release_queued(row.lane) == ["execution-3"]
+        assert await released(journal, row.lane) == ["execution-3"]
         # It is not terminal: the next one waits.
-        assert await journal.release_queued(row.lane) == []
+        assert await released(journal, row.lane) == []
         assert [each.id for each in await journal.active(not_updated_since=2**60)] == ["execution-3"]
-        assert await journal.release_queued(row.lane, namespace="other") == []
+        assert await released(journal, row.lane, namespace="other") == []
         await run_of(journal, "execution-3").cancel()
-        done = await asyncio.gather(*(journal.release_queued(row.lane) for _ in range(4)))
+        done = await asyncio.gather(*(released(journal, row.lane) for _ in range(4)))
         assert [ids for ids in done if ids] == [["execution-4"]]
         assert not await journal.is_queued("execution-4")
 
@@ -327,10 +332,10 @@ class TriggersContract:
         ]
         rows = await journal.submit(new)
         assert [row.started_at is not None for row in rows] == [True, True, False, False, False]
-        assert await journal.release_queued("batch/b") == []
+        assert await released(journal, "batch/b") == []
         for n in range(2):
             await run_of(journal, f"execution-{n}").cancel()
-        assert await journal.release_queued("batch/b") == ["execution-2", "execution-3"]
+        assert await released(journal, "batch/b") == ["execution-2", "execution-3"]
 
     # -- inbound events ----------------------------------------------------------------------------
 

@@ -1,0 +1,21 @@
+-- The group of an execution, and its lane once it is out of the queue of the group.
+ALTER TABLE progress ADD COLUMN group_name TEXT;
+ALTER TABLE progress ADD COLUMN group_lane TEXT;
+CREATE INDEX progress_group ON progress (namespace, group_lane)
+WHERE group_lane IS NOT NULL AND state IN ('PENDING', 'RUNNING', 'PAUSED');
+CREATE INDEX progress_group_name ON progress (namespace, group_name, created_at, id)
+WHERE group_name IS NOT NULL;
+
+-- cancels: what is before it in the queue of a group is cancelled. since: when it was accepted, the order of the queue.
+-- group_lane, group_slots: the queue to which it goes on.
+ALTER TABLE queued_executions ADD COLUMN cancels INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queued_executions ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queued_executions ADD COLUMN group_lane TEXT;
+ALTER TABLE queued_executions ADD COLUMN group_slots INTEGER NOT NULL DEFAULT 0;
+DROP INDEX queued_executions_lane;
+CREATE INDEX queued_executions_lane ON queued_executions (namespace, lane, since, execution);
+
+-- Whoever decides which executions of a lane run locks one of these.
+CREATE TABLE lane_locks (bucket INTEGER PRIMARY KEY);
+WITH RECURSIVE buckets (bucket) AS (SELECT 0 UNION ALL SELECT bucket + 1 FROM buckets WHERE bucket < 63)
+INSERT INTO lane_locks SELECT bucket FROM buckets;

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 from playwright.async_api import expect
-from tests.console.flows import FLOWS, KEY, MANY, PATIENT, WAITING
+from tests.console.flows import ASKING, FLOWS, KEY, MANY, PATIENT, WAITING
 from tests.operation.serving import Api, Server
 from tests.support.browser import PATIENCE_MS, Watch, chromium
 from tests.support.fixtures import or_not_run
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 expect.set_options(timeout=PATIENCE_MS)
+
+# One of each kind.
+TRIGGERS: dict[str, dict[str, Any]] = {
+    "nightly": {"schedule": {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}},
+    "guests": {"event": {"type": "guest.came"}},
+    "shop": {"webhook": {"secret": "SHOP"}},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def up(folder: Path, **settings: str) -> AsyncIterator[Server]:
     (folder / "flows.py").write_text(FLOWS, encoding="utf-8")
     (folder / "mended").unlink(missing_ok=True)
+    settings = {"WEFT_SECRET_SHOP": "a-secret-of-the-shop", **settings}
     server = await Server.launch("up", "flows.py", "--port", "0", settings=settings, folder=folder)
     try:
         await server.ready()
@@ -90,9 +98,17 @@ async def api(server: Server) -> AsyncIterator[Api]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shown(api: Api) -> dict[str, str]:
     """The ids of something of every kind: each page has something to show."""
-    for definition in (PATIENT, WAITING, MANY):
+    for definition in (PATIENT, WAITING, MANY, ASKING):
         status, stored, _ = await api.call("POST", "/v1/workflows", definition)
         assert status == 201, stored
+    for name, starts_by in TRIGGERS.items():
+        status, stored, _ = await api.call(
+            "PUT", f"/v1/triggers/{name}", {"workflow": "greet", "input": {"name": "ada"}, **starts_by}
+        )
+        assert status == 201, stored
+    event = {"specversion": "1.0", "type": "guest.came", "source": "/door", "id": "1", "data": {"room": 7}}
+    status, done, _ = await api.call("POST", "/v1/events", event)
+    assert status == 202, done
     found = {"completed": await start(api, "greet", {"name": "ada"})}
     found["failed"] = await start(api, "broken", {"file": "nosuch"})
     found["many"] = await start(api, "many")
@@ -101,7 +117,15 @@ async def shown(api: Api) -> dict[str, str]:
     assert status == 202, batch
     for execution in found.values():
         await api.terminal(execution)
-    return {**found, "batch": batch["id"], "waiting": await start(api, "waiting")}
+    asks = await start(api, "asking", {"changes": 3})
+    await asked(api, asks)
+    return {**found, "batch": batch["id"], "asks": asks, "waiting": await start(api, "waiting")}
+
+
+async def asked(api: Api, execution: str, node: str = "approval") -> None:
+    """Return once a node of an execution asks its question."""
+    while node not in [one["node"] for one in (await api.get(f"/v1/waits?execution={execution}"))["items"]]:
+        pass
 
 
 async def start(api: Api, workflow: str, given: Any = None, **fields: Any) -> str:

@@ -109,6 +109,48 @@ MANY: dict[str, Any] = {
     "nodes": [{"id": f"node-{number}", "handler": "echo"} for number in range(2100)],
 }
 
+# Asks for an approval, and then with every kind of field.
+ASKING: dict[str, Any] = {
+    "name": "asking",
+    "nodes": [
+        {
+            "id": "approval",
+            "handler": "wait",
+            "config": {
+                "prompt": "Apply {{ input.changes }} changes?",
+                "schema": {"enum": ["approve", "reject"]},
+                "expires_seconds": 7200,
+            },
+        },
+        {
+            "id": "review",
+            "handler": "wait",
+            "dependencies": ["approval"],
+            "condition": "approval.value == 'approve'",
+            "config": {
+                "prompt": "Is the invoice right?",
+                "schema": {
+                    "type": "object",
+                    "required": ["total", "kind"],
+                    "properties": {
+                        "total": {"type": "number", "title": "Total", "minimum": 1},
+                        "kind": {"enum": ["goods", "service"], "title": "Kind"},
+                        "flags": {
+                            "type": "array",
+                            "uniqueItems": True,
+                            "items": {"enum": ["late", "foreign"]},
+                            "title": "Flags",
+                        },
+                        "due": {"type": "string", "format": "date", "title": "Due"},
+                        "customer": {"type": "string", "title": "Customer"},
+                        "extra": {"title": "Extra"},
+                    },
+                },
+            },
+        },
+    ],
+}
+
 # Markup, the end of a script, right-to-left text and its controls, control characters, a combining mark.
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script></script>"

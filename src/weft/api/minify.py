@@ -20,6 +20,8 @@ _BEFORE_EXPRESSION = frozenset("(,=:[!&|?{};*%<>~^")
 _KEYWORDS = frozenset(
     {"return", "typeof", "case", "in", "of", "do", "else", "void", "delete", "throw", "await"}
 )
+# A declaration, and no property of that name.
+_CONSTANT = re.compile(r"const(?=\s+[\w$\[{])")
 # The text of a template, up to its end or to an expression in it.
 _TEXT = re.compile(r"(?:[^`\\$]|\\[\s\S]|\$(?!\{))*")
 # White space with a line end in it, beside a tag: markup has nothing there.
@@ -76,7 +78,9 @@ class _Minifier:
         if token["comment"] or token["line"] or token["space"]:
             self._gap = "\n" if "\n" in token[0] else self._gap or " "
         else:
-            self._write(token[0])
+            # That nobody assigns to a constant is checked with its types.
+            is_constant = _CONSTANT.match(self._source, token.start()) and token[0] == "const"
+            self._write("let" if is_constant and self._last != "." else token[0])
             self._word = token["word"] or ""
             self._follow(token[0])
 
@@ -102,7 +106,7 @@ class _Minifier:
             self._written.append("\n")
         elif self._gap and (are_words or (self._last == text[0] and text[0] in "+-/")):
             self._written.append(" ")
-        elif self._last == "," and text in ("}", ")"):
+        elif (self._last == "," and text in ("}", ")")) or (self._last == ";" and text == "}"):
             self._written.pop()
         self._written.append(text)
         self._last, self._word, self._gap = text[-1], "", ""

@@ -182,8 +182,6 @@ export async function signOut() {
 export const listExecutions = (query, signal) => call("GET", "/v1/executions", { query, signal });
 /** @param {string} id @param {"all" | "brief" | "none"} [nodes] @param {Signal} [signal] @returns {Promise<Execution>} */
 export const getExecution = (id, nodes = "none", signal) => call("GET", v1("executions", id), { query: { nodes }, signal });
-/** @param {string} id @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").Node>>} */
-export const listNodes = (id, query, signal) => call("GET", v1("executions", id, "nodes"), { query, signal });
 /** @param {string} id @param {string} node @param {Signal} [signal] @returns {Promise<import("./types").NodeDetail>} */
 export const getNode = (id, node, signal) => call("GET", v1("executions", id, "nodes", node), { signal });
 /** @param {string} id @param {string} node @param {Signal} [signal] @returns {Promise<import("./types").Explanation>} */
@@ -202,10 +200,6 @@ export const planRetry = (id, nodes) =>
   call("POST", v1("executions", id, "retry"), { body: { ...(nodes?.length ? { nodes } : {}), dry_run: true } });
 /** @param {string} id @param {{from?: string[], input?: any, version?: any}} body @returns {Promise<Execution>} */
 export const forkExecution = (id, body) => call("POST", v1("executions", id, "fork"), { body, once: true });
-/** @param {string} id @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").Event>>} */
-export const listEvents = (id, query, signal) => call("GET", v1("executions", id, "events"), { query, signal });
-/** @param {string} id @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").LogLine>>} */
-export const listLogs = (id, query, signal) => call("GET", v1("executions", id, "logs"), { query, signal });
 /** @param {string} id @param {Signal} [signal] @returns {Promise<import("./types").Timeline>} */
 export const getTimeline = (id, signal) => call("GET", v1("executions", id, "timeline"), { signal });
 /** The paths of the streams of an execution; live.js opens them. @param {string} id @param {"live" | "logs" | "events"} what */
@@ -246,12 +240,6 @@ export const startExecution = (name, body) => call("POST", v1("workflows", name,
 export const submitExecution = (body) => call("POST", "/v1/executions", { body, once: true });
 /** @param {string} name */
 export const deleteWorkflow = (name) => call("DELETE", v1("workflows", name));
-/** @param {string} name @param {string} alias @param {number} version */
-export const setAlias = (name, alias, version) => call("PUT", v1("workflows", name, "aliases", alias), { body: { version } });
-/** @param {string} name @param {string} alias */
-export const deleteAlias = (name, alias) => call("DELETE", v1("workflows", name, "aliases", alias));
-/** @param {Query} query @param {Signal} [signal] */
-export const listChanges = (query, signal) => call("GET", "/v1/changes", { query, signal });
 
 // --- Batches.
 
@@ -264,14 +252,38 @@ export const listBatchResults = (id, query, signal) => call("GET", v1("batches",
 /** @param {string} id @returns {Promise<import("./types").Batch>} */
 export const cancelBatch = (id) => call("POST", v1("batches", id, "cancel"));
 
+// --- Questions: nodes that wait for an answer.
+
+/** @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").Wait>>} */
+export const listWaits = (query, signal) => call("GET", "/v1/waits", { query, signal });
+/** @param {string} id @param {string} node @param {any} value @returns {Promise<import("./types").NodeDetail>} */
+export const answerWait = (id, node, value) => call("POST", v1("executions", id, "nodes", node, "answer"), { body: { value }, once: true });
+
+// --- Triggers.
+
+/** @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").Trigger>>} */
+export const listTriggers = (query, signal) => call("GET", "/v1/triggers", { query, signal });
+/** @param {string} name @param {Signal} [signal] @returns {Promise<import("./types").TriggerDetail>} */
+export const getTrigger = (name, signal) => call("GET", v1("triggers", name), { signal });
+/** @param {string} name @param {any} body @returns {Promise<import("./types").Trigger>} */
+export const putTrigger = (name, body) => call("PUT", v1("triggers", name), { body });
+/** @param {string} name */
+export const deleteTrigger = (name) => call("DELETE", v1("triggers", name));
+/** @param {string} name @param {boolean} enabled @returns {Promise<import("./types").Trigger>} */
+export const setTriggerEnabled = (name, enabled) => call("POST", v1("triggers", name, enabled ? "enable" : "disable"));
+/** @param {string} name @param {{event?: any, request?: any}} body @returns {Promise<Execution>} */
+export const fireTrigger = (name, body) => call("POST", v1("triggers", name, "fire"), { body, once: true });
+/** @param {string} name @param {{from: string, to: string, max_running?: number, dry_run?: boolean}} body */
+export const backfillTrigger = (name, body) => call("POST", v1("triggers", name, "backfill"), { body });
+/** @param {Query} query @param {Signal} [signal] @returns {Promise<Page<import("./types").InboundEvent>>} */
+export const listInboundEvents = (query, signal) => call("GET", "/v1/events/inbound", { query, signal });
+
 // --- Dead letters.
 
 /** @param {Query} query @param {Signal} [signal] */
 export const listDeadLetters = (query, signal) => call("GET", "/v1/dead-letters", { query, signal });
 /** @param {Query} query @param {Signal} [signal] */
 export const listDeadLetterGroups = (query, signal) => call("GET", "/v1/dead-letters/groups", { query, signal });
-/** @param {string} id @param {Signal} [signal] */
-export const getDeadLetter = (id, signal) => call("GET", v1("dead-letters", id), { signal });
 /** @param {string} id @returns {Promise<Execution>} */
 export const retryDeadLetter = (id) => call("POST", v1("dead-letters", id, "retry"), { once: true });
 /** @param {string} id */

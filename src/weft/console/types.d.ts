@@ -31,7 +31,7 @@ export interface LogLine {
 }
 export interface Event {
   seq?: number; at: string; type: string; execution: string; generation: number; node?: string; attempt?: number;
-  state?: string; reason?: string; cause?: string; error?: WeftError; worker?: string; actor?: string; due_at?: string;
+  state?: string; reason?: string; cause?: string; signal?: string; error?: WeftError; worker?: string; actor?: string; due_at?: string;
   queued_at?: string; started_at?: string; finished_at?: string;
 }
 export interface Expected {
@@ -58,7 +58,8 @@ export interface LetterGroup {
 export interface LettersChanged { matched: number; done: number; refused: { id: string; code: string; message: string }[]; next_cursor?: string | null }
 export interface Hour { from: string; COMPLETED: number; FAILED: number; CANCELLED: number; started: number }
 export interface Overview {
-  executions: Record<string, number>; hours: Hour[]; failures: LetterGroup[]; dead_letters: number;
+  executions: Record<string, number>; hours: Hour[]; failures: LetterGroup[]; dead_letters: number; waits: number;
+  due_next: { trigger: string; workflow: string; at: string }[];
   workers: { alive: number; slots: number; running: number };
   queues: { name: string; depth: number; oldest_age_seconds: number | null }[];
 }
@@ -83,4 +84,21 @@ export interface Batch {
   retried: number; created_at: string; finished_at: string | null;
 }
 export interface BatchResult { index: number; execution: string; state: string; output: Json; error: WeftError | null }
+export interface Wait {
+  execution: string; workflow: string | null; node: string; signal: string; prompt: string | null; schema: Json; since: string;
+  expires_at: string | null;
+}
+export interface Trigger {
+  name: string; workflow: string; version: number | string; enabled: boolean; input: Json; labels: Record<string, string>;
+  priority: string; overlap: string;
+  schedule?: { cron?: string; every_seconds?: number; timezone?: string; catch_up: string; jitter_seconds: number };
+  event?: { type: string; when: string | null }; webhook?: { secret: string; scheme: string };
+  created_at: string; changed_at: string; next_at: string | null; skipped: number; skipped_at: string | null;
+  error: { at: string; code: string; message: string } | null;
+}
+export interface TriggerDetail extends Trigger { upcoming: string[]; executions: Execution[] }
+export interface InboundEvent {
+  id: string; source: string; type: string; received_at: string; event: Json; started: string[];
+  answered: { execution: string; node: string }[];
+}
 export interface Session { keys: boolean; signed_in: boolean; csrf: string | null; name: string | null }

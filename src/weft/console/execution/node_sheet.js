@@ -9,6 +9,8 @@ import { html, useEffect, useMemo, useRef, useState } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
 import { State, isSettled } from "../ui/states.js";
 import { Ago, Countdown, Duration, formatBytes, formatTime } from "../ui/time.js";
+import { Answered, OpenQuestion } from "../waits/answer_form.js";
+import { answerOf } from "../waits/question.js";
 import { LogView } from "./log_view.js";
 
 const ON_DEMAND_BYTES = 1_000_000;
@@ -30,6 +32,7 @@ export function NodeSheet({ id, node, code, brief, generation, topology, states,
   );
   const kept = useKept(data, node);
   const shown = kept ?? brief;
+  const answer = answerOf(kept);
   const title = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => title.current?.focus({ preventScroll: true }), [node]);
   return html`<aside class="sheet" aria-label=${`Node ${node}`}>
@@ -52,7 +55,9 @@ export function NodeSheet({ id, node, code, brief, generation, topology, states,
       ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}
       ${large && html`<${Note}>The output has ${formatBytes(brief?.output_bytes)}. <button class="link" onClick=${() => setWanted(node)}>Load it with the details</button></${Note}>`}
       ${!shown && !problem && html`<${Loading} />`}
-      ${shown && html`<${Why} id=${id} node=${shown} code=${code} prompt=${shown.handler === "wait" ? kept?.config?.prompt : null} />`}
+      ${shown && html`<${Why} id=${id} node=${shown} code=${code} />`}
+      ${code === 8 && shown?.handler === "wait" && html`<${OpenQuestion} key=${node} id=${id} node=${node} />`}
+      ${answer && html`<${Answered} answer=${answer} />`}
       ${shown?.error && html`<${Failure} error=${shown.error} />`}
       ${kept && html`<${Attempts} attempts=${kept.attempts} allowed=${kept.max_retries + 1} />`}
       <${LogSection} key=${`logs-${node}`} id=${id} node=${node} settled=${ended || isSettled(shown?.state ?? "")} />
@@ -93,9 +98,9 @@ function NodeProgress({ progress }) {
 
 /**
  * Why the node does not run, as the server explains it.
- * @param {{id: string, node: import("../types").Node, code: number | undefined, prompt: any}} props `prompt`: what people are asked
+ * @param {{id: string, node: import("../types").Node, code: number | undefined}} props
  */
-function Why({ id, node, code, prompt }) {
+function Why({ id, node, code }) {
   const settled = isSettled(node.state);
   const { data } = useLoad(async (signal) => (settled ? null : explainNode(id, node.id, signal)), [id, node.id, settled, code], { every: settled ? 0 : 2000 });
   const kept = useRef(/** @type {import("../types").Explanation | null} */ (null));
@@ -106,7 +111,6 @@ function Why({ id, node, code, prompt }) {
   }
   return html`<div class="why" aria-live="polite">
     <h3>${({ RUNNING: "It runs", WAITING: "What it waits for" })[node.state] ?? "Why it does not run"}</h3>
-    ${typeof prompt === "string" && html`<p class="break"><strong><bdi>${visible(prompt)}</bdi></strong></p>`}
     ${!kept.current && html`<${Loading} />`}
     <ul class="stack">
       ${kept.current?.reasons.map((reason) => html`<li>

@@ -16,6 +16,7 @@ import { useStream } from "./log_view.js";
 /** Return what an event says beside its type, in a line. @param {Told} event */
 export function lineOf(event) {
   const parts = [];
+  if (event.signal) parts.push(`signal ${event.signal}`);
   if (event.actor) parts.push(`by ${event.actor}`);
   if (event.reason) parts.push(event.reason);
   if (event.cause) parts.push(`because of ${event.cause}`);

@@ -1,7 +1,7 @@
 // Batches, newest first: how many of the executions of each are in which state.
 
 import { listBatches } from "../api.js";
-import { useKeys } from "../ui/keys.js";
+import { useRowKeys } from "../ui/keys.js";
 import { Empty, Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader, Pager, ProgressBar, cursorOf, shortId } from "../ui/parts.js";
 import { html, useEffect, useState } from "../ui/preact.js";
@@ -21,14 +21,7 @@ export function Page({ query }) {
   const rows = data?.items ?? [];
   const runs = rows.some((row) => !isTerminal(row.state));
   useEffect(() => setEvery(runs ? 3000 : 15_000), [runs]);
-  const [at, setAt] = useState(-1);
-  useEffect(() => setAt(-1), [cursor]);
-  const move = (/** @type {number} */ step) => setAt((now) => Math.max(0, Math.min(rows.length - 1, now + step)));
-  useKeys("Batches", {
-    j: ["Next row", () => move(1)],
-    k: ["Row before", () => move(-1)],
-    Enter: ["Open the row", () => rows[at] && navigate(to("batches", rows[at].id))],
-  });
+  const at = useRowKeys("Batches", rows, (row) => navigate(to("batches", row.id)), [cursor]);
   return html`<div class="page">
     <${PageHeader} title="Batches" />
     ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}

@@ -1,17 +1,16 @@
 // Dead letters, grouped by workflow, node and error: look at one, then decide for all that have the same cause.
 
-import { listWorkflows } from "../api.js";
 import { changeLetters } from "../dead_letters/actions.js";
 import { LETTER_STATES, firstLine, keyOf, lettersText, loadGroups, sumOf } from "../dead_letters/groups.js";
 import { GroupBody } from "../dead_letters/letters.js";
 import { Icon } from "../ui/icons.js";
 import { visible } from "../ui/json_tree.js";
-import { useKeys } from "../ui/keys.js";
+import { focusToggle, useKeys } from "../ui/keys.js";
 import { Empty, Loading, Note, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader } from "../ui/parts.js";
 import { html, useState } from "../ui/preact.js";
 import { setQuery } from "../ui/router.js";
-import { SearchField } from "../ui/search_field.js";
+import { SearchField, WorkflowSelect } from "../ui/search_field.js";
 import { Ago, formatCount } from "../ui/time.js";
 
 export const title = "Dead letters";
@@ -31,8 +30,8 @@ export function Page({ query }) {
   const groups = data?.groups ?? [];
   const sum = sumOf(groups, Boolean(data?.more));
   useKeys("Dead letters", {
-    j: ["Next group", () => focusGroup(1)],
-    k: ["Group before", () => focusGroup(-1)],
+    j: ["Next group", () => focusToggle(1)],
+    k: ["Group before", () => focusToggle(-1)],
     Escape: ["Close the group", () => setQuery({ open: null })],
   });
   const act = async (/** @type {"retry" | "drop"} */ what) => {
@@ -58,26 +57,14 @@ export function Page({ query }) {
   </div>`;
 }
 
-/** Move the focus to the next group or the one before. @param {1 | -1} step */
-function focusGroup(step) {
-  const toggles = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(".letter-toggle")]);
-  const at = toggles.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-  toggles[Math.max(0, Math.min(toggles.length - 1, at + step))]?.focus();
-}
-
 /** @param {{state: string, workflow: string | null, q: string | null}} props */
 function Filters({ state, workflow, q }) {
-  const { data } = useLoad((signal) => listWorkflows({ limit: 500 }, signal), []);
-  const names = (data?.items ?? []).map((one) => one.name);
   return html`<div class="row wrap" role="group" aria-label="Filters">
     <${SearchField} value=${q ?? ""} label="Search dead letters" hint="Node, id or text of the error" besides=${{ open: null }} />
     <div class="chips" role="group" aria-label="State">
       ${LETTER_STATES.map((name) => html`<button class="chip" aria-pressed=${String(name === state)} onClick=${() => setQuery({ state: name === "open" ? null : name, open: null })}>${name}</button>`)}
     </div>
-    <select aria-label="Workflow" value=${workflow ?? ""} onChange=${(/** @type {any} */ event) => setQuery({ workflow: event.target.value, open: null })}>
-      <option value="">any workflow</option>
-      ${(workflow && !names.includes(workflow) ? [workflow, ...names] : names).map((name) => html`<option value=${name} selected=${name === workflow}>${visible(name)}</option>`)}
-    </select>
+    <${WorkflowSelect} workflow=${workflow} />
   </div>`;
 }
 

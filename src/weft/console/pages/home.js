@@ -10,7 +10,7 @@ import { visible } from "../ui/json_tree.js";
 import { Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader } from "../ui/parts.js";
 import { html } from "../ui/preact.js";
-import { href } from "../ui/router.js";
+import { href, to } from "../ui/router.js";
 import { stateOf } from "../ui/states.js";
 import { Ago, formatCount, formatSeconds } from "../ui/time.js";
 import { Slots } from "./workers.js";
@@ -39,6 +39,7 @@ export function Page() {
       </div>`}
       <div class="home-side">
         <${Health} />
+        ${data && data.due_next.length > 0 && html`<${DueNext} due=${data.due_next} />`}
         ${data && html`<${Fleet} overview=${data} />`}
       </div>
     </div>
@@ -57,6 +58,7 @@ function Tiles({ overview }) {
     <${Tile} state="COMPLETED" word="completed, 24 h" count=${day.COMPLETED} link=${href("/executions", { state: "COMPLETED", since: "24h" })} />
     <${Tile} state="FAILED" word="failed, 24 h" count=${day.FAILED} link=${href("/executions", { state: "FAILED", since: "24h" })} alarms />
     <${Tile} state="FAILED" sign="✉" word="dead letters" count=${overview.dead_letters} link=${href("/dead-letters")} alarms />
+    ${overview.waits > 0 && html`<${Tile} state="WAITING" word=${overview.waits === 1 ? "open question" : "open questions"} count=${overview.waits} link=${href("/waits")} />`}
     <${Tile} state="QUEUED" word="tasks waiting" count=${depth} link=${href("/workers")} />
     <${Tile} state=${workers.alive ? "COMPLETED" : "FAILED"} sign=${workers.alive ? "✓" : "✕"} word=${workers.alive === 1 ? "worker" : "workers"} count=${workers.alive} link=${href("/workers")} />
   </ul>`;
@@ -106,6 +108,14 @@ function Health() {
 /** @param {{ok: boolean, word: string}} props */
 function Mark({ ok, word }) {
   return html`<span class=${`state state-${ok ? "completed" : "failed"}`}><span class="state-sign" aria-hidden="true">${ok ? "✓" : "✕"}</span><span class="mark-word">${word}</span></span>`;
+}
+
+/** @param {{due: Overview["due_next"]}} props */
+function DueNext({ due }) {
+  return html`<section class="card stack" aria-labelledby="due-title">
+    <div class="row"><h2 id="due-title" class="grow">Due next</h2><a href="#/triggers">All</a></div>
+    <ol class="names" role="list">${due.map(({ trigger, at }) => html`<li key=${trigger} class="row"><a class="grow ellipsis" href=${href(to("triggers", trigger))}><bdi>${trigger}</bdi></a> <span class="nowrap muted"><${Ago} at=${at} /></span></li>`)}</ol>
+  </section>`;
 }
 
 /** @param {{overview: Overview}} props */

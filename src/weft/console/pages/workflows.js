@@ -1,10 +1,10 @@
 // Workflows by name, each with how its last executions went.
 
 import { getStatistics, listWorkflows } from "../api.js";
-import { useKeys } from "../ui/keys.js";
+import { useKeys, useRowKeys } from "../ui/keys.js";
 import { Empty, Loading, ProblemNote, useLoad } from "../ui/load.js";
 import { PageHeader, Pager, cursorOf } from "../ui/parts.js";
-import { html, useEffect, useState } from "../ui/preact.js";
+import { html } from "../ui/preact.js";
 import { href, navigate, to } from "../ui/router.js";
 import { Ago, formatSeconds } from "../ui/time.js";
 import { Bars, share } from "../workflow/bars.js";
@@ -18,16 +18,9 @@ const REFRESH_MS = 15_000;
 export function Page({ query }) {
   const cursor = cursorOf(query);
   const { data, problem, reload } = useLoad((signal) => listWorkflows({ limit: PAGE, cursor }, signal), [cursor], { every: REFRESH_MS });
-  const [at, setAt] = useState(-1);
-  useEffect(() => setAt(-1), [cursor]);
   const rows = data?.items ?? [];
-  const move = (/** @type {number} */ step) => setAt((now) => Math.max(0, Math.min(rows.length - 1, now + step)));
-  useKeys("Workflows", {
-    j: ["Next row", () => move(1)],
-    k: ["Row before", () => move(-1)],
-    Enter: ["Open the row", () => rows[at] && navigate(to("workflows", rows[at].name))],
-    s: ["Start the row's workflow", () => rows[at] && navigate(to("workflows", rows[at].name), { tab: "start" })],
-  });
+  const at = useRowKeys("Workflows", rows, (row) => navigate(to("workflows", row.name)), [cursor]);
+  useKeys("Workflows", { s: ["Start the row's workflow", () => rows[at] && navigate(to("workflows", rows[at].name), { tab: "start" })] });
   return html`<div class="page">
     <${PageHeader} title="Workflows" />
     ${problem && html`<${ProblemNote} problem=${problem} retry=${reload} />`}

@@ -1,7 +1,7 @@
 // Keys: pages say which they take, and `?` lists them. A key is a character as typed ("n", "/", "?"), a name
 // ("Escape", "Enter", "ArrowDown"), or two characters one after the other ("g e").
 
-import { useEffect, useRef } from "./preact.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "./preact.js";
 
 /** @typedef {{keys: string, does: string, act: (event: KeyboardEvent) => void, group: string}} KeyUse */
 
@@ -19,7 +19,8 @@ export function useKeys(group, bindings) {
   const latest = useRef(bindings);
   latest.current = bindings;
   const names = Object.keys(bindings).join("\n");
-  useEffect(() => {
+  // Before it is painted: whoever sees what a key does may press it.
+  useLayoutEffect(() => {
     const added = Object.entries(latest.current).map(([keys, [does]]) => ({
       keys, does, group, act: (/** @type {KeyboardEvent} */ event) => latest.current[keys]?.[1](event),
     }));
@@ -28,6 +29,30 @@ export function useKeys(group, bindings) {
       for (const one of added) uses.splice(uses.indexOf(one), 1);
     };
   }, [names, group]);
+}
+
+/**
+ * Walk the rows of a list by keys; return the index of the one at hand, or -1.
+ * @template T
+ * @param {string} group @param {T[]} rows @param {(row: T) => void} open @param {readonly any[]} inputs when they change, none is at hand
+ */
+export function useRowKeys(group, rows, open, inputs) {
+  const [at, setAt] = useState(-1);
+  useEffect(() => setAt(-1), inputs);
+  const move = (/** @type {number} */ step) => setAt((now) => Math.max(0, Math.min(rows.length - 1, now + step)));
+  useKeys(group, {
+    j: ["Next row", () => move(1)],
+    k: ["Row before", () => move(-1)],
+    Enter: ["Open the row", () => rows[at] && open(rows[at])],
+  });
+  return at;
+}
+
+/** Move the focus to the next group that opens, or the one before. @param {1 | -1} step */
+export function focusToggle(step) {
+  const toggles = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(".letter-toggle")]);
+  const at = toggles.findIndex((one) => one.closest("li")?.contains(document.activeElement));
+  toggles[Math.max(0, Math.min(toggles.length - 1, at + step))]?.focus();
 }
 
 /** Return what the present page does by which key, grouped. @returns {Map<string, KeyUse[]>} */

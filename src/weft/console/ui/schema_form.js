@@ -1,10 +1,9 @@
-// A form for a JSON Schema: ui/schema_shape.js says what it has, this draws it. The form that starts an execution uses
-// it, and so may any other that asks people for JSON.
+// A form for a JSON Schema: ui/schema_shape.js says what it has, this draws it, wherever people are asked for JSON.
 
 import { JsonTree } from "./json_tree.js";
-import { Note } from "./load.js";
-import { html, useState } from "./preact.js";
-import { draftOf, escaped, exactDraft, readDraft } from "./schema_shape.js";
+import { Note, asProblem } from "./load.js";
+import { html, useRef, useState } from "./preact.js";
+import { draftOf, escaped, exactDraft, placeFindings, readDraft } from "./schema_shape.js";
 
 /** @typedef {import("./schema_shape.js").Shape} Shape */
 /** @typedef {{shape: Shape, draft: any, onChange: (draft: any) => void, messages: Map<string, string[]>, pointer: string, name: string, required: boolean, prefix: string}} FieldProps */
@@ -13,10 +12,11 @@ import { draftOf, escaped, exactDraft, readDraft } from "./schema_shape.js";
 
 /**
  * Return a form that is not filled in, but for the defaults of its schema, or filled with a value.
- * @param {Shape} shape @param {any} [value] @returns {Filled}
+ * @param {Shape} shape @param {any} [value] @param {string} [blank] what is in a field of JSON that has no value yet
+ * @returns {Filled}
  */
-export function filledWith(shape, value) {
-  if (shape.kind !== "object") return { draft: draftOf(shape), json: JSON.stringify(value ?? {}, null, 2) };
+export function filledWith(shape, value, blank = "{}") {
+  if (shape.kind === "json") return { draft: draftOf(shape), json: JSON.stringify(value ?? shape.preset, null, 2) ?? blank };
   if (value === undefined) return { draft: draftOf(shape), json: null };
   const draft = exactDraft(shape, value);
   return draft ? { draft, json: null } : { draft: draftOf(shape), json: JSON.stringify(value, null, 2) };
@@ -30,6 +30,42 @@ export function readForm(shape, { draft, json }) {
   } catch (error) {
     return { value: undefined, problems: [{ pointer: "", message: `This is not JSON: ${/** @type {Error} */ (error).message}` }] };
   }
+}
+
+/**
+ * What a form holds, what is wrong in it, and how it is sent: what the server refuses stands at its fields.
+ * @param {Shape} shape @param {() => Filled} first @param {string} [at] where the request has what the form says
+ */
+export function useForm(shape, first, at = "") {
+  const [filled, setFilled] = useState(first);
+  const [findings, setFindings] = useState(/** @type {import("./schema_shape.js").Finding[]} */ ([]));
+  const [problem, setProblem] = useState(/** @type {import("../api.js").Problem | null} */ (null));
+  const [busy, setBusy] = useState(false);
+  const form = useRef(/** @type {HTMLFormElement | null} */ (null));
+  const show = (/** @type {typeof findings} */ found) => {
+    setFindings(found);
+    setTimeout(() => /** @type {HTMLElement | null} */ (form.current?.querySelector('[aria-invalid="true"]'))?.focus());
+  };
+  /** @param {Event} event @param {(value: any) => Promise<void>} call */
+  const send = async (event, call) => {
+    event.preventDefault();
+    setProblem(null);
+    const { value, problems } = readForm(shape, filled);
+    show(problems);
+    if (problems.length) return;
+    setBusy(true);
+    try {
+      await call(value);
+    } catch (error) {
+      const caught = asProblem(error);
+      const own = caught.problems.filter((one) => one.pointer.startsWith(at)).map((one) => ({ ...one, pointer: one.pointer.slice(at.length) }));
+      // What stands at the fields is not said a second time, unless some of it has no field.
+      if (!own.length || own.length < caught.problems.length) setProblem(caught);
+      show(own);
+    }
+    setBusy(false);
+  };
+  return { filled, setFilled, messages: placeFindings(shape, findings), problem, busy, form, send };
 }
 
 /**
@@ -48,22 +84,24 @@ export function SchemaForm({ shape, filled, onChange, messages, label, prefix = 
   const toFields = () => {
     const { value, problems } = readForm(shape, filled);
     const next = problems.length ? null : exactDraft(shape, value);
-    setRefused(problems.length ? problems[0].message : next ? "" : "The fields cannot show this input exactly; it stays JSON.");
+    setRefused(problems.length ? problems[0].message : next ? "" : "The fields cannot show this exactly; it stays JSON.");
     if (next) onChange({ draft: next, json: null });
   };
   const id = `${prefix}-json`;
   return html`<div class="form" role="group" aria-label=${label}>
     ${json === null
-      ? shape.fields.map((field) => html`<${SchemaField} key=${field.name} ...${fieldProps(shape, field, filled, onChange, messages, prefix)} />`)
+      ? shape.kind === "object"
+        ? shape.fields.map((field) => html`<${SchemaField} key=${field.name} ...${fieldProps(shape, field, filled, onChange, messages, prefix)} />`)
+        : html`<${SchemaField} shape=${shape} name=${label} required draft=${draft} onChange=${(/** @type {any} */ next) => onChange({ draft: next, json: null })} messages=${messages} pointer="" prefix=${prefix} />`
       : html`<div class="field">
           <label for=${id}>${label} as JSON</label>
           <textarea id=${id} rows="10" spellcheck="false" value=${json} aria-describedby=${`${id}-said`} aria-invalid=${String(messages.size > 0)}
             onInput=${(/** @type {any} */ event) => onChange({ draft, json: event.target.value })}></textarea>
           <${Said} id=${`${id}-said`} messages=${[...messages].flatMap(([pointer, said]) => said.map((one) => (pointer ? `${pointer}: ${one}` : one)))} />
         </div>`}
-    ${json === null && messages.get("") && html`<${Said} id=${`${prefix}-said`} messages=${messages.get("") ?? []} />`}
+    ${json === null && shape.kind === "object" && messages.get("") && html`<${Said} id=${`${prefix}-said`} messages=${messages.get("") ?? []} />`}
     ${refused && html`<${Note} kind="warning">${refused}</${Note}>`}
-    ${shape.kind === "object" && html`<div><button type="button" class="link" onClick=${json === null ? toJson : toFields}>${json === null ? "Write JSON instead" : "Back to the fields"}</button></div>`}
+    ${shape.kind !== "json" && html`<div><button type="button" class="link" onClick=${json === null ? toJson : toFields}>${json === null ? "Write JSON instead" : "Back to the fields"}</button></div>`}
   </div>`;
 }
 

@@ -14,6 +14,7 @@ from weft.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.requests import HTTPConnection
 
@@ -27,7 +28,7 @@ _ENCODER = msgspec.json.Encoder()
 _MAX_CURSOR = 512
 # What is read at once of items that may be large, and where those so far were small; and what a page of them
 # holds: one more item may follow.
-_READ_AT_ONCE = 8
+_READ_AT_ONCE = 4
 _SMALL_BYTES = 8 * 1024
 _SMALL_AT_ONCE = 64
 _PAGE_BYTES = 2 * 1024 * 1024
@@ -86,26 +87,29 @@ async def filled_page(
     shown: Callable[[Row], Awaitable[object]],
     place: Callable[[Row], Place],
     *,
+    turn: AbstractAsyncContextManager[None],
     after: Place,
     limit: int,
 ) -> Response:
     """Answer with a page of a list whose items may be large; such a page ends before its limit.
 
-    ``read`` lists so many items behind a place in the list; ``place`` is that of an item.
+    ``read`` lists so many items behind a place in the list; ``place`` is that of an item. ``turn``: entered
+    for each read: callers of large pages wait for each other, and nobody else does.
     """
     items: list[msgspec.Raw] = []
     size = 0
     while True:
         is_small = items and size < len(items) * _SMALL_BYTES
         wanted = min(_SMALL_AT_ONCE if is_small else _READ_AT_ONCE, limit + 1 - len(items))
-        found = await read(after, wanted)
-        for one in found:
-            if len(items) == limit or size > _PAGE_BYTES:
-                return page(items, next_cursor=cursor_of(*after))
-            item = _ENCODER.encode(await shown(one))
-            items.append(msgspec.Raw(item))
-            size += len(item)
-            after = place(one)
+        async with turn:
+            found = await read(after, wanted)
+            for one in found:
+                if len(items) == limit or size > _PAGE_BYTES:
+                    return page(items, next_cursor=cursor_of(*after))
+                item = _ENCODER.encode(await shown(one))
+                items.append(msgspec.Raw(item))
+                size += len(item)
+                after = place(one)
         if len(found) < wanted:
             return page(items, next_cursor=None)
 

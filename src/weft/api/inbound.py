@@ -103,7 +103,12 @@ async def list_inbound(request: Request, query: Annotated[InboundQuery, Query()]
 
     cursor = cast("tuple[int, ...] | None", read_cursor(query.cursor, int))
     return await filled_page(
-        read, shown, lambda event: (event.number,), after=cursor or (), limit=query.limit
+        read,
+        shown,
+        lambda event: (event.number,),
+        turn=service_of(request).load.history_turn,
+        after=cursor or (),
+        limit=query.limit,
     )
 
 

@@ -158,7 +158,14 @@ async def list_triggers(request: Request, query: Annotated[TriggersQuery, Query(
         return trigger_fields(row)
 
     cursor = cast("tuple[str, ...] | None", read_cursor(query.cursor, str))
-    return await filled_page(read, shown, lambda row: (row.name,), after=cursor or (), limit=query.limit)
+    return await filled_page(
+        read,
+        shown,
+        lambda row: (row.name,),
+        turn=service_of(request).load.history_turn,
+        after=cursor or (),
+        limit=query.limit,
+    )
 
 
 @router.get(

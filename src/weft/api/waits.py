@@ -58,6 +58,7 @@ async def list_waits(request: Request, query: Annotated[WaitsQuery, Query()]) ->
         read,
         partial(_described, ports=ports),
         lambda wait: (wait.since, wait.execution_id, wait.node_id),
+        turn=service_of(request).load.history_turn,
         after=cursor or (),
         limit=query.limit,
     )
